@@ -1,0 +1,96 @@
+//! The command line of the benchmark.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use crate::failure::Failure;
+use crate::legs::Leg;
+use crate::measurement_names::Measurement;
+
+/// Measures ringfence against direct stdio, a bare axum server and, when asked, its peers.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence-bench", version)]
+pub(crate) struct CommandLine {
+    /// Also measure supergateway and the two mcp-proxy packages (installs them under target/bench/peers)
+    #[arg(long)]
+    pub(crate) peers: bool,
+    /// A short smoke run: the figures mean little
+    #[arg(long)]
+    pub(crate) quick: bool,
+    /// Only these legs and measurements (latency, throughput, creation, big, memory, processes)
+    #[arg(long, value_delimiter = ',', value_name = "NAME")]
+    only: Vec<String>,
+    /// Where the results go as JSON [default: target/bench/results.json]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// How many rounds each leg is measured in [default: 7, quick: 2]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: Option<u32>,
+    #[command(subcommand)]
+    pub(crate) own_process: Option<OwnProcess>,
+}
+
+/// Programs the benchmark runs as processes of their own.
+#[derive(Debug, Subcommand)]
+pub(crate) enum OwnProcess {
+    #[command(hide = true)]
+    BareAxumServer,
+}
+
+impl CommandLine {
+    pub(crate) fn rounds(&self) -> u32 {
+        self.rounds.unwrap_or(if self.quick { 2 } else { 7 })
+    }
+
+    /// Fails on a name in `--only` that is neither a leg nor a measurement.
+    pub(crate) fn check_names(&self) -> Result<(), Failure> {
+        let known = |name: &String| {
+            Leg::ALL.iter().any(|leg| leg.name() == name)
+                || Measurement::ALL.iter().any(|measurement| measurement.group() == name)
+        };
+        match self.only.iter().find(|name| !known(name)) {
+            None => Ok(()),
+            Some(name) => Err(Failure::new(format!("--only: no leg or measurement is called {name:?}"))),
+        }
+    }
+
+    /// The legs to measure; a peer that `--only` names is measured without `--peers` too.
+    pub(crate) fn legs(&self) -> Vec<Leg> {
+        let named = |leg: &Leg| self.only.iter().any(|name| name == leg.name());
+        let any_leg_named = Leg::ALL.iter().any(named);
+        let chosen = |leg: &Leg| if any_leg_named { named(leg) } else { self.peers || !leg.is_peer() };
+        Leg::ALL.into_iter().filter(chosen).collect()
+    }
+
+    pub(crate) fn measurements(&self) -> Vec<Measurement> {
+        let named = |measurement: &Measurement| self.only.iter().any(|name| name == measurement.group());
+        let any_named = Measurement::ALL.iter().any(named);
+        Measurement::ALL.into_iter().filter(|measurement| !any_named || named(measurement)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(arguments: &[&str]) -> CommandLine {
+        CommandLine::try_parse_from([&["ringfence-bench"], arguments].concat()).unwrap()
+    }
+
+    #[test]
+    fn only_takes_legs_and_measurements() {
+        let line = parse(&["--only", "supergateway,latency"]);
+        line.check_names().unwrap();
+        assert_eq!(line.legs(), [Leg::Supergateway]);
+        assert_eq!(line.measurements(), [Measurement::Latency]);
+        parse(&["--only", "nonsense"]).check_names().unwrap_err();
+    }
+
+    #[test]
+    fn peers_are_off_until_asked_for() {
+        assert_eq!(parse(&[]).legs().len(), 4);
+        assert_eq!(parse(&["--peers"]).legs().len(), 7);
+        assert_eq!(parse(&["--quick"]).rounds(), 2);
+    }
+}

@@ -1,0 +1,159 @@
+//! One MCP session over Streamable HTTP, bound to one connection; siblings share the session on others.
+
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use crate::failure::{Failure, WhileDoing};
+use crate::http_connection::HttpConnection;
+use crate::mcp_messages::{self, BodyEnds, CallTemplate};
+
+const BIG_BUFFER_BYTES: usize = 256 * 1024;
+
+/// Where a gateway listens.
+#[derive(Debug, Clone)]
+pub(crate) struct HttpEndpoint {
+    pub(crate) address: SocketAddr,
+    pub(crate) path: String,
+}
+
+/// What the server told us to send with every request of the session.
+#[derive(Debug, Clone)]
+struct SessionHeaders {
+    endpoint: HttpEndpoint,
+    session_id: Option<String>,
+    protocol_version: Option<String>,
+}
+
+impl SessionHeaders {
+    fn request(&self, method: &str, body: &str) -> Vec<u8> {
+        // Writing to a string cannot fail.
+        let mut request =
+            format!("{method} {} HTTP/1.1\r\nHost: {}\r\n", self.endpoint.path, self.endpoint.address);
+        if let Some(session_id) = &self.session_id {
+            let _ = write!(request, "Mcp-Session-Id: {session_id}\r\n");
+        }
+        if let Some(version) = &self.protocol_version {
+            let _ = write!(request, "MCP-Protocol-Version: {version}\r\n");
+        }
+        request.push_str("Accept: application/json, text/event-stream\r\n");
+        if !body.is_empty() {
+            let length = body.len();
+            let _ = write!(request, "Content-Type: application/json\r\nContent-Length: {length}\r\n");
+        }
+        request.push_str("\r\n");
+        request.push_str(body);
+        request.into_bytes()
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct HttpSession {
+    headers: SessionHeaders,
+    connection: HttpConnection,
+    echo_call: CallTemplate,
+    session_tag: u32,
+    next_call_id: u32,
+    body: Vec<u8>,
+}
+
+impl HttpSession {
+    /// Connects, then `initialize` and `notifications/initialized`.
+    pub(crate) async fn open(endpoint: &HttpEndpoint) -> Result<Self, Failure> {
+        let mut connection = HttpConnection::open(endpoint.address).await?;
+        let mut headers =
+            SessionHeaders { endpoint: endpoint.clone(), session_id: None, protocol_version: None };
+        let mut body = Vec::new();
+        let request = headers.request("POST", mcp_messages::INITIALIZE);
+        let head = connection
+            .exchange(&request, |piece| body.extend_from_slice(piece))
+            .await
+            .while_doing("initialize")?;
+        let version = mcp_messages::negotiated_version(&body);
+        if head.status != 200 || version.is_none() {
+            return Err(unexpected_status("initialize", head.status, &body));
+        }
+        headers.session_id = head.session_id;
+        headers.protocol_version = version;
+        let request = headers.request("POST", mcp_messages::INITIALIZED);
+        let head = connection.exchange(&request, |_| {}).await.while_doing("notifications/initialized")?;
+        if !(200..300).contains(&head.status) {
+            return Err(unexpected_status("notifications/initialized", head.status, &[]));
+        }
+        Ok(Self::on_connection(headers, connection, mcp_messages::next_session_tag(), 0))
+    }
+
+    fn on_connection(
+        headers: SessionHeaders,
+        connection: HttpConnection,
+        session_tag: u32,
+        lane: u32,
+    ) -> Self {
+        let call = headers.request("POST", &mcp_messages::echo_call_with_placeholders(session_tag));
+        Self {
+            headers,
+            connection,
+            echo_call: CallTemplate::new(call),
+            session_tag,
+            next_call_id: mcp_messages::FIRST_CALL_ID + lane * mcp_messages::IDS_PER_LANE,
+            body: Vec::with_capacity(1024),
+        }
+    }
+
+    /// The same MCP session on a connection of its own, with ids of its own.
+    pub(crate) async fn sibling(&self, lane: u32) -> Result<Self, Failure> {
+        let connection = HttpConnection::open(self.headers.endpoint.address).await?;
+        Ok(Self::on_connection(self.headers.clone(), connection, self.session_tag, lane))
+    }
+
+    pub(crate) async fn call_echo(&mut self) -> Result<(), Failure> {
+        let call_id = self.take_call_id();
+        self.body.clear();
+        let body = &mut self.body;
+        let request = self.echo_call.with_id(call_id);
+        let head = self.connection.exchange(request, |piece| body.extend_from_slice(piece)).await?;
+        if head.status != 200 {
+            return Err(unexpected_status("tools/call", head.status, &self.body));
+        }
+        mcp_messages::check_echo_answer(&self.body, self.session_tag, call_id)
+    }
+
+    /// Calls one at a time until the deadline; the number of answered calls.
+    pub(crate) async fn call_echo_until(&mut self, deadline: Instant) -> Result<u32, Failure> {
+        let mut answered = 0;
+        while Instant::now() < deadline {
+            self.call_echo().await?;
+            answered += 1;
+        }
+        Ok(answered)
+    }
+
+    pub(crate) async fn call_big(&mut self, bytes: u32) -> Result<(), Failure> {
+        let call_id = self.take_call_id();
+        self.connection.grow_buffer(BIG_BUFFER_BYTES);
+        let request = self.headers.request("POST", &mcp_messages::big_call(call_id, bytes));
+        let mut ends = BodyEnds::default();
+        let head = self.connection.exchange(&request, |piece| ends.push(piece)).await?;
+        if head.status != 200 {
+            return Err(unexpected_status("tools/call", head.status, &[]));
+        }
+        ends.check_big_answer(call_id, bytes as usize)
+    }
+
+    /// Ends the session with DELETE, on a fresh connection: servers close idle ones.
+    pub(crate) async fn close(self) -> Result<(), Failure> {
+        let mut connection = HttpConnection::open(self.headers.endpoint.address).await?;
+        connection.exchange(&self.headers.request("DELETE", ""), |_| {}).await.while_doing("DELETE")?;
+        Ok(())
+    }
+
+    fn take_call_id(&mut self) -> u32 {
+        self.next_call_id += 1;
+        self.next_call_id
+    }
+}
+
+fn unexpected_status(request: &str, status: u16, body: &[u8]) -> Failure {
+    let shown: String = String::from_utf8_lossy(body).chars().take(300).collect();
+    Failure::new(format!("{request} was answered with status {status}: {shown:?}"))
+}

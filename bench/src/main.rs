@@ -1,0 +1,121 @@
+//! The benchmark of ringfence: the same load on direct stdio, a bare axum server, ringfence and its peers.
+//!
+//! `cargo run --release -p ringfence-bench [-- --peers]` builds what it measures, prints Markdown tables and
+//! writes JSON. A missed bound is reported and is no failure; a wrong or missing answer is one.
+
+mod bare_axum_server;
+mod command_line;
+mod failure;
+mod http_connection;
+mod http_response_head;
+mod http_session;
+mod legs;
+mod machine;
+mod mcp_messages;
+mod mcp_session;
+mod measure_calls;
+mod measure_sessions;
+mod measurement_names;
+mod peers;
+mod process_table;
+mod programs;
+mod reach;
+mod receive_buffer;
+mod report_json;
+mod report_markdown;
+mod results;
+mod run_schedule;
+mod running_leg;
+mod slice_plan;
+mod started_processes;
+mod statistics;
+mod stdio_session;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::Parser;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::command_line::{CommandLine, OwnProcess};
+use crate::failure::{Failure, WhileDoing};
+use crate::machine::Machine;
+use crate::programs::Programs;
+use crate::report_markdown::RunDescription;
+use crate::results::Results;
+use crate::run_schedule::RunSchedule;
+
+fn main() -> ExitCode {
+    let command_line = CommandLine::parse();
+    let outcome = match command_line.own_process {
+        Some(OwnProcess::BareAxumServer) => bare_axum_server::run(),
+        None => run_benchmark(&command_line),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("ringfence-bench: {failure}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
+    command_line.check_names()?;
+    let programs = programs::build_and_locate()?;
+    started_processes::prepare_this_process()?;
+    let started = Instant::now();
+    // One thread: the load shares the cores with what it measures.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let outcome = runtime.block_on(run_until_interrupted(command_line, &programs));
+    started_processes::kill_adopted_orphans();
+    let results = outcome?;
+    let description = RunDescription {
+        command_line: described_command_line(),
+        machine: Machine::read(),
+        legs: command_line.legs(),
+        measurements: command_line.measurements(),
+        rounds: command_line.rounds(),
+        elapsed_seconds: started.elapsed().as_secs(),
+    };
+    println!("{}", report_markdown::markdown_report(&description, &results));
+    write_json(command_line, &programs, &description, &results)?;
+    fail_on_own_failures(&results)
+}
+
+/// Dropping the schedule kills every process it started.
+async fn run_until_interrupted(command_line: &CommandLine, programs: &Programs) -> Result<Results, Failure> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        results = RunSchedule::new(command_line, programs).run() => Ok(results),
+        _ = tokio::signal::ctrl_c() => Err(Failure::new("interrupted")),
+        _ = terminated.recv() => Err(Failure::new("terminated")),
+    }
+}
+
+fn described_command_line() -> String {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let command = "cargo run --release -p ringfence-bench";
+    if arguments.is_empty() { command.to_owned() } else { format!("{command} -- {}", arguments.join(" ")) }
+}
+
+fn write_json(
+    command_line: &CommandLine,
+    programs: &Programs,
+    description: &RunDescription,
+    results: &Results,
+) -> Result<(), Failure> {
+    let file: PathBuf =
+        command_line.json.clone().unwrap_or_else(|| programs.work_directory.join("results.json"));
+    let report = serde_json::to_string_pretty(&report_json::json_report(description, results))?;
+    std::fs::write(&file, report + "\n").while_doing(&format!("writing {}", file.display()))?;
+    eprintln!("written to {}", file.display());
+    Ok(())
+}
+
+fn fail_on_own_failures(results: &Results) -> Result<(), Failure> {
+    let failed: Vec<String> =
+        results.own_failures().map(|note| format!("{}: {}", note.leg.name(), note.reason)).collect();
+    if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("\n"))) }
+}

@@ -1,0 +1,64 @@
+//! Building and finding the programs under measurement.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::failure::{Failure, WhileDoing};
+
+/// Tells where the binaries are instead of building them (for working on the benchmark itself).
+const BINARIES_OVERRIDE: &str = "RINGFENCE_BENCH_BIN_DIR";
+
+#[derive(Debug)]
+pub(crate) struct Programs {
+    pub(crate) ringfence: PathBuf,
+    pub(crate) fixture: PathBuf,
+    pub(crate) bench: PathBuf,
+    /// `target/bench`: results, logs and installed peers.
+    pub(crate) work_directory: PathBuf,
+}
+
+impl Programs {
+    pub(crate) fn peers_directory(&self) -> PathBuf {
+        self.work_directory.join("peers")
+    }
+
+    pub(crate) fn log_file(&self, leg_name: &str) -> PathBuf {
+        self.work_directory.join("logs").join(format!("{leg_name}.log"))
+    }
+}
+
+/// Builds ringfence and the fixture into our own target directory, unless the environment says where they are.
+pub(crate) fn build_and_locate() -> Result<Programs, Failure> {
+    let bench = std::env::current_exe().while_doing("finding this program")?;
+    let target_directory = bench
+        .parent()
+        .and_then(Path::parent)
+        .ok_or_else(|| Failure::new("this program is not inside a target directory"))?
+        .to_owned();
+    let binaries = match std::env::var_os(BINARIES_OVERRIDE) {
+        Some(directory) => PathBuf::from(directory),
+        None => build_release(&target_directory)?,
+    };
+    let work_directory = target_directory.join("bench");
+    std::fs::create_dir_all(work_directory.join("logs")).while_doing("creating target/bench/logs")?;
+    let fixture = binaries.join("ringfence-fixture");
+    if !fixture.is_file() {
+        return Err(Failure::new(format!("there is no {}", fixture.display())));
+    }
+    Ok(Programs { ringfence: binaries.join("ringfence"), fixture, bench, work_directory })
+}
+
+fn build_release(target_directory: &Path) -> Result<PathBuf, Failure> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--release", "-p", "ringfence", "-p", "ringfence-testkit"])
+        .arg("--target-dir")
+        .arg(target_directory)
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .status()
+        .while_doing("running cargo build")?;
+    if status.success() {
+        return Ok(target_directory.join("release"));
+    }
+    Err(Failure::new("cargo build failed"))
+}

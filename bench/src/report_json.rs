@@ -1,0 +1,53 @@
+//! The report as JSON: every round of every figure, the medians, the reach and the notes.
+
+use serde_json::{Map, Value, json};
+
+use crate::legs::Leg;
+use crate::reach::{Bound, reach_rows};
+use crate::report_markdown::RunDescription;
+use crate::results::Results;
+
+pub(crate) fn json_report(run: &RunDescription, results: &Results) -> Value {
+    let legs: Map<String, Value> =
+        run.legs.iter().map(|leg| (leg.name().to_owned(), leg_figures(*leg, run, results))).collect();
+    let reach: Vec<Value> = reach_rows(results)
+        .iter()
+        .map(|row| {
+            json!({
+                "figure": row.figure,
+                "measured": row.measured,
+                "bound": row.bound.map(Bound::described),
+                "met": row.is_met(),
+            })
+        })
+        .collect();
+    let notes: Vec<Value> = results
+        .notes()
+        .iter()
+        .map(|note| {
+            let measurement = note.measurement.map(|measurement| format!("{measurement:?}"));
+            json!({ "leg": note.leg.name(), "measurement": measurement, "reason": note.reason })
+        })
+        .collect();
+    json!({
+        "command_line": run.command_line,
+        "date": run.machine.date,
+        "kernel": run.machine.kernel,
+        "processor": run.machine.processor,
+        "cores": run.machine.cores,
+        "rounds": run.rounds,
+        "elapsed_seconds": run.elapsed_seconds,
+        "legs": legs,
+        "reach": reach,
+        "notes": notes,
+    })
+}
+
+fn leg_figures(leg: Leg, run: &RunDescription, results: &Results) -> Value {
+    let figures = run.measurements.iter().flat_map(|measurement| measurement.figures());
+    let members = figures.map(|figure| {
+        let per_round = results.per_round(leg, *figure);
+        (figure.key().to_owned(), json!({ "median": results.median(leg, *figure), "rounds": per_round }))
+    });
+    Value::Object(members.collect())
+}

@@ -1,0 +1,181 @@
+//! Starting a leg, knowing where it listens, and stopping it with everything it started.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::process::{Child, ChildStdout, Command};
+
+use crate::failure::{Failure, WhileDoing};
+use crate::http_session::HttpEndpoint;
+use crate::legs::Leg;
+use crate::mcp_session::Endpoint;
+use crate::peers;
+use crate::process_table::ProcessTable;
+use crate::programs::Programs;
+use crate::started_processes;
+use crate::stdio_session::StdioEndpoint;
+
+const START_LIMIT: Duration = Duration::from_secs(20);
+const START_POLL: Duration = Duration::from_millis(20);
+
+#[derive(Debug)]
+pub(crate) struct RunningLeg {
+    pub(crate) endpoint: Endpoint,
+    gateway: Option<Gateway>,
+}
+
+/// The gateway process; dropping it kills it and its descendants.
+#[derive(Debug)]
+struct Gateway {
+    process: Child,
+    process_id: u32,
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        started_processes::kill_tree(self.process_id);
+    }
+}
+
+impl RunningLeg {
+    pub(crate) async fn start(leg: Leg, programs: &Programs) -> Result<Self, Failure> {
+        match leg {
+            Leg::DirectStdio => {
+                let endpoint = StdioEndpoint { program: programs.fixture.clone() };
+                Ok(Self { endpoint: Endpoint::Stdio(endpoint), gateway: None })
+            }
+            Leg::BareAxum | Leg::RingfenceSession | Leg::RingfenceShared => {
+                start_and_read_where_it_listens(leg, programs).await
+            }
+            Leg::Supergateway | Leg::NpmMcpProxy | Leg::PypiMcpProxy => start_peer(leg, programs).await,
+        }
+    }
+
+    pub(crate) fn gateway_process_id(&self) -> Option<u32> {
+        self.gateway.as_ref().map(|gateway| gateway.process_id)
+    }
+
+    /// Descendants of the gateway; none for direct stdio.
+    pub(crate) fn descendants(&self) -> Vec<u32> {
+        let descendants_of = |process_id| ProcessTable::read().descendants_of(process_id);
+        self.gateway_process_id().map(descendants_of).unwrap_or_default()
+    }
+
+    /// Kills the gateway and waits until it is gone.
+    pub(crate) async fn stop(mut self) {
+        if let Some(mut gateway) = self.gateway.take() {
+            started_processes::kill_tree(gateway.process_id);
+            // A process that was sent SIGKILL and still does not end is beyond us; the run goes on.
+            let _ = tokio::time::timeout(START_LIMIT, gateway.process.wait()).await;
+        }
+    }
+}
+
+async fn start_and_read_where_it_listens(leg: Leg, programs: &Programs) -> Result<RunningLeg, Failure> {
+    let mut gateway = spawn(leg, programs, &own_command_line(leg, programs), Stdio::piped())?;
+    let output =
+        gateway.process.stdout.take().ok_or_else(|| Failure::new("the gateway has no standard output"))?;
+    let endpoint = tokio::time::timeout(START_LIMIT, read_listening_line(output))
+        .await
+        .while_doing("it never said where it listens")??;
+    Ok(RunningLeg { endpoint: Endpoint::Http(endpoint), gateway: Some(gateway) })
+}
+
+fn own_command_line(leg: Leg, programs: &Programs) -> Vec<OsString> {
+    if leg == Leg::BareAxum {
+        return vec![programs.bench.clone().into_os_string(), "bare-axum-server".into()];
+    }
+    let mut words: Vec<OsString> = vec![programs.ringfence.clone().into_os_string()];
+    words.extend(["serve", "--port", "0", "--json"].map(OsString::from));
+    if leg == Leg::RingfenceShared {
+        words.push("--shared".into());
+    }
+    words.extend(["--".into(), programs.fixture.clone().into_os_string()]);
+    words
+}
+
+/// Reads up to the listening line; a task of its own drops what the gateway prints after that.
+async fn read_listening_line(output: ChildStdout) -> Result<HttpEndpoint, Failure> {
+    let mut lines = BufReader::new(output).lines();
+    while let Some(line) = lines.next_line().await? {
+        let event: Value = serde_json::from_str(&line).unwrap_or_default();
+        if event["event"] == "listening" {
+            let endpoint = parse_url(event["url"].as_str().unwrap_or_default())?;
+            tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
+            return Ok(endpoint);
+        }
+    }
+    Err(Failure::new("it ended before it listened"))
+}
+
+fn parse_url(url: &str) -> Result<HttpEndpoint, Failure> {
+    let not_ours = || Failure::new(format!("not a URL we can use: {url:?}"));
+    let rest = url.strip_prefix("http://").ok_or_else(not_ours)?;
+    let path_start = rest.find('/').ok_or_else(not_ours)?;
+    let address: SocketAddr = rest[..path_start].parse().map_err(|_| not_ours())?;
+    if !address.ip().is_loopback() {
+        return Err(not_ours());
+    }
+    Ok(HttpEndpoint { address, path: rest[path_start..].to_owned() })
+}
+
+async fn start_peer(leg: Leg, programs: &Programs) -> Result<RunningLeg, Failure> {
+    let port = free_port()?;
+    let mut gateway = spawn(leg, programs, &peers::command_line(leg, programs, port), Stdio::null())?;
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    let give_up = Instant::now() + START_LIMIT;
+    while TcpStream::connect(address).await.is_err() {
+        if let Some(status) = gateway.process.try_wait()? {
+            return Err(Failure::new(format!("it ended before it listened ({status})")));
+        }
+        if Instant::now() > give_up {
+            return Err(Failure::new("it never listened"));
+        }
+        tokio::time::sleep(START_POLL).await;
+    }
+    let endpoint = HttpEndpoint { address, path: "/mcp".to_owned() };
+    Ok(RunningLeg { endpoint: Endpoint::Http(endpoint), gateway: Some(gateway) })
+}
+
+fn free_port() -> Result<u16, Failure> {
+    let listener =
+        std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).while_doing("finding a free port")?;
+    Ok(listener.local_addr()?.port())
+}
+
+fn spawn(leg: Leg, programs: &Programs, words: &[OsString], output: Stdio) -> Result<Gateway, Failure> {
+    let (program, arguments) = words.split_first().ok_or_else(|| Failure::new("an empty command line"))?;
+    let log = File::create(programs.log_file(leg.name())).while_doing("creating a log file")?;
+    let process = Command::new(program)
+        .args(arguments)
+        .env("NODE_ENV", "production")
+        .stdin(Stdio::null())
+        .stdout(output)
+        .stderr(log)
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
+        .while_doing(&format!("spawning {}", program.display()))?;
+    started_processes::remember(process.id());
+    let process_id = process.id().ok_or_else(|| Failure::new("it ended at once"))?;
+    Ok(Gateway { process, process_id })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_loopback_only() {
+        let endpoint = parse_url("http://127.0.0.1:8123/mcp").unwrap();
+        assert_eq!((endpoint.address.port(), endpoint.path.as_str()), (8123, "/mcp"));
+        parse_url("http://192.0.2.1:80/mcp").unwrap_err();
+        parse_url("nonsense").unwrap_err();
+    }
+}

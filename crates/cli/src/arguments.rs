@@ -1,0 +1,289 @@
+//! The command line: what the user wrote, and the task that it means.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use gateway::{AllowedHost, AllowedOrigin};
+use session::{Lifecycle, Settings};
+
+use crate::environment::Variable;
+use crate::error::Failure;
+use crate::logging::LogOptions;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringfence serve -- npx -y @modelcontextprotocol/server-everything
+  ringfence serve --port 0 --json -- uvx mcp-server-time
+  ringfence serve --shared --env API_KEY -- ./my-server --flag
+  ringfence --mode stdio -- npx -y @modelcontextprotocol/server-filesystem .
+
+Exit codes:
+  0  ended by a signal or the end of its input
+  1  could not start or go on (port taken, server does not start, …)
+  2  bad arguments";
+
+const SERVE_EXAMPLES: &str = "\
+Examples:
+  ringfence serve -- npx -y @modelcontextprotocol/server-everything
+      one process of the server for each MCP session, at http://127.0.0.1:3000/mcp
+  ringfence serve --shared --port 8080 -- uvx mcp-server-time
+      one process for all clients; each still has its own session and sees only its own data
+  ringfence serve --env API_KEY --env MODE=test --timeout 300 -- ./my-server
+      passes two variables on and lets calls take five minutes without progress";
+
+/// One MCP endpoint for every agent, each session with its own server process.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence", version, after_help = EXAMPLES, args_conflicts_with_subcommands = true)]
+pub(crate) struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    #[command(flatten)]
+    founding: Founding,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Serve a stdio MCP server over Streamable HTTP.
+    #[command(after_help = SERVE_EXAMPLES)]
+    Serve(Box<Serve>),
+    /// Print completions for a shell.
+    Completions { shell: Shell },
+}
+
+/// The command line without a subcommand: `ringfence --mode http|stdio … -- COMMAND`.
+#[derive(Debug, Args)]
+struct Founding {
+    /// Serve over HTTP (one process for all clients unless --session-isolation), or on stdin and stdout.
+    #[arg(long)]
+    mode: Option<Mode>,
+    /// Port of --mode http.
+    #[arg(long, default_value_t = 3000)]
+    http_port: u16,
+    /// Address of --mode http.
+    #[arg(long, default_value = "127.0.0.1")]
+    http_host: String,
+    /// One process of the server for each session.
+    #[arg(long)]
+    session_isolation: bool,
+    #[command(flatten)]
+    http: Http,
+    #[command(flatten)]
+    upstream: UpstreamOptions,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Mode {
+    Http,
+    Stdio,
+}
+
+#[derive(Debug, Args)]
+struct Serve {
+    /// Address to listen on; only loopback ones while there is no authentication.
+    #[arg(long, default_value = "127.0.0.1")]
+    host: String,
+    /// Port to listen on; 0 takes any free one.
+    #[arg(long, default_value_t = 3000)]
+    port: u16,
+    /// One process of the server for each MCP session. The default.
+    #[arg(long, conflicts_with = "shared")]
+    session_isolation: bool,
+    /// One process of the server for all clients.
+    #[arg(long)]
+    shared: bool,
+    #[command(flatten)]
+    http: Http,
+    #[command(flatten)]
+    upstream: UpstreamOptions,
+}
+
+/// What concerns HTTP clients.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Http {
+    /// Another name under which clients reach this endpoint (repeatable).
+    #[arg(long, value_name = "NAME[:PORT]")]
+    pub(crate) allowed_host: Vec<AllowedHost>,
+    /// A web origin whose pages may call this endpoint (repeatable).
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allowed_origin: Vec<AllowedOrigin>,
+    /// Close event streams after this long and let clients of 2025-11-25 come back for the rest.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) park_after: Option<Duration>,
+    /// What clients are told to wait before they come back.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    pub(crate) retry: Duration,
+    /// End a session that was not used for this long.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
+    idle_timeout: Duration,
+    /// Sessions at once; more are refused with 503.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_sessions: usize,
+    /// On SIGINT or SIGTERM, what calls in flight may take to finish.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    pub(crate) drain: Duration,
+    /// Print the address as one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// What concerns the MCP server behind.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct UpstreamOptions {
+    /// Pass an environment variable on, or set one (repeatable). Only PATH, HOME, LANG, LC_*, TERM, TZ,
+    /// TMPDIR and the variables that name CA certificates are passed on by themselves.
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) env: Vec<Variable>,
+    /// Give a call up after this long without an answer or progress.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    timeout: Duration,
+    /// Give a call up after this long, progress or not.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
+    max_timeout: Duration,
+    /// What the server may take to start and answer initialize.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    start_timeout: Duration,
+    /// What the server may take to end after its input closed, and again after SIGTERM.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "2")]
+    grace: Duration,
+    /// Longest message in either direction.
+    #[arg(long, value_name = "BYTES", default_value_t = wire::MAX_MESSAGE_BYTES)]
+    pub(crate) max_message_bytes: usize,
+    #[command(flatten)]
+    pub(crate) log: LogOptions,
+    /// The MCP server to run, with its arguments.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// What ringfence is to do.
+pub(crate) enum Task {
+    Serve(Box<ServeTask>),
+    Stdio(Box<StdioTask>),
+    Completions(Shell),
+}
+
+pub(crate) struct ServeTask {
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) lifecycle: Lifecycle,
+    pub(crate) http: Http,
+    pub(crate) upstream: UpstreamOptions,
+}
+
+pub(crate) struct StdioTask {
+    pub(crate) upstream: UpstreamOptions,
+}
+
+impl Arguments {
+    pub(crate) fn into_task(self) -> Result<Task, Failure> {
+        match (self.command, self.founding.mode) {
+            (Some(Command::Completions { shell }), _) => Ok(Task::Completions(shell)),
+            (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
+            (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
+            (None, Some(Mode::Stdio)) => {
+                Ok(Task::Stdio(Box::new(StdioTask { upstream: self.founding.upstream })))
+            }
+            (None, None) => Err(Failure::ModeWithoutCommandLine),
+        }
+    }
+}
+
+impl Serve {
+    fn into_task(self) -> ServeTask {
+        let lifecycle = if self.shared { Lifecycle::Shared } else { Lifecycle::Session };
+        ServeTask { host: self.host, port: self.port, lifecycle, http: self.http, upstream: self.upstream }
+    }
+}
+
+impl Founding {
+    fn into_serve(self) -> ServeTask {
+        let lifecycle = if self.session_isolation { Lifecycle::Session } else { Lifecycle::Shared };
+        ServeTask {
+            host: self.http_host,
+            port: self.http_port,
+            lifecycle,
+            http: self.http,
+            upstream: self.upstream,
+        }
+    }
+}
+
+impl UpstreamOptions {
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            timeout: self.timeout,
+            max_timeout: self.max_timeout,
+            start_timeout: self.start_timeout,
+            grace: self.grace,
+            max_message: self.max_message_bytes,
+            ..Settings::default()
+        }
+    }
+}
+
+impl ServeTask {
+    pub(crate) fn settings(&self) -> Settings {
+        Settings {
+            idle_timeout: self.http.idle_timeout,
+            max_sessions: self.http.max_sessions,
+            ..self.upstream.settings()
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    text.parse::<f64>()
+        .ok()
+        .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())
+        .filter(|duration| !duration.is_zero() && *duration <= Duration::from_secs(366 * 24 * 3600))
+        .ok_or_else(|| "expected a number of seconds greater than 0, such as 60 or 0.5".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    fn task(line: &str) -> Task {
+        Arguments::try_parse_from(line.split(' ')).unwrap().into_task().unwrap()
+    }
+
+    fn serve(line: &str) -> ServeTask {
+        match task(line) {
+            Task::Serve(serve) => *serve,
+            _ => panic!("{line} does not serve"),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn serve_isolates_unless_told_to_share() {
+        assert_eq!(serve("ringfence serve -- server").lifecycle, Lifecycle::Session);
+        assert_eq!(serve("ringfence serve --session-isolation -- server").lifecycle, Lifecycle::Session);
+        assert_eq!(serve("ringfence serve --shared -- server").lifecycle, Lifecycle::Shared);
+    }
+
+    #[test]
+    fn the_founding_command_line_shares_unless_told_to_isolate() {
+        let shared = serve("ringfence --mode http --http-port 4000 -- server --flag");
+        assert_eq!((shared.lifecycle, shared.port), (Lifecycle::Shared, 4000));
+        assert_eq!(shared.upstream.command, ["server", "--flag"]);
+        let isolated = serve("ringfence --mode http --session-isolation -- server");
+        assert_eq!((isolated.lifecycle, isolated.port), (Lifecycle::Session, 3000));
+        assert!(matches!(task("ringfence --mode stdio -- server"), Task::Stdio(_)));
+    }
+
+    #[test]
+    fn a_time_must_be_a_time() {
+        for bad in ["0", "-1", "x", "nan", "inf", "1e300"] {
+            assert!(seconds(bad).is_err(), "{bad}");
+        }
+        assert_eq!(seconds("0.25").unwrap(), Duration::from_millis(250));
+    }
+}

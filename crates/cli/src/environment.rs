@@ -1,0 +1,98 @@
+//! The environment of an upstream: an allow-list of the parent's, and what the operator adds.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::ffi::OsString;
+use std::str::FromStr;
+
+use crate::error::Failure;
+
+/// What every program needs to find its files, its language and its terminal, and to trust the same
+/// certificates as its user does.
+const PASSED_ON: &[&str] = &[
+    "PATH",
+    "HOME",
+    "LANG",
+    "TERM",
+    "TZ",
+    "TMPDIR",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "PIP_CERT",
+    "GIT_SSL_CAINFO",
+];
+const PASSED_ON_PREFIX: &str = "LC_";
+
+/// `--env NAME` or `--env NAME=VALUE`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    name: String,
+    value: Option<String>,
+}
+
+impl FromStr for Variable {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text.split_once('=') {
+            Some((name, value)) => Self { name: name.to_owned(), value: Some(value.to_owned()) },
+            None => Self { name: text.to_owned(), value: None },
+        })
+    }
+}
+
+/// The whole environment of an upstream, given the parent's.
+pub(crate) fn for_upstream(
+    parent: impl IntoIterator<Item = (OsString, OsString)>,
+    added: &[Variable],
+) -> Result<Vec<(OsString, OsString)>, Failure> {
+    let parent: BTreeMap<OsString, OsString> = parent.into_iter().collect();
+    let is_passed_on = |name: &OsString| {
+        name.to_str().is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX))
+    };
+    let mut environment: BTreeMap<OsString, OsString> = parent
+        .iter()
+        .filter(|(name, _)| is_passed_on(name))
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    for variable in added {
+        let name = OsString::from(&variable.name);
+        let value = match &variable.value {
+            Some(value) => OsString::from(value),
+            None => {
+                parent.get(&name).cloned().ok_or_else(|| Failure::MissingVariable(variable.name.clone()))?
+            }
+        };
+        environment.insert(name, value);
+    }
+    Ok(environment.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn upstream(parent: &[(&str, &str)], added: &[&str]) -> Result<Vec<(OsString, OsString)>, Failure> {
+        let added: Vec<Variable> = added.iter().map(|text| text.parse().unwrap()).collect();
+        for_upstream(parent.iter().map(|(name, value)| (name.into(), value.into())), &added)
+    }
+
+    #[test]
+    fn secrets_of_the_parent_stay_with_it() {
+        let parent = [("PATH", "/bin"), ("LC_ALL", "C"), ("AWS_SECRET_ACCESS_KEY", "x"), ("PATHS", "y")];
+        let expected = [("LC_ALL".into(), "C".into()), ("PATH".into(), "/bin".into())];
+        assert_eq!(upstream(&parent, &[]).unwrap(), expected);
+    }
+
+    #[test]
+    fn the_operator_adds_by_name_or_value() {
+        let environment =
+            upstream(&[("KEY", "k"), ("PATH", "/bin")], &["KEY", "A=b=c", "PATH=/opt"]).unwrap();
+        let expected = [("A", "b=c"), ("KEY", "k"), ("PATH", "/opt")].map(|(n, v)| (n.into(), v.into()));
+        assert_eq!(environment, expected);
+        assert!(matches!(upstream(&[], &["KEY"]), Err(Failure::MissingVariable(name)) if name == "KEY"));
+    }
+}

@@ -1,0 +1,107 @@
+//! What ends ringfence with an error: one message, a hint where the user can act, and an exit code.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::process::ExitCode;
+
+use session::StartFailure;
+
+/// Bad arguments; the same code that the argument parser uses.
+const USAGE: u8 = 2;
+/// Everything else.
+const FAILED: u8 = 1;
+
+#[derive(Debug)]
+pub(crate) enum Failure {
+    NoCommand,
+    ModeWithoutCommandLine,
+    ProgramNotFound(String),
+    ProgramNotExecutable(String),
+    MissingVariable(String),
+    UnknownHost { host: String, reason: std::io::Error },
+    NotLoopback(SocketAddr),
+    Bind { address: SocketAddr, reason: std::io::Error },
+    Upstream(StartFailure),
+    Io(std::io::Error),
+}
+
+impl Failure {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::NoCommand
+            | Self::ModeWithoutCommandLine
+            | Self::ProgramNotFound(_)
+            | Self::ProgramNotExecutable(_)
+            | Self::MissingVariable(_)
+            | Self::UnknownHost { .. }
+            | Self::NotLoopback(_) => ExitCode::from(USAGE),
+            Self::Bind { .. } | Self::Upstream(_) | Self::Io(_) => ExitCode::from(FAILED),
+        }
+    }
+
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoCommand => "name the MCP server after `--`, for example: \
+                ringfence serve -- npx -y @modelcontextprotocol/server-everything"
+                .to_owned(),
+            Self::ModeWithoutCommandLine => "ringfence --help shows the subcommands".to_owned(),
+            Self::ProgramNotFound(program) => {
+                format!("install `{program}`, give its full path, or pass another PATH with --env PATH=…")
+            }
+            Self::ProgramNotExecutable(program) => format!("make it executable: chmod +x {program}"),
+            Self::MissingVariable(name) => {
+                format!("set it where ringfence is started, or give a value: --env {name}=…")
+            }
+            Self::UnknownHost { .. } => "give an address such as 127.0.0.1, or localhost".to_owned(),
+            Self::NotLoopback(_) => "without authentication, anybody who reaches the address could run the \
+                server's tools; bind 127.0.0.1 and reach it through an SSH tunnel or an authenticating proxy"
+                .to_owned(),
+            Self::Bind { address, reason } if reason.kind() == std::io::ErrorKind::AddrInUse => {
+                format!("port {} is taken; choose another with --port, or 0 for any free one", address.port())
+            }
+            Self::Upstream(failure) => {
+                let stderr = failure.stderr().filter(|stderr| !stderr.is_empty())?;
+                format!("the server's last words on stderr were:\n{}", indented(stderr))
+            }
+            Self::Bind { .. } | Self::Io(_) => return None,
+        })
+    }
+}
+
+fn indented(text: &str) -> String {
+    text.lines().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("error: ")?;
+        match self {
+            Self::NoCommand => f.write_str(
+                "no command to serve; the built-in workspace server is not part of this version yet",
+            ),
+            Self::ModeWithoutCommandLine => f.write_str("nothing to do"),
+            Self::ProgramNotFound(program) => write!(f, "cannot start `{program}`: no such program"),
+            Self::ProgramNotExecutable(program) => {
+                write!(f, "cannot start `{program}`: the file is not executable")
+            }
+            Self::MissingVariable(name) => write!(f, "--env {name}: there is no such environment variable"),
+            Self::UnknownHost { host, reason } => write!(f, "--host {host}: {reason}"),
+            Self::NotLoopback(address) => {
+                write!(f, "refusing to listen on {}: it is not a loopback address", address.ip())
+            }
+            Self::Bind { address, reason } => write!(f, "cannot listen on {address}: {reason}"),
+            Self::Upstream(failure) => failure.fmt(f),
+            Self::Io(error) => error.fmt(f),
+        }?;
+        match self.hint() {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<std::io::Error> for Failure {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}

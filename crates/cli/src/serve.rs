@@ -1,0 +1,90 @@
+//! `ringfence serve`: one endpoint on a loopback address in front of one MCP server.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use gateway::{Config, Gateway};
+use serde_json::json;
+use session::{Lifecycle, Sessions};
+use tokio::net::{TcpListener, lookup_host};
+
+use crate::arguments::ServeTask;
+use crate::error::Failure;
+use crate::{logging, program, signals};
+
+pub(crate) fn run(task: ServeTask) -> Result<(), Failure> {
+    logging::start(task.upstream.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(serve(task))
+}
+
+async fn serve(task: ServeTask) -> Result<(), Failure> {
+    let address = loopback_address(&task).await?;
+    let upstream = program::upstream(&task.upstream, task.lifecycle)?;
+    let listener = TcpListener::bind(address).await.map_err(|reason| Failure::Bind { address, reason })?;
+    let stop = signals::stop_requested()?;
+    session::adopt_orphans()?;
+    raise_descriptor_limit();
+    let sessions = Sessions::new(upstream, task.settings());
+    if let Err(failure) = sessions.start_shared().await {
+        session::end_all_children().await;
+        return Err(Failure::Upstream(failure));
+    }
+    tokio::spawn(Arc::clone(&sessions).watch());
+    announce(&task, listener.local_addr()?)?;
+    let config = Config {
+        allowed_hosts: task.http.allowed_host,
+        allowed_origins: task.http.allowed_origin,
+        max_body: task.upstream.max_message_bytes,
+        park_after: task.http.park_after,
+        retry: task.http.retry,
+    };
+    Gateway::new(sessions, config).serve(listener, stop, task.http.drain).await;
+    Ok(())
+}
+
+/// While there is no authentication, only this machine may connect.
+async fn loopback_address(task: &ServeTask) -> Result<SocketAddr, Failure> {
+    let unknown = |reason| Failure::UnknownHost { host: task.host.clone(), reason };
+    let host = task.host.trim_start_matches('[').trim_end_matches(']');
+    let mut addresses = lookup_host((host, task.port)).await.map_err(unknown)?;
+    let address = addresses.next().ok_or_else(|| unknown(std::io::ErrorKind::NotFound.into()))?;
+    if address.ip().is_loopback() { Ok(address) } else { Err(Failure::NotLoopback(address)) }
+}
+
+/// A session needs some descriptors; the default of 1024 is for programs with few of them.
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const WANTED: u64 = 65_536;
+    let limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(WANTED, |maximum| maximum.min(WANTED));
+    if limit.current.is_some_and(|current| current < wanted) {
+        // Best effort: with fewer, fewer sessions fit.
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
+    }
+}
+
+/// The one line on stdout: where the endpoint is.
+fn announce(task: &ServeTask, address: SocketAddr) -> Result<(), Failure> {
+    let url = format!("http://{address}/mcp");
+    let mut stdout = std::io::stdout().lock();
+    if task.http.json {
+        let lifecycle = match task.lifecycle {
+            Lifecycle::Shared => "shared",
+            Lifecycle::Session => "session",
+        };
+        let event = json!({
+            "event": "listening",
+            "url": url,
+            "health": format!("http://{address}/health"),
+            "lifecycle": lifecycle,
+            "pid": std::process::id(),
+        });
+        writeln!(stdout, "{event}")?;
+    } else {
+        writeln!(stdout, "ringfence listening on {url}   (health: /health)")?;
+    }
+    stdout.flush()?;
+    Ok(())
+}

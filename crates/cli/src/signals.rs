@@ -1,0 +1,24 @@
+//! SIGINT and SIGTERM: the first asks for an orderly end, the second for an immediate one.
+
+use std::io;
+
+use tokio::signal::unix::{SignalKind, signal};
+
+/// Resolves at the first signal. At the second, everything that was started is killed and ringfence exits.
+pub(crate) fn stop_requested() -> io::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    let (first, stop) = tokio::sync::oneshot::channel();
+    tokio::spawn(async move {
+        let mut next = async || tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} };
+        next().await;
+        tracing::info!("stopping; once more to stop at once");
+        let _ = first.send(());
+        next().await;
+        session::end_all_children().await;
+        std::process::exit(1);
+    });
+    Ok(async move {
+        let _ = stop.await;
+    })
+}

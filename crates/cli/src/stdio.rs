@@ -1,0 +1,146 @@
+//! `ringfence --mode stdio`: the same session, with one client on stdin and stdout instead of HTTP.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use session::{EndReason, Lifecycle, Next, Principal, Session, Sessions, StreamReader};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::mpsc;
+use wire::{Body, ErrorReply, LineBuffer, Malformed, Message, Request, code, method};
+
+use crate::arguments::StdioTask;
+use crate::error::Failure;
+use crate::{logging, program, signals};
+
+/// Lines that wait for the client to read them.
+const OUTPUT_LINES: usize = 256;
+
+pub(crate) fn run(task: StdioTask) -> Result<(), Failure> {
+    logging::start(task.upstream.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let served = runtime.block_on(serve(task));
+    // A read of stdin may still be under way on a thread of its own; it cannot be interrupted.
+    runtime.shutdown_background();
+    served
+}
+
+async fn serve(task: StdioTask) -> Result<(), Failure> {
+    let upstream = program::upstream(&task.upstream, Lifecycle::Session)?;
+    let stop = signals::stop_requested()?;
+    session::adopt_orphans()?;
+    let sessions = Sessions::new(upstream, task.upstream.settings());
+    tokio::spawn(Arc::clone(&sessions).watch());
+    let (output, lines) = mpsc::channel(OUTPUT_LINES);
+    let writer = tokio::spawn(write_lines(lines));
+    let client = Client { sessions: Arc::clone(&sessions), output, session: None };
+    tokio::select! {
+        () = client.read(task.upstream.max_message_bytes) => {}
+        () = stop => {}
+    }
+    sessions.shut_down(std::time::Duration::ZERO).await;
+    let _ = writer.await;
+    Ok(())
+}
+
+async fn write_lines(mut lines: mpsc::Receiver<Bytes>) {
+    let mut stdout = tokio::io::stdout();
+    while let Some(line) = lines.recv().await {
+        let written = async {
+            stdout.write_all(&line).await?;
+            stdout.write_all(b"\n").await?;
+            if lines.is_empty() { stdout.flush().await } else { Ok(()) }
+        };
+        if written.await.is_err() {
+            return;
+        }
+    }
+}
+
+/// The one client, and its session once it has one.
+struct Client {
+    sessions: Arc<Sessions>,
+    output: mpsc::Sender<Bytes>,
+    session: Option<Arc<Session>>,
+}
+
+impl Client {
+    /// Takes messages until stdin ends.
+    async fn read(mut self, limit: usize) {
+        let mut stdin = tokio::io::stdin();
+        let mut lines = LineBuffer::new(limit);
+        while let Ok(1..) = stdin.read_buf(lines.space()).await {
+            while let Some(line) = lines.next_line() {
+                match line {
+                    Ok(line) if line.is_empty() => {}
+                    Ok(line) => self.take(line).await,
+                    Err(too_long) => self.refuse(&too_long.to_string()).await,
+                }
+            }
+        }
+        if let Some(session) = self.session {
+            session.end(EndReason::Deleted).await;
+        }
+    }
+
+    async fn refuse(&self, reason: &str) {
+        let error = ErrorReply::new(code::INVALID_REQUEST, reason);
+        let _ = self.output.send(error.to_message(None)).await;
+    }
+
+    async fn take(&mut self, line: Bytes) {
+        match Body::parse(line) {
+            Ok(Body::Single(message)) => self.take_message(message).await,
+            Ok(Body::Batch(_)) => self.refuse("batches are not taken on stdio").await,
+            Err(Malformed { code, reason, id }) => {
+                let _ = self.output.send(ErrorReply::new(code, reason).to_message(id.as_ref())).await;
+            }
+        }
+    }
+
+    async fn take_message(&mut self, message: Message) {
+        match (message, &self.session) {
+            (Message::Request(request), None) if request.method == method::INITIALIZE => {
+                self.open(request).await;
+            }
+            (Message::Request(request), Some(session)) => {
+                let id = request.id.clone();
+                match session.call(request) {
+                    Ok(reader) => drop(tokio::spawn(forward(reader, self.output.clone()))),
+                    Err(refusal) => drop(self.output.send(refusal.reply().to_message(Some(&id))).await),
+                }
+            }
+            (Message::Request(request), None) => {
+                let error = ErrorReply::new(code::INVALID_REQUEST, "begin with initialize");
+                let _ = self.output.send(error.to_message(Some(&request.id))).await;
+            }
+            (Message::Notification(notification), Some(session)) => session.notify(&notification),
+            (Message::Response(response), Some(session)) => session.answer(&response),
+            (Message::Notification(_) | Message::Response(_), None) => {}
+        }
+    }
+
+    async fn open(&mut self, request: Request) {
+        let id = request.id.clone();
+        let answer = match self.sessions.open(Principal::anonymous(), request).await {
+            Ok((session, answer)) => {
+                if let Ok(reader) = session.listen(None) {
+                    tokio::spawn(forward(reader, self.output.clone()));
+                }
+                self.session = Some(session);
+                answer.into_bytes()
+            }
+            Err(refusal) => refusal.reply().to_message(Some(&id)),
+        };
+        let _ = self.output.send(answer).await;
+    }
+}
+
+/// Copies one stream to the output, to its end.
+async fn forward(mut reader: StreamReader, output: mpsc::Sender<Bytes>) {
+    while let Next::Message(delivery) = reader.next().await {
+        let is_last = delivery.is_answer;
+        if output.send(delivery.text.into_bytes()).await.is_err() || is_last {
+            return;
+        }
+    }
+}

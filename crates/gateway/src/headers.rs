@@ -1,0 +1,105 @@
+//! The headers of MCP over HTTP, read into types.
+
+use axum::http::{HeaderMap, HeaderName, header};
+use session::SessionId;
+use wire::Version;
+use wire::sse::EventId;
+
+use crate::status::Problem;
+
+pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// A POST may be answered either way, so its sender must take both.
+pub(crate) fn accepts_post_answers(headers: &HeaderMap) -> Result<(), Problem> {
+    if accepts(headers, "application", "json") && accepts(headers, "text", "event-stream") {
+        return Ok(());
+    }
+    Err(Problem::NotAcceptable { needed: "both application/json and text/event-stream" })
+}
+
+pub(crate) fn accepts_events(headers: &HeaderMap) -> Result<(), Problem> {
+    if accepts(headers, "text", "event-stream") {
+        return Ok(());
+    }
+    Err(Problem::NotAcceptable { needed: "text/event-stream" })
+}
+
+fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
+    headers
+        .get_all(header::ACCEPT)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .flat_map(|value| value.split(','))
+        .filter_map(|range| range.split(';').next()?.trim().split_once('/'))
+        .any(|(a, b)| {
+            (a == "*" && b == "*")
+                || (a.eq_ignore_ascii_case(kind) && (b == "*" || b.eq_ignore_ascii_case(subtype)))
+        })
+}
+
+pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+    let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let essence = media_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
+    if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Problem::NotJson) }
+}
+
+/// The text of the version header, if it was sent.
+pub(crate) fn version_text(headers: &HeaderMap) -> Option<&str> {
+    headers.get(PROTOCOL_VERSION).map(|value| value.to_str().unwrap_or("unreadable"))
+}
+
+/// Any revision that we serve may be named, or none.
+pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), Problem> {
+    match version_text(headers) {
+        Some(text) if Version::parse(text).is_none() => Err(Problem::UnsupportedVersion(text.to_owned())),
+        _ => Ok(()),
+    }
+}
+
+/// The session that a request names. An id of another form is no session of ours.
+pub(crate) fn session_id(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {
+    let Some(value) = headers.get(SESSION_ID) else { return Err(Problem::MissingSessionId) };
+    Ok(value.to_str().ok().and_then(SessionId::parse))
+}
+
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {
+    let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
+    let parsed = value.to_str().ok().and_then(EventId::parse);
+    parsed.map(Some).ok_or(Problem::Refused(session::Refusal::UnknownEvent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use axum::http::HeaderValue;
+
+    fn headers(name: HeaderName, value: &'static str) -> HeaderMap {
+        HeaderMap::from_iter([(name, HeaderValue::from_static(value))])
+    }
+
+    #[test]
+    fn accept_is_read_as_media_ranges() {
+        for good in [
+            "application/json, text/event-stream",
+            "text/event-stream;q=0.5,Application/JSON",
+            "*/*",
+            "application/*, text/*",
+        ] {
+            assert!(accepts_post_answers(&headers(header::ACCEPT, good)).is_ok(), "{good}");
+        }
+        for bad in ["application/json", "text/event-stream", "", "application/jsonx, text/event-streams"] {
+            assert!(accepts_post_answers(&headers(header::ACCEPT, bad)).is_err(), "{bad}");
+        }
+        assert!(accepts_post_answers(&HeaderMap::new()).is_err());
+    }
+
+    #[test]
+    fn content_type_is_compared_as_a_media_type() {
+        assert!(is_json(&headers(header::CONTENT_TYPE, "application/json; charset=utf-8")).is_ok());
+        for bad in ["application/jsonp", "text/plain; application/json", ""] {
+            assert!(is_json(&headers(header::CONTENT_TYPE, bad)).is_err(), "{bad}");
+        }
+    }
+}

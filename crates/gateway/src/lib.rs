@@ -1,0 +1,78 @@
+//! HTTP in and out: admission, the MCP endpoint, health, and errors as status codes.
+//!
+//! The principal type is [`Gateway`]: it holds the sessions and the HTTP configuration, and serves both on a
+//! listener until it is told to stop. One request takes a straight line, each step a function:
+//!
+//! ```text
+//! admit (Host, Origin) → check headers → read body → parse → classify (era) → locate (session)
+//!       → Session::call | notify | answer → respond (JSON or SSE) ; errors become HTTP in `status`
+//! ```
+
+mod admission;
+mod event_body;
+mod headers;
+mod health;
+mod mcp;
+mod pieces_body;
+mod serve;
+mod status;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+pub use admission::{AllowedHost, AllowedOrigin, InvalidName};
+use axum::Router;
+use axum::routing::get;
+use session::Sessions;
+
+/// How the HTTP side behaves.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Names beside the loopback ones under which clients may address the gateway.
+    pub allowed_hosts: Vec<AllowedHost>,
+    /// Web origins beside loopback ones that may call it; only these are also answered with CORS headers.
+    pub allowed_origins: Vec<AllowedOrigin>,
+    /// Longest body of a POST.
+    pub max_body: usize,
+    /// Closes a call's event stream after this long and lets the client come back for the rest, where the
+    /// client's protocol revision knows how to. `None`: streams stay open.
+    pub park_after: Option<Duration>,
+    /// What a client is told to wait before it comes back.
+    pub retry: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            allowed_hosts: Vec::new(),
+            allowed_origins: Vec::new(),
+            max_body: wire::MAX_MESSAGE_BYTES,
+            park_after: None,
+            retry: Duration::from_secs(1),
+        }
+    }
+}
+
+/// The HTTP side of ringfence.
+#[derive(Debug)]
+pub struct Gateway {
+    sessions: Arc<Sessions>,
+    config: Config,
+}
+
+impl Gateway {
+    pub fn new(sessions: Arc<Sessions>, config: Config) -> Arc<Self> {
+        Arc::new(Self { sessions, config })
+    }
+
+    fn router(self: &Arc<Self>) -> Router {
+        let mcp = get(mcp::get).post(mcp::post).delete(mcp::delete).fallback(mcp::wrong_method);
+        Router::new()
+            .route("/mcp", mcp)
+            .route("/health", get(health::health))
+            .route("/ready", get(health::ready))
+            .fallback(status::no_such_path)
+            .layer(axum::middleware::from_fn_with_state(Arc::clone(self), admission::admit))
+            .with_state(Arc::clone(self))
+    }
+}

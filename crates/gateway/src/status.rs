@@ -1,0 +1,149 @@
+//! The one place where errors become HTTP: a status code and a JSON-RPC error with the caller's id.
+
+use axum::body::Body;
+use axum::http::{HeaderValue, StatusCode, header};
+use axum::response::Response;
+use session::Refusal;
+use wire::{ErrorReply, Id, Malformed, code};
+
+/// Why a request was not served.
+#[derive(Debug)]
+pub(crate) enum Problem {
+    ForbiddenHost,
+    ForbiddenOrigin,
+    NotAcceptable {
+        needed: &'static str,
+    },
+    NotJson,
+    TooLarge {
+        limit: usize,
+    },
+    BodyUnreadable,
+    BodyTooSlow,
+    Malformed(Malformed),
+    /// Header and body contradict each other about the protocol era.
+    EraContradiction(ErrorReply),
+    /// A request of 2026-07-28 or later.
+    ModernEra,
+    UnsupportedVersion(String),
+    BatchNotAllowed,
+    MissingSessionId,
+    MethodNotAllowed,
+    NoSuchPath,
+    Refused(Refusal),
+}
+
+/// A problem with the id of the request that it concerns, where there is one.
+#[derive(Debug)]
+pub(crate) struct Rejection {
+    pub(crate) problem: Problem,
+    pub(crate) id: Option<Id>,
+}
+
+impl Problem {
+    pub(crate) fn about(self, id: Option<&Id>) -> Rejection {
+        Rejection { problem: self, id: id.cloned() }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::ForbiddenHost | Self::ForbiddenOrigin => StatusCode::FORBIDDEN,
+            Self::NotAcceptable { .. } => StatusCode::NOT_ACCEPTABLE,
+            Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
+            Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::BodyTooSlow => StatusCode::REQUEST_TIMEOUT,
+            Self::BodyUnreadable
+            | Self::Malformed(_)
+            | Self::EraContradiction(_)
+            | Self::ModernEra
+            | Self::UnsupportedVersion(_)
+            | Self::BatchNotAllowed
+            | Self::MissingSessionId => StatusCode::BAD_REQUEST,
+            Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
+            Self::NoSuchPath => StatusCode::NOT_FOUND,
+            Self::Refused(refusal) => refusal_status(refusal),
+        }
+    }
+
+    fn reply(&self) -> ErrorReply {
+        let server_error = |message: String| ErrorReply::new(code::SERVER_ERROR, message);
+        match self {
+            Self::ForbiddenHost => server_error(
+                "Forbidden: the Host header names no address of this server (see --allowed-host)".into(),
+            ),
+            Self::ForbiddenOrigin => server_error(
+                "Forbidden: this web origin may not call this server (see --allowed-origin)".into(),
+            ),
+            Self::NotAcceptable { needed } => {
+                server_error(format!("Not Acceptable: the client must accept {needed}"))
+            }
+            Self::NotJson => {
+                server_error("Unsupported Media Type: Content-Type must be application/json".into())
+            }
+            Self::TooLarge { limit } => {
+                server_error(format!("Payload Too Large: a message may have at most {limit} bytes"))
+            }
+            Self::BodyUnreadable => server_error("Bad Request: the body could not be read".into()),
+            Self::BodyTooSlow => server_error("Request Timeout: the body did not arrive".into()),
+            Self::Malformed(malformed) => ErrorReply::new(malformed.code, malformed.reason.clone()),
+            Self::EraContradiction(reply) => reply.clone(),
+            Self::ModernEra => server_error(
+                "Bad Request: this server speaks MCP up to 2025-11-25; begin with initialize".into(),
+            ),
+            Self::UnsupportedVersion(version) => server_error(format!(
+                "Bad Request: unsupported protocol version {version:?} (supported: {})",
+                wire::Version::ALL.map(wire::Version::as_str).join(", ")
+            )),
+            Self::BatchNotAllowed => ErrorReply::new(
+                code::INVALID_REQUEST,
+                "Invalid Request: batches exist only in sessions of protocol version 2025-03-26, without initialize",
+            ),
+            Self::MissingSessionId => {
+                server_error("Bad Request: Missing Mcp-Session-Id header; begin with initialize".into())
+            }
+            Self::MethodNotAllowed => server_error("Method not allowed".into()),
+            Self::NoSuchPath => server_error("Not Found: the MCP endpoint is /mcp".into()),
+            Self::Refused(refusal) => refusal.reply(),
+        }
+    }
+}
+
+fn refusal_status(refusal: &Refusal) -> StatusCode {
+    match refusal {
+        Refusal::SessionNotFound => StatusCode::NOT_FOUND,
+        Refusal::BadInitialize(_)
+        | Refusal::AlreadyInitialized
+        | Refusal::IdInUse(_)
+        | Refusal::UnknownEvent => StatusCode::BAD_REQUEST,
+        Refusal::TooManyCalls { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::TooManySessions { .. } | Refusal::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        // The request itself was served: what failed is the upstream, and clients show that error best
+        // when it is the answer to their request.
+        Refusal::Start(_) => StatusCode::OK,
+    }
+}
+
+impl From<Rejection> for Response {
+    fn from(rejection: Rejection) -> Self {
+        let status = rejection.problem.status();
+        let reply = rejection.problem.reply();
+        tracing::debug!(status = status.as_u16(), code = reply.code, "{}", reply.message);
+        let mut response = Response::new(Body::from(reply.to_message(rejection.id.as_ref())));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
+            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+        }
+        if status == StatusCode::METHOD_NOT_ALLOWED {
+            headers.insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
+        }
+        response
+    }
+}
+
+/// Every path that is not ours, the discovery paths of OAuth among them: clients that probe them must hear a
+/// plain JSON 404, or they open a browser to log in.
+pub(crate) async fn no_such_path() -> Response {
+    Problem::NoSuchPath.about(None).into()
+}

@@ -1,0 +1,143 @@
+//! One request of a client on its way: where its answer goes, and until when it is waited for.
+
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use wire::{ErrorReply, Id};
+
+use crate::Session;
+use crate::settings::Settings;
+use crate::stream::Stream;
+
+/// What the gateway must do with the answer beside passing it on (shared upstreams only).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Plain,
+    Subscribe(String),
+    ListTasks,
+    /// The answer may name a task, which then belongs to the caller.
+    StartTask,
+}
+
+#[derive(Debug)]
+pub(crate) struct Call {
+    pub(crate) session: Arc<Session>,
+    pub(crate) client_id: Id,
+    /// The client's progress token, as JSON text.
+    pub(crate) progress_token: Option<Bytes>,
+    pub(crate) purpose: Purpose,
+    pub(crate) is_task: bool,
+    pub(crate) stream: Arc<Stream>,
+    /// The id that the upstream knows the call by, once it was sent.
+    sent_as: AtomicU64,
+    clock: Clock,
+}
+
+impl Call {
+    pub(crate) fn new(
+        session: &Arc<Session>,
+        request: &wire::Request,
+        stream: Arc<Stream>,
+        purpose: Purpose,
+    ) -> Self {
+        Self {
+            session: Arc::clone(session),
+            client_id: request.id.clone(),
+            progress_token: request.wants_progress(),
+            purpose,
+            is_task: request.wants_task(),
+            stream,
+            sent_as: AtomicU64::new(0),
+            clock: Clock::default(),
+        }
+    }
+
+    pub(crate) fn mark_sent(&self, id: u64) {
+        self.clock.start();
+        self.sent_as.store(id, Ordering::Relaxed);
+    }
+
+    /// The upstream's id of the call; ids begin at 1.
+    pub(crate) fn sent_as(&self) -> Option<u64> {
+        Some(self.sent_as.load(Ordering::Relaxed)).filter(|&id| id != 0)
+    }
+
+    pub(crate) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    /// Answers in place of the upstream, unless the call was settled before.
+    pub(crate) fn fail(self: &Arc<Self>, error: &ErrorReply) {
+        if self.session.settle(self) {
+            self.stream.answer(error.to_message(Some(&self.client_id)).into());
+        }
+    }
+}
+
+/// Runs from the moment a call was sent; stands still while the client itself is being asked.
+#[derive(Debug, Default)]
+pub(crate) struct Clock {
+    sent: OnceLock<Instant>,
+    /// Milliseconds since `sent` at which there was progress, plus the time stood still.
+    fresh_at: AtomicU64,
+}
+
+/// Which limit a call has exceeded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Overdue {
+    NoProgress,
+    TooLong,
+}
+
+impl Clock {
+    fn start(&self) {
+        let _ = self.sent.set(Instant::now());
+    }
+
+    fn age(&self, now: Instant) -> Option<Duration> {
+        self.sent.get().map(|sent| now.saturating_duration_since(*sent))
+    }
+
+    /// There was progress, or the client is being asked: the limit counts anew from now.
+    pub(crate) fn refresh(&self) {
+        if let Some(age) = self.age(Instant::now()) {
+            self.fresh_at.store(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn overdue(&self, now: Instant, settings: &Settings) -> Option<Overdue> {
+        let age = self.age(now)?;
+        if age >= settings.max_timeout {
+            return Some(Overdue::TooLong);
+        }
+        let fresh_at = Duration::from_millis(self.fresh_at.load(Ordering::Relaxed));
+        (age.saturating_sub(fresh_at) >= settings.timeout).then_some(Overdue::NoProgress)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_extends_the_limit_up_to_the_maximum() {
+        let settings = Settings {
+            timeout: Duration::from_secs(10),
+            max_timeout: Duration::from_secs(25),
+            ..Settings::default()
+        };
+        let clock = Clock::default();
+        assert_eq!(clock.overdue(Instant::now(), &settings), None, "not sent yet");
+        clock.start();
+        let sent = *clock.sent.get().unwrap();
+        let after = |seconds| sent + Duration::from_secs(seconds);
+        assert_eq!(clock.overdue(after(9), &settings), None);
+        assert_eq!(clock.overdue(after(11), &settings), Some(Overdue::NoProgress));
+        clock.fresh_at.store(15_000, Ordering::Relaxed);
+        assert_eq!(clock.overdue(after(20), &settings), None);
+        assert_eq!(clock.overdue(after(25), &settings), Some(Overdue::TooLong));
+    }
+}

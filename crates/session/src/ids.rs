@@ -1,0 +1,85 @@
+//! The ids of this crate. A session id is a credential: only [`SessionId::expose`] shows it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use uuid::Uuid;
+
+/// Who calls. Without authentication everybody on loopback is the same principal.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Principal(Arc<str>);
+
+impl Principal {
+    pub fn anonymous() -> Self {
+        Self("anonymous".into())
+    }
+}
+
+/// The `Mcp-Session-Id` of a session: 122 random bits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct SessionId(Uuid);
+
+impl SessionId {
+    pub fn random() -> Self {
+        Self(Uuid::new_v4())
+    }
+
+    /// Reads the spelling that [`SessionId::expose`] gives; anything else is no id of ours.
+    pub fn parse(text: &str) -> Option<Self> {
+        (text.len() == 36).then(|| Uuid::try_parse(text).ok()).flatten().map(Self)
+    }
+
+    /// The id as the client must send it.
+    pub fn expose(self) -> String {
+        self.0.hyphenated().to_string()
+    }
+
+    pub fn handle(self) -> Handle {
+        let digest = Sha256::digest(self.0.as_bytes());
+        Handle(u32::from_be_bytes([digest[0], digest[1], digest[2], digest[3]]))
+    }
+}
+
+impl fmt::Debug for SessionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&self.handle(), f)
+    }
+}
+
+/// Names a session in logs and listings without giving its id away.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Handle(u32);
+
+impl fmt::Display for Handle {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "s-{:08x}", self.0)
+    }
+}
+
+/// What a session is found by: never the id alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct SessionKey {
+    pub principal: Principal,
+    pub id: SessionId,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_not_shown_by_accident() {
+        let id = SessionId::random();
+        assert!(!format!("{id:?} {}", id.handle()).contains(&id.expose()[..8]));
+        assert_eq!(SessionId::parse(&id.expose()), Some(id));
+        assert!(id.expose().bytes().all(|byte| byte.is_ascii_graphic()));
+    }
+
+    #[test]
+    fn other_spellings_are_no_ids() {
+        for bad in ["", "x", "00000000000000000000000000000000", "{00000000-0000-0000-0000-000000000000}"] {
+            assert_eq!(SessionId::parse(bad), None, "{bad}");
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! One running upstream process: its pipes, the tail of its stderr, and how it is ended.
+
+use std::collections::VecDeque;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::sync::{Notify, watch};
+use wire::LineBuffer;
+
+use crate::settings::{MAX_OUTBOX_BYTES, STDERR_LINE_BYTES, STDERR_LINES_PER_SECOND, STDERR_TAIL_BYTES};
+use crate::tree::{MARK_VARIABLE, Tree};
+use crate::{StartFailure, Upstream};
+
+/// Reading what a dead process had still written ends here: a descendant may hold the pipe open.
+const LAST_WORDS: Duration = Duration::from_millis(500);
+
+/// A long line is read through a pipe of this size, the most that the kernel gives to anybody.
+const LARGE_PIPE: usize = 1024 * 1024;
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    tree: Tree,
+    outbox: Arc<Outbox>,
+    stderr: Arc<StderrTail>,
+    /// Holds the exit status once the process ended.
+    exit: watch::Receiver<Option<ExitStatus>>,
+    pub(crate) started: Instant,
+}
+
+impl Process {
+    /// Starts the upstream and the tasks around its pipes, except the one that reads its stdout.
+    pub(crate) fn spawn(upstream: &Upstream) -> Result<(Arc<Self>, ChildStdout), StartFailure> {
+        let spawn = |mark: &str| {
+            Command::new(&upstream.program)
+                .args(&upstream.arguments)
+                .env_clear()
+                .envs(upstream.environment.iter().map(|(name, value)| (name, value)))
+                .env(MARK_VARIABLE, mark)
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped())
+                .stderr(Stdio::piped())
+                .process_group(0)
+                .spawn()
+        };
+        let (mut child, tree) =
+            Tree::start(spawn, Child::id).map_err(|error| StartFailure::spawn(&upstream.program, &error))?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(StartFailure::Stopped);
+        };
+        let outbox = Arc::new(Outbox::default());
+        let tail = Arc::new(StderrTail::default());
+        let (exit_sender, exit) = watch::channel(None);
+        let process = Arc::new(Self {
+            tree,
+            outbox: Arc::clone(&outbox),
+            stderr: Arc::clone(&tail),
+            exit,
+            started: Instant::now(),
+        });
+        tokio::spawn(write_stdin(outbox, stdin));
+        let stderr_reader = tokio::spawn(read_stderr(tail, stderr, upstream.name.clone()));
+        let waiting = Arc::clone(&process);
+        tokio::spawn(async move {
+            let status = child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(0));
+            waiting.tree.root_is_gone();
+            // The tail is part of the error that callers see, so it must be complete first.
+            let _ = tokio::time::timeout(LAST_WORDS, stderr_reader).await;
+            let _ = exit_sender.send(Some(status));
+        });
+        Ok((process, stdout))
+    }
+
+    pub(crate) fn pid(&self) -> i32 {
+        self.tree.root().as_raw_nonzero().get()
+    }
+
+    /// Queues one line. False: the upstream does not read, and too much waits already.
+    pub(crate) fn send(&self, line: &[u8]) -> bool {
+        self.outbox.push(line)
+    }
+
+    pub(crate) fn stderr_tail(&self) -> String {
+        self.stderr.text()
+    }
+
+    pub(crate) async fn exited(&self) -> ExitStatus {
+        let mut exit = self.exit.clone();
+        match exit.wait_for(Option::is_some).await {
+            Ok(status) => status.unwrap_or_default(),
+            Err(_) => ExitStatus::default(),
+        }
+    }
+
+    /// Ends the process and everything it started: stdin closed, SIGTERM, SIGKILL, each after `grace`.
+    pub(crate) async fn end(&self, grace: Duration) {
+        self.outbox.close();
+        if tokio::time::timeout(grace, self.exited()).await.is_err() {
+            self.tree.terminate();
+            let _ = tokio::time::timeout(grace, self.exited()).await;
+        }
+        self.kill().await;
+    }
+
+    /// Ends what is left, at once.
+    pub(crate) async fn kill(&self) {
+        self.outbox.close();
+        self.tree.kill().await;
+    }
+}
+
+/// How a process ended, as a phrase that follows "the MCP server".
+pub(crate) fn describe_exit(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exited with code {code}"),
+        (None, Some(signal)) => format!("was killed by signal {signal}"),
+        (None, None) => "ended".to_owned(),
+    }
+}
+
+/// Calls `each` for every line of stdout until it ends.
+pub(crate) async fn read_stdout(
+    mut stdout: ChildStdout,
+    limit: usize,
+    mut each: impl FnMut(Result<Bytes, wire::LineTooLong>),
+) {
+    let mut lines = LineBuffer::new(limit);
+    let mut pipe_is_large = false;
+    loop {
+        match stdout.read_buf(lines.space()).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+        while let Some(line) = lines.next_line() {
+            each(line);
+        }
+        if lines.holds_long_line() && !pipe_is_large {
+            // Best effort: a smaller pipe only means more wake-ups.
+            let _ = rustix::pipe::fcntl_setpipe_size(&stdout, LARGE_PIPE);
+            pipe_is_large = true;
+        }
+    }
+}
+
+/// Lines on their way to stdin. Whoever adds a line does not wait for it to be written; lines that come
+/// together are written together.
+#[derive(Debug, Default)]
+struct Outbox {
+    queue: Mutex<Queue>,
+    changed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    lines: BytesMut,
+    is_closed: bool,
+}
+
+impl Outbox {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, line: &[u8]) -> bool {
+        let mut queue = self.lock();
+        if queue.is_closed || queue.lines.len() + line.len() > MAX_OUTBOX_BYTES {
+            return queue.is_closed;
+        }
+        queue.lines.extend_from_slice(line);
+        queue.lines.extend_from_slice(b"\n");
+        drop(queue);
+        self.changed.notify_one();
+        true
+    }
+
+    fn close(&self) {
+        self.lock().is_closed = true;
+        self.changed.notify_one();
+    }
+}
+
+async fn write_stdin(outbox: Arc<Outbox>, mut stdin: ChildStdin) {
+    loop {
+        let (lines, is_closed) = {
+            let mut queue = outbox.lock();
+            (std::mem::take(&mut queue.lines), queue.is_closed)
+        };
+        if lines.is_empty() {
+            if is_closed {
+                return;
+            }
+            outbox.changed.notified().await;
+            continue;
+        }
+        let written = tokio::select! {
+            biased;
+            written = stdin.write_all(&lines) => written,
+            () = closed(&outbox) => return,
+        };
+        if written.is_err() {
+            outbox.lock().is_closed = true;
+            return;
+        }
+    }
+}
+
+/// Resolves when the outbox closes while a write is stuck.
+async fn closed(outbox: &Outbox) {
+    loop {
+        let changed = outbox.changed.notified();
+        if outbox.lock().is_closed {
+            return;
+        }
+        changed.await;
+    }
+}
+
+/// The last part of what a process wrote to stderr.
+#[derive(Debug, Default)]
+struct StderrTail(Mutex<VecDeque<u8>>);
+
+impl StderrTail {
+    fn add(&self, line: &[u8]) {
+        let mut tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        tail.extend(line);
+        tail.push_back(b'\n');
+        let excess = tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        tail.drain(..excess);
+    }
+
+    fn text(&self) -> String {
+        let tail = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (front, back) = tail.as_slices();
+        String::from_utf8_lossy(&[front, back].concat()).trim_end().to_owned()
+    }
+}
+
+async fn read_stderr(tail: Arc<StderrTail>, mut stderr: ChildStderr, name: String) {
+    let mut lines = LineBuffer::new(STDERR_LINE_BYTES);
+    let mut budget = LogBudget::default();
+    while let Ok(1..) = stderr.read_buf(lines.space()).await {
+        while let Some(line) = lines.next_line() {
+            let line = line.unwrap_or_else(|long| long.head());
+            tail.add(&line);
+            if budget.allows() {
+                tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&line));
+            }
+        }
+    }
+    let rest = std::mem::take(lines.space());
+    if !rest.is_empty() {
+        tail.add(&rest);
+        tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&rest));
+    }
+}
+
+/// Keeps a chatty upstream from flooding the log.
+#[derive(Default)]
+struct LogBudget {
+    second: Option<Instant>,
+    used: u32,
+}
+
+impl LogBudget {
+    fn allows(&mut self) -> bool {
+        let now = Instant::now();
+        if self.second.is_none_or(|second| now.duration_since(second) >= Duration::from_secs(1)) {
+            if self.used > STDERR_LINES_PER_SECOND {
+                tracing::info!("{} lines of stderr were not logged", self.used - STDERR_LINES_PER_SECOND);
+            }
+            (self.second, self.used) = (Some(now), 0);
+        }
+        self.used += 1;
+        self.used <= STDERR_LINES_PER_SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_keeps_the_end() {
+        let tail = StderrTail::default();
+        for number in 0..10_000 {
+            tail.add(format!("line {number}").as_bytes());
+        }
+        let text = tail.text();
+        assert!(text.ends_with("line 9999") && text.len() <= STDERR_TAIL_BYTES, "{text}");
+    }
+
+    #[test]
+    fn an_outbox_that_nobody_empties_is_bounded() {
+        let outbox = Outbox::default();
+        let line = vec![b'x'; 1024 * 1024];
+        let taken = (0..1000).take_while(|_| outbox.push(&line)).count();
+        assert!(taken < 64 && taken > 50, "{taken}");
+        outbox.close();
+        assert!(outbox.push(b"after the end nothing waits"), "the death of the process tells the caller");
+    }
+}

@@ -1,0 +1,81 @@
+//! Every limit and time of this crate, in one place.
+
+use std::time::Duration;
+
+/// What an operator may set. The bounds that nobody needs to change are constants below.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// A call without an answer or progress for this long is given up.
+    pub timeout: Duration,
+    /// No call lives longer, progress or not.
+    pub max_timeout: Duration,
+    /// Starting an upstream, to its answer to `initialize`. A cold `npx` downloads meanwhile.
+    pub start_timeout: Duration,
+    /// What a process may take at each step of being ended: after its stdin closed, after SIGTERM.
+    pub grace: Duration,
+    /// Longest line of an upstream.
+    pub max_message: usize,
+    /// A session without a request or an open stream for this long ends.
+    pub idle_timeout: Duration,
+    pub max_sessions: usize,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            timeout: Duration::from_secs(60),
+            max_timeout: Duration::from_secs(3600),
+            start_timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(2),
+            max_message: wire::MAX_MESSAGE_BYTES,
+            idle_timeout: Duration::from_secs(3600),
+            max_sessions: 1000,
+        }
+    }
+}
+
+/// How often deadlines are looked at. All of them are seconds long or more.
+pub(crate) const TICK: Duration = Duration::from_millis(250);
+
+/// Calls of one session in flight at once.
+pub(crate) const MAX_CALLS: usize = 1024;
+
+/// Requests of an upstream that one client has not answered yet.
+pub(crate) const MAX_ASKS: usize = 64;
+
+/// Calls and notifications that wait for an upstream to start.
+pub(crate) const MAX_WAITING: usize = 1024;
+
+/// What may wait for an upstream to read its stdin.
+pub(crate) const MAX_OUTBOX_BYTES: usize = 64 * 1024 * 1024;
+
+/// Messages that a stream keeps for a client that is slow or comes back.
+pub(crate) const MAX_STREAM_EVENTS: usize = 256;
+pub(crate) const MAX_STREAM_BYTES: usize = 4 * 1024 * 1024;
+
+/// How long a client that was told to come back for the rest of a stream is expected.
+pub(crate) const PARKED_FOR: Duration = Duration::from_secs(60);
+
+/// Ended streams that a session keeps for clients that resume, by number, size and age.
+pub(crate) const MAX_ENDED_STREAMS: usize = 32;
+pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
+pub(crate) const ENDED_STREAM_AGE: Duration = Duration::from_secs(300);
+
+/// Who owns which task of a shared upstream, and which calls still report progress as tasks.
+pub(crate) const MAX_TASKS: usize = 4096;
+
+/// URIs that one session may be subscribed to at a shared upstream.
+pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
+
+/// What is kept of an upstream's stderr for errors.
+pub(crate) const STDERR_TAIL_BYTES: usize = 4 * 1024;
+/// Longest stderr line that is logged whole.
+pub(crate) const STDERR_LINE_BYTES: usize = 2 * 1024;
+/// Lines of stderr logged per second and upstream; what is beyond is counted.
+pub(crate) const STDERR_LINES_PER_SECOND: u32 = 100;
+
+/// A process that dies younger than this after its start counts toward a crash loop.
+pub(crate) const CRASH_AGE: Duration = Duration::from_secs(10);
+/// Wait before the third start in a crash loop; doubled for each further one.
+pub(crate) const FIRST_BACKOFF: Duration = Duration::from_millis(500);
+pub(crate) const MAX_BACKOFF: Duration = Duration::from_secs(30);

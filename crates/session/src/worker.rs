@@ -1,0 +1,509 @@
+//! One running upstream for one lifecycle key: started when needed, restarted after a crash with the same
+//! handshake, and shared by as many sessions as the lifecycle says.
+
+use std::collections::{HashMap, VecDeque};
+use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use wire::{Id, InitializeResult, Notification, Outcome, Request, Response};
+
+use crate::call::Call;
+use crate::counters::Counters;
+use crate::error::{StartFailure, not_reading, session_ended, upstream_died};
+use crate::process::{Process, read_stdout};
+use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF, MAX_WAITING, Settings};
+use crate::shared_view::{Admission, SharedView};
+use crate::{EndReason, Lifecycle, Session, SessionId, Upstream};
+
+/// After the process died, what it had written may still be on its way; after its stdout closed, its end.
+const SETTLE: Duration = Duration::from_millis(500);
+
+#[derive(Debug)]
+pub(crate) struct Worker {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) settings: Arc<Settings>,
+    pub(crate) counters: Arc<Counters>,
+    /// Ids toward the upstream, never used twice, over all generations.
+    next_id: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+pub(crate) struct State {
+    link: Link,
+    /// Counts the processes that this worker has started.
+    generation: u64,
+    /// The `initialize` that every generation is greeted with.
+    handshake: Arc<Request>,
+    /// The `notifications/initialized` that follows it, once it is known.
+    initialized: Option<Bytes>,
+    negotiated: Option<Arc<InitializeResult>>,
+    pub(crate) pending: HashMap<u64, Pending>,
+    /// Requests of the upstream that a client has not answered: its id → who was asked, as what.
+    pub(crate) asks: HashMap<Id, (Weak<Session>, u64)>,
+    pub(crate) seats: HashMap<SessionId, Arc<Session>>,
+    /// Calls that were answered with a task and still report progress: id → whose, under which token.
+    pub(crate) task_progress: VecDeque<(u64, Weak<Session>, Bytes)>,
+    pub(crate) shared: SharedView,
+    crashes: u32,
+    not_before: Option<Instant>,
+    last_stderr: String,
+}
+
+#[derive(Debug)]
+enum Link {
+    Down,
+    Starting {
+        process: Option<Arc<Process>>,
+        waiting: Vec<Waiting>,
+    },
+    Up(Arc<Process>),
+    /// For good.
+    Stopped,
+}
+
+/// Who waits for an answer of the upstream.
+#[derive(Debug)]
+pub(crate) enum Pending {
+    Call(Arc<Call>),
+    /// The gateway itself.
+    Own(oneshot::Sender<Response>),
+}
+
+/// What is done as soon as the upstream is up.
+#[derive(Debug)]
+enum Waiting {
+    Call(Arc<Call>, Box<Request>, Sending),
+    Ready(oneshot::Sender<Result<Arc<InitializeResult>, StartFailure>>),
+}
+
+/// How a client's request is written to the upstream.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sending {
+    AsIs,
+    WithLevel(wire::LogLevel),
+}
+
+impl Worker {
+    /// A worker that greets its upstream with `handshake`. Nothing runs yet.
+    pub(crate) fn new(
+        upstream: Arc<Upstream>,
+        settings: Arc<Settings>,
+        counters: Arc<Counters>,
+        handshake: Arc<Request>,
+        initialized: Option<Bytes>,
+    ) -> Arc<Self> {
+        let state = State {
+            link: Link::Down,
+            generation: 0,
+            handshake,
+            initialized,
+            negotiated: None,
+            pending: HashMap::new(),
+            asks: HashMap::new(),
+            seats: HashMap::new(),
+            task_progress: VecDeque::new(),
+            shared: SharedView::default(),
+            crashes: 0,
+            not_before: None,
+            last_stderr: String::new(),
+        };
+        Arc::new(Self { upstream, settings, counters, next_id: AtomicU64::new(1), state: Mutex::new(state) })
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether an id toward the upstream was ever given out.
+    pub(crate) fn was_used(&self, id: u64) -> bool {
+        id < self.next_id.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_shared(&self) -> bool {
+        self.upstream.lifecycle == Lifecycle::Shared
+    }
+
+    pub(crate) fn join(&self, session: &Arc<Session>) {
+        self.lock().seats.insert(session.id(), Arc::clone(session));
+    }
+
+    /// The session is over: a process of its own ends; a shared one forgets it.
+    pub(crate) async fn leave(&self, session: &Session) {
+        if self.is_shared() {
+            self.forget(session);
+        } else {
+            self.stop().await;
+        }
+    }
+
+    fn forget(&self, session: &Session) {
+        let mut state = self.lock();
+        state.seats.remove(&session.id());
+        state.shared.forget(session.id());
+        let is_own = |call: &Call| call.session.id() == session.id();
+        let abandoned: Vec<u64> = state
+            .pending
+            .iter()
+            .filter_map(|(&id, pending)| matches!(pending, Pending::Call(call) if is_own(call)).then_some(id))
+            .collect();
+        for id in &abandoned {
+            state.pending.remove(id);
+        }
+        let asked = |asker: &Weak<Session>| asker.upgrade().is_none_or(|asked| asked.id() == session.id());
+        let unanswered: Vec<Id> =
+            state.asks.iter().filter(|(_, (asker, _))| asked(asker)).map(|(id, _)| id.clone()).collect();
+        for id in &unanswered {
+            state.asks.remove(id);
+        }
+        let Link::Up(process) = &state.link else { return };
+        for id in abandoned {
+            process.send(&cancellation(id, "the client ended its session"));
+        }
+        for id in unanswered {
+            process.send(&session_ended().to_message(Some(&id)));
+        }
+    }
+
+    /// Starts the upstream if need be and waits for its answer to `initialize`.
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<InitializeResult>, StartFailure> {
+        let (sender, receiver) = oneshot::channel();
+        self.submit(Waiting::Ready(sender));
+        receiver.await.unwrap_or(Err(StartFailure::Stopped))
+    }
+
+    /// What the lifecycle makes of a client's request.
+    pub(crate) fn admit(&self, session: SessionId, request: &Request) -> Admission {
+        if self.is_shared() {
+            self.lock().shared.admit(session, request)
+        } else {
+            Admission::Forward(crate::call::Purpose::Plain)
+        }
+    }
+
+    pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>, sending: Sending) {
+        self.submit(Waiting::Call(call, request, sending));
+    }
+
+    /// The client has finished its handshake. Written once per generation, before any later request.
+    pub(crate) fn finish_handshake(&self, initialized: &Notification) {
+        if self.is_shared() {
+            return;
+        }
+        let mut state = self.lock();
+        if state.initialized.is_none() {
+            state.initialized = Some(initialized.text());
+            if let Link::Up(process) = &state.link {
+                process.send(&initialized.text());
+            }
+        }
+    }
+
+    /// Passes a message on if the upstream runs; it is not worth starting one for.
+    pub(crate) fn send_if_up(&self, line: &[u8]) {
+        if let Link::Up(process) = &self.lock().link {
+            process.send(line);
+        }
+    }
+
+    /// Passes on a client's answer, if the upstream that asked still runs and waits for it.
+    pub(crate) fn answer_ask(&self, upstream_id: &Id, line: &[u8]) {
+        let mut state = self.lock();
+        if state.asks.remove(upstream_id).is_some()
+            && let Link::Up(process) = &state.link
+        {
+            process.send(line);
+        }
+    }
+
+    /// Takes a call back: its answer is no longer waited for, and the upstream is told so.
+    pub(crate) fn withdraw(&self, call: &Call, notice: impl FnOnce(u64) -> Bytes) {
+        let Some(id) = call.sent_as() else { return };
+        let mut state = self.lock();
+        if state.pending.remove(&id).is_some()
+            && let Link::Up(process) = &state.link
+        {
+            process.send(&notice(id));
+        }
+    }
+
+    fn submit(self: &Arc<Self>, item: Waiting) {
+        let mut state = self.lock();
+        match &mut state.link {
+            Link::Up(process) => {
+                let process = Arc::clone(process);
+                self.forward(&mut state, &process, item);
+            }
+            Link::Starting { waiting, .. } if waiting.len() < MAX_WAITING => waiting.push(item),
+            Link::Starting { .. } | Link::Stopped => {
+                drop(state);
+                item.refuse(&StartFailure::Stopped);
+            }
+            Link::Down => {
+                if let Some(failure) = state.crash_loop() {
+                    drop(state);
+                    return item.refuse(&failure);
+                }
+                state.link = Link::Starting { process: None, waiting: vec![item] };
+                state.generation += 1;
+                tokio::spawn(Arc::clone(self).start(state.generation));
+            }
+        }
+    }
+
+    fn forward(&self, state: &mut State, process: &Process, item: Waiting) {
+        match item {
+            Waiting::Ready(sender) => {
+                if let Some(result) = &state.negotiated {
+                    let _ = sender.send(Ok(Arc::clone(result)));
+                }
+            }
+            // A call that was cancelled while it waited is not sent.
+            Waiting::Call(call, ..) if !call.session.is_open(&call) => {}
+            Waiting::Call(call, request, sending) => {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let line = match sending {
+                    Sending::AsIs => request.toward_upstream(id),
+                    Sending::WithLevel(level) => request.with_level(id, level),
+                };
+                if process.send(&line) {
+                    call.mark_sent(id);
+                    state.pending.insert(id, Pending::Call(call));
+                } else {
+                    call.fail(&not_reading());
+                }
+            }
+        }
+    }
+
+    async fn start(self: Arc<Self>, generation: u64) {
+        self.counters.worker_starts.add();
+        match self.launch(generation).await {
+            Ok((process, result)) => self.come_up(&process, result),
+            Err(failure) => self.fail_start(generation, &failure),
+        }
+    }
+
+    async fn launch(
+        self: &Arc<Self>,
+        generation: u64,
+    ) -> Result<(Arc<Process>, InitializeResult), StartFailure> {
+        let (process, stdout) = Process::spawn(&self.upstream)?;
+        tracing::info!(upstream = self.upstream.name, pid = process.pid(), generation, "started");
+        if !self.note_starting(&process) {
+            process.kill().await;
+            return Err(StartFailure::Stopped);
+        }
+        let reader = tokio::spawn({
+            let (worker, process) = (Arc::clone(self), Arc::clone(&process));
+            let limit = self.settings.max_message;
+            async move { read_stdout(stdout, limit, |line| worker.receive(&process, line)).await }
+        });
+        tokio::spawn(supervise(Arc::clone(self), Arc::clone(&process), reader, generation));
+        let answer = self.greet(&process).await;
+        if answer.is_err() {
+            process.kill().await;
+        }
+        answer.map(|result| (process, result))
+    }
+
+    /// Makes the process known to [`Worker::stop`]. False: the worker was stopped meanwhile.
+    fn note_starting(&self, process: &Arc<Process>) -> bool {
+        match &mut self.lock().link {
+            Link::Starting { process: slot, .. } => {
+                *slot = Some(Arc::clone(process));
+                true
+            }
+            _ => false,
+        }
+    }
+
+    async fn greet(&self, process: &Process) -> Result<InitializeResult, StartFailure> {
+        let (sender, receiver) = oneshot::channel();
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let handshake = {
+            let mut state = self.lock();
+            state.pending.insert(id, Pending::Own(sender));
+            Arc::clone(&state.handshake)
+        };
+        process.send(&handshake.toward_upstream(id));
+        let limit = self.settings.start_timeout;
+        let outcome = tokio::select! {
+            biased;
+            Ok(response) = receiver => read_greeting(&response),
+            status = process.exited() => Err(StartFailure::Exited { status, stderr: process.stderr_tail() }),
+            () = tokio::time::sleep(limit) => {
+                Err(StartFailure::TimedOut { after: limit, stderr: process.stderr_tail() })
+            }
+        };
+        self.lock().pending.remove(&id);
+        outcome
+    }
+
+    fn come_up(self: &Arc<Self>, process: &Arc<Process>, result: InitializeResult) {
+        let mut state = self.lock();
+        let Link::Starting { waiting, .. } = &mut state.link else { return };
+        let waiting = std::mem::take(waiting);
+        let contradicts = state.negotiated.as_ref().is_some_and(|before| before.version != result.version);
+        state.negotiated = Some(Arc::new(result));
+        state.link = Link::Up(Arc::clone(process));
+        if let Some(initialized) = &state.initialized {
+            process.send(initialized);
+        }
+        for item in waiting {
+            self.forward(&mut state, process, item);
+        }
+        if contradicts {
+            let sessions: Vec<_> = state.seats.values().cloned().collect();
+            drop(state);
+            tracing::error!(
+                upstream = self.upstream.name,
+                "the restarted MCP server speaks another protocol version; its sessions end"
+            );
+            for session in sessions {
+                tokio::spawn(async move { session.end(EndReason::UpstreamChanged).await });
+            }
+        }
+    }
+
+    fn fail_start(&self, generation: u64, failure: &StartFailure) {
+        let mut state = self.lock();
+        let Link::Starting { waiting, .. } = &mut state.link else { return };
+        let waiting = std::mem::take(waiting);
+        state.link = Link::Down;
+        state.count_crash(Duration::ZERO);
+        let stderr = failure.stderr().unwrap_or_default();
+        stderr.clone_into(&mut state.last_stderr);
+        drop(state);
+        tracing::error!(upstream = self.upstream.name, generation, stderr, "{failure}");
+        for item in waiting {
+            item.refuse(failure);
+        }
+    }
+
+    /// The process ended by itself while it was in use.
+    fn fall(&self, generation: u64, status: Option<ExitStatus>, process: &Process) {
+        let mut state = self.lock();
+        if state.generation != generation || !matches!(state.link, Link::Up(_)) {
+            return;
+        }
+        state.link = Link::Down;
+        state.count_crash(process.started.elapsed());
+        state.last_stderr = process.stderr_tail();
+        let error = upstream_died(status, &state.last_stderr);
+        let pending = std::mem::take(&mut state.pending);
+        let asks = std::mem::take(&mut state.asks);
+        state.task_progress.clear();
+        drop(state);
+        self.counters.worker_deaths.add();
+        tracing::error!(
+            upstream = self.upstream.name,
+            generation,
+            lost_calls = pending.len(),
+            "{}",
+            error.message
+        );
+        for pending in pending.into_values() {
+            if let Pending::Call(call) = pending {
+                call.fail(&error);
+            }
+        }
+        for (session, number) in asks.into_values() {
+            if let Some(session) = session.upgrade() {
+                session.retract_ask(number);
+            }
+        }
+    }
+
+    /// Ends the process for good, with everything it started.
+    pub(crate) async fn stop(&self) {
+        let link = {
+            let mut state = self.lock();
+            // Calls and seats hold the session, which holds this worker.
+            state.pending.clear();
+            state.seats.clear();
+            std::mem::replace(&mut state.link, Link::Stopped)
+        };
+        match link {
+            Link::Up(process) => process.end(self.settings.grace).await,
+            Link::Starting { process, waiting } => {
+                for item in waiting {
+                    item.refuse(&StartFailure::Stopped);
+                }
+                if let Some(process) = process {
+                    process.kill().await;
+                }
+            }
+            Link::Down | Link::Stopped => {}
+        }
+    }
+}
+
+impl State {
+    pub(crate) fn sole_seat(&self) -> Option<&Arc<Session>> {
+        if self.seats.len() == 1 { self.seats.values().next() } else { None }
+    }
+
+    fn count_crash(&mut self, lived: Duration) {
+        self.crashes = if lived < CRASH_AGE { self.crashes + 1 } else { 1 };
+        let doublings = self.crashes.saturating_sub(2).min(16);
+        let wait = FIRST_BACKOFF.saturating_mul(1 << doublings).min(MAX_BACKOFF);
+        self.not_before = (self.crashes >= 2).then(|| Instant::now() + wait);
+    }
+
+    /// Whether the upstream must not be started again yet.
+    fn crash_loop(&self) -> Option<StartFailure> {
+        let retry_in = self.not_before?.checked_duration_since(Instant::now())?;
+        Some(StartFailure::CrashLoop { crashes: self.crashes, retry_in, stderr: self.last_stderr.clone() })
+    }
+}
+
+impl Waiting {
+    fn refuse(self, failure: &StartFailure) {
+        match self {
+            Self::Call(call, ..) => call.fail(&failure.reply()),
+            Self::Ready(sender) => drop(sender.send(Err(failure.clone()))),
+        }
+    }
+}
+
+/// Watches one process to its end.
+async fn supervise(worker: Arc<Worker>, process: Arc<Process>, mut reader: JoinHandle<()>, generation: u64) {
+    let status = tokio::select! {
+        status = process.exited() => {
+            // Answers that it had written before it died still count.
+            let _ = tokio::time::timeout(SETTLE, &mut reader).await;
+            Some(status)
+        }
+        _ = &mut reader => tokio::time::timeout(SETTLE, process.exited()).await.ok(),
+    };
+    worker.fall(generation, status, &process);
+    process.kill().await;
+    reader.abort();
+}
+
+fn read_greeting(response: &Response) -> Result<InitializeResult, StartFailure> {
+    match response.outcome() {
+        Outcome::Result(result) => {
+            InitializeResult::read(result).map_err(|reason| StartFailure::BadAnswer { reason })
+        }
+        Outcome::Error(error) => {
+            let error: serde_json::Value = serde_json::from_str(error).unwrap_or_default();
+            let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
+            Err(StartFailure::Refused { message, error })
+        }
+    }
+}
+
+/// The `notifications/cancelled` for a call that the upstream knows as `id`.
+pub(crate) fn cancellation(id: u64, reason: &str) -> Bytes {
+    format!(
+        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"{reason}"}}}}"#
+    )
+    .into()
+}

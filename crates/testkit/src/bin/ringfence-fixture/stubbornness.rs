@@ -1,0 +1,31 @@
+//! A server that does not go away: it ignores SIGTERM and the end of its standard input.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+#[derive(Debug, Default)]
+pub(crate) struct Stubbornness {
+    active: AtomicBool,
+}
+
+impl Stubbornness {
+    pub(crate) fn begin(&self) {
+        // A handler that only sets a flag nobody reads replaces the default action, which is to die.
+        signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)))
+            .expect("SIGTERM may be handled");
+        self.active.store(true, Ordering::SeqCst);
+    }
+
+    /// Called at the end of standard input; returns only from a server that goes willingly.
+    pub(crate) fn stay_if_asked(&self) {
+        if self.active.load(Ordering::SeqCst) {
+            park_for_good();
+        }
+    }
+}
+
+pub(crate) fn park_for_good() -> ! {
+    loop {
+        std::thread::park();
+    }
+}

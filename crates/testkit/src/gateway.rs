@@ -1,0 +1,272 @@
+//! The shipped binary as a child process: `ringfence serve` on a free port of the loopback interface.
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::process::{ExitStatus, Stdio};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde_json::Value;
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::binaries::{fixture_binary, ringfence_binary};
+use crate::collected_output::CollectedOutput;
+use crate::processes::descendants;
+use crate::raw_client::RawClient;
+use crate::waiting::within_deadline;
+
+/// How long the output of an ended gateway may stay open: a process it left behind may hold it.
+const OUTPUT_GRACE: Duration = Duration::from_secs(5);
+
+/// Collects what a gateway is to be started with.
+#[derive(Debug)]
+pub struct GatewayBuilder {
+    binary: Option<PathBuf>,
+    flags: Vec<OsString>,
+    upstream: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    removed_variables: Vec<OsString>,
+    directory: Option<PathBuf>,
+}
+
+impl GatewayBuilder {
+    /// Instead of the `ringfence` next to the test.
+    #[must_use]
+    pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
+        self.binary = Some(path.into());
+        self
+    }
+
+    /// One more argument before the `--`.
+    #[must_use]
+    pub fn flag(mut self, flag: impl AsRef<OsStr>) -> Self {
+        self.flags.push(flag.as_ref().to_owned());
+        self
+    }
+
+    /// More arguments before the `--`.
+    #[must_use]
+    pub fn flags(mut self, flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
+        self
+    }
+
+    /// The upstream command after the `--`, instead of the fixture.
+    #[must_use]
+    pub fn command(mut self, command: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        self.upstream = command.into_iter().map(|part| part.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// The fixture with flags of its own as the upstream command.
+    #[must_use]
+    pub fn fixture_flags(self, flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
+        let flags = flags.into_iter().map(|flag| flag.as_ref().to_owned());
+        self.command(std::iter::once(fixture_binary().into_os_string()).chain(flags))
+    }
+
+    #[must_use]
+    pub fn env(mut self, name: impl AsRef<OsStr>, value: impl AsRef<OsStr>) -> Self {
+        self.variables.push((name.as_ref().to_owned(), value.as_ref().to_owned()));
+        self
+    }
+
+    #[must_use]
+    pub fn env_remove(mut self, name: impl AsRef<OsStr>) -> Self {
+        self.removed_variables.push(name.as_ref().to_owned());
+        self
+    }
+
+    #[must_use]
+    pub fn current_dir(mut self, directory: impl Into<PathBuf>) -> Self {
+        self.directory = Some(directory.into());
+        self
+    }
+
+    /// Starts the gateway and waits until it listens; panics with its output if it does not.
+    pub async fn start(self) -> Gateway {
+        self.try_start().await.unwrap_or_else(|failed| {
+            panic!("the gateway did not start ({}):\n{}{}", failed.status, failed.stdout, failed.stderr)
+        })
+    }
+
+    /// Like `start`, for gateways that are expected to refuse.
+    pub async fn try_start(self) -> Result<Gateway, FailedStart> {
+        let mut child = self.to_command().spawn().expect("the gateway's binary can be executed");
+        let pid = child.id().expect("a child that was not waited for has a pid");
+        let stdout = child.stdout.take().expect("standard output is piped");
+        let stderr = child.stderr.take().expect("standard error is piped");
+        let mut gateway = Gateway {
+            child,
+            pid,
+            url: String::new(),
+            listening_event: Value::Null,
+            stdout: CollectedOutput::collect("standard output", stdout),
+            stderr: CollectedOutput::collect("standard error", stderr),
+        };
+        let announced = gateway.stdout.wait_for_line(|line| listening_event(line).is_some());
+        match within_deadline("the gateway listens", announced).await {
+            Some(line) => {
+                gateway.listening_event = listening_event(&line).unwrap_or_default();
+                gateway.url = gateway.listening_event["url"].as_str().unwrap_or_default().to_owned();
+                Ok(gateway)
+            }
+            None => Err(gateway.into_failed_start().await),
+        }
+    }
+
+    fn to_command(&self) -> Command {
+        let mut command = Command::new(self.binary.clone().unwrap_or_else(ringfence_binary));
+        command
+            .args(["serve", "--host", "127.0.0.1", "--port", "0", "--json"])
+            .args(&self.flags)
+            .arg("--")
+            .args(&self.upstream)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .kill_on_drop(true);
+        for name in &self.removed_variables {
+            command.env_remove(name);
+        }
+        if let Some(directory) = &self.directory {
+            command.current_dir(directory);
+        }
+        command
+    }
+}
+
+fn listening_event(line: &str) -> Option<Value> {
+    let event: Value = serde_json::from_str(line).ok()?;
+    (event["event"] == "listening").then_some(event)
+}
+
+/// A gateway that ended before it listened.
+#[derive(Debug)]
+pub struct FailedStart {
+    pub status: ExitStatus,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+/// A running gateway. Dropping it kills it with its process group and everything below it.
+#[derive(Debug)]
+pub struct Gateway {
+    child: Child,
+    pid: u32,
+    url: String,
+    listening_event: Value,
+    stdout: CollectedOutput,
+    stderr: CollectedOutput,
+}
+
+impl Gateway {
+    /// By default the fixture is the upstream server and no further flags are given.
+    pub fn builder() -> GatewayBuilder {
+        GatewayBuilder {
+            binary: None,
+            flags: Vec::new(),
+            upstream: vec![fixture_binary().into_os_string()],
+            variables: Vec::new(),
+            removed_variables: Vec::new(),
+            directory: None,
+        }
+    }
+
+    /// The endpoint, as the gateway announced it.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// The whole line with which the gateway announced its endpoint.
+    pub fn listening_event(&self) -> &Value {
+        &self.listening_event
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// A client for the endpoint, without a session yet.
+    pub fn client(&self) -> RawClient {
+        RawClient::new(&self.url)
+    }
+
+    /// Everything on standard error so far.
+    pub fn log(&self) -> String {
+        self.stderr.text()
+    }
+
+    /// Waits until standard error contains `substring`; returns the line.
+    pub async fn wait_for_log(&self, substring: &str) -> String {
+        self.stderr.wait_for(substring).await
+    }
+
+    pub fn stdout(&self) -> &CollectedOutput {
+        &self.stdout
+    }
+
+    /// Sends SIGTERM without waiting for anything.
+    pub fn send_terminate(&self) {
+        self.send_signal(Signal::TERM);
+    }
+
+    /// Sends SIGTERM and waits for the end.
+    pub async fn terminate(&mut self) -> ExitStatus {
+        self.send_signal(Signal::TERM);
+        self.wait_for_exit().await
+    }
+
+    /// Sends SIGKILL to the gateway alone, its children not included, and waits for its end.
+    pub async fn kill(&mut self) -> ExitStatus {
+        self.send_signal(Signal::KILL);
+        self.wait_for_exit().await
+    }
+
+    /// Waits for the end and for the rest of the output.
+    pub async fn wait_for_exit(&mut self) -> ExitStatus {
+        let status = within_deadline("the gateway exits", self.child.wait()).await;
+        let rest = async {
+            self.stdout.wait_for_end().await;
+            self.stderr.wait_for_end().await;
+        };
+        // Not reaching the end only means that some process keeps the pipe open.
+        drop(timeout(OUTPUT_GRACE, rest).await);
+        status.expect("a child can be waited for")
+    }
+
+    fn send_signal(&self, signal: Signal) {
+        // After `wait` the pid may belong to somebody else.
+        if self.child.id().is_some() {
+            // The gateway may end at any moment.
+            let _ = kill_process(rustix_pid(self.pid), signal);
+        }
+    }
+
+    async fn into_failed_start(mut self) -> FailedStart {
+        let status = self.wait_for_exit().await;
+        FailedStart { status, stdout: self.stdout.text(), stderr: self.stderr.text() }
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if self.child.id().is_none() {
+            return;
+        }
+        let below = descendants(self.pid);
+        // Whatever is already gone needs no signal.
+        let _ = kill_process_group(rustix_pid(self.pid), Signal::KILL);
+        for pid in below {
+            let _ = kill_process(rustix_pid(pid), Signal::KILL);
+        }
+    }
+}
+
+fn rustix_pid(pid: u32) -> Pid {
+    let raw = i32::try_from(pid).expect("a pid fits its own type");
+    Pid::from_raw(raw).expect("no process has the pid 0")
+}

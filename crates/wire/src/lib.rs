@@ -1,0 +1,42 @@
+//! JSON-RPC and MCP as data, without I/O.
+//!
+//! The principal type is [`Message`]: one JSON-RPC message kept as the bytes it arrived in, with the
+//! places of what a gateway must look at. Everything else is forwarded byte for byte; what must change
+//! (an id, a progress token) is spliced into the text.
+//!
+//! ```
+//! use wire::{Id, Message};
+//!
+//! let text = br#"{"jsonrpc":"2.0","id":"a","method":"tools/list","params":{"x":12345678901234567890123}}"#;
+//! let Message::Request(request) = Message::parse(text.as_slice().into())? else { unreachable!() };
+//! assert_eq!(request.method, "tools/list");
+//! let forwarded = request.toward_upstream(7);
+//! assert_eq!(&forwarded[..], br#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"x":12345678901234567890123}}"#);
+//! # Ok::<(), wire::Malformed>(())
+//! ```
+
+mod batch;
+mod capabilities;
+mod era;
+mod error;
+mod id;
+mod limits;
+mod lines;
+mod message;
+pub mod method;
+mod params;
+pub mod sse;
+mod text;
+mod version;
+
+pub use batch::Body;
+pub use capabilities::ClientCapabilities;
+pub use era::{Era, EraHeaders, MODERN_FLOOR, names_modern_version};
+pub use error::{ErrorReply, Malformed, code};
+pub use id::Id;
+pub use limits::{MAX_BATCH, MAX_DEPTH, MAX_ID_BYTES, MAX_MESSAGE_BYTES};
+pub use lines::{LineBuffer, LineTooLong};
+pub use message::{Message, Notification, Outcome, Request, Response};
+pub use params::{InitializeParams, InitializeResult, LogLevel};
+pub use text::{Text, compact_newlines};
+pub use version::Version;

@@ -1,0 +1,26 @@
+//! The method names that the gateway itself acts on. All others pass through unseen.
+
+pub const INITIALIZE: &str = "initialize";
+pub const PING: &str = "ping";
+pub const SET_LEVEL: &str = "logging/setLevel";
+pub const SUBSCRIBE: &str = "resources/subscribe";
+pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
+pub const TASKS_GET: &str = "tasks/get";
+pub const TASKS_RESULT: &str = "tasks/result";
+pub const TASKS_CANCEL: &str = "tasks/cancel";
+pub const TASKS_LIST: &str = "tasks/list";
+
+pub const SAMPLING: &str = "sampling/createMessage";
+pub const ELICITATION: &str = "elicitation/create";
+pub const ROOTS_LIST: &str = "roots/list";
+
+pub const INITIALIZED: &str = "notifications/initialized";
+pub const CANCELLED: &str = "notifications/cancelled";
+pub const PROGRESS: &str = "notifications/progress";
+pub const LOG_MESSAGE: &str = "notifications/message";
+pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
+pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+pub const TASK_STATUS: &str = "notifications/tasks/status";
+pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
+pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";
+pub const RESOURCES_CHANGED: &str = "notifications/resources/list_changed";
