@@ -16,6 +16,7 @@ mod mcp_session;
 mod measure_calls;
 mod measure_sessions;
 mod measurement_names;
+mod other_load;
 mod peers;
 mod process_table;
 mod programs;

@@ -37,6 +37,7 @@ pub(crate) fn json_report(run: &RunDescription, results: &Results) -> Value {
         "cores": run.machine.cores,
         "rounds": run.rounds,
         "elapsed_seconds": run.elapsed_seconds,
+        "other_load_percent_per_round": results.other_load_percents(),
         "legs": legs,
         "reach": reach,
         "notes": notes,

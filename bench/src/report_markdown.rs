@@ -8,6 +8,7 @@ use crate::measurement_names::{Figure, Measurement};
 use crate::peers;
 use crate::reach::{Bound, ReachRow, reach_rows};
 use crate::results::Results;
+use crate::statistics::{median, percentile};
 
 const ABSENT: &str = "–";
 
@@ -24,6 +25,7 @@ pub(crate) struct RunDescription {
 
 pub(crate) fn markdown_report(run: &RunDescription, results: &Results) -> String {
     let mut report = heading(run);
+    report.push_str(&other_load_line(results));
     let titles = [
         ("latency", "Sequential latency: one session, one call in flight"),
         ("throughput", "Throughput: sessions × calls in flight each"),
@@ -65,6 +67,23 @@ fn heading(run: &RunDescription) -> String {
         let _ = writeln!(text, "Peers, with their default settings and logging off: {}.", peers.join("; "));
     }
     text
+}
+
+/// Says how busy the machine was otherwise, and warns when that spoils the figures.
+fn other_load_line(results: &Results) -> String {
+    const QUIET_PERCENT: f64 = 5.0;
+    let percents = results.other_load_percents();
+    let (Some(middle), Some(highest)) = (median(percents), percentile(percents, 100)) else {
+        return String::new();
+    };
+    let warning = if highest > QUIET_PERCENT {
+        " **The machine was not quiet: do not compare these figures with other runs.**"
+    } else {
+        ""
+    };
+    format!(
+        "Other load before each round: median {middle:.0} %, highest {highest:.0} % of all cores.{warning}\n"
+    )
 }
 
 fn measurement_table(measurements: &[Measurement], run: &RunDescription, results: &Results) -> String {

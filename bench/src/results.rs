@@ -10,6 +10,7 @@ use crate::statistics::{median, ratios_per_round};
 pub(crate) struct Results {
     samples: BTreeMap<(Leg, Figure), Vec<Option<f64>>>,
     notes: Vec<Note>,
+    other_load_percents: Vec<f64>,
 }
 
 /// Why a figure is missing, or rests on fewer rounds.
@@ -32,6 +33,15 @@ impl Results {
 
     pub(crate) fn note(&mut self, leg: Leg, measurement: Option<Measurement>, reason: String) {
         self.notes.push(Note { leg, measurement, reason });
+    }
+
+    /// Called once a round, before its slices.
+    pub(crate) fn record_other_load(&mut self, percent: Option<f64>) {
+        self.other_load_percents.extend(percent);
+    }
+
+    pub(crate) fn other_load_percents(&self) -> &[f64] {
+        &self.other_load_percents
     }
 
     pub(crate) fn notes(&self) -> &[Note] {

@@ -10,6 +10,7 @@ use crate::legs::Leg;
 use crate::measure_calls::{self, Figures, LoadShape};
 use crate::measure_sessions::{self, Leaving};
 use crate::measurement_names::{Figure, Measurement};
+use crate::other_load::read_other_load_percent;
 use crate::peers;
 use crate::programs::Programs;
 use crate::results::Results;
@@ -78,6 +79,7 @@ impl<'a> RunSchedule<'a> {
         self.run_round(&sliced, None).await;
         for round in 0..self.rounds {
             eprintln!("round {} of {} …", round + 1, self.rounds);
+            self.results.record_other_load(read_other_load_percent().await);
             self.run_round(&sliced, Some(round)).await;
         }
         for (_, leg) in std::mem::take(&mut self.running) {

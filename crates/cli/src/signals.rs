@@ -1,4 +1,4 @@
-//! SIGINT and SIGTERM: the first asks for an orderly end, the second for an immediate one.
+//! SIGINT, SIGTERM and SIGHUP: the first asks for an orderly end, the second for an immediate one.
 
 use std::io;
 
@@ -8,9 +8,16 @@ use tokio::signal::unix::{SignalKind, signal};
 pub(crate) fn stop_requested() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hang_up = signal(SignalKind::hangup())?;
     let (first, stop) = tokio::sync::oneshot::channel();
     tokio::spawn(async move {
-        let mut next = async || tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} };
+        let mut next = async || {
+            tokio::select! {
+                _ = interrupt.recv() => {}
+                _ = terminate.recv() => {}
+                _ = hang_up.recv() => {}
+            }
+        };
         next().await;
         tracing::info!("stopping; once more to stop at once");
         let _ = first.send(());

@@ -66,7 +66,11 @@ impl Gateway {
     }
 
     fn router(self: &Arc<Self>) -> Router {
-        let mcp = get(mcp::get).post(mcp::post).delete(mcp::delete).fallback(mcp::wrong_method);
+        let mcp = get(mcp::get)
+            .post(mcp::post)
+            .delete(mcp::delete)
+            .head(mcp::wrong_method)
+            .fallback(mcp::wrong_method);
         Router::new()
             .route("/mcp", mcp)
             .route("/health", get(health::health))

@@ -8,10 +8,8 @@ use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use session::{EndReason, Next, Principal, Refusal, Session, SessionKey, StreamReader};
-use wire::{
-    Body as Payload, Era, EraHeaders, ErrorReply, Message, Version, code, method, names_modern_version,
-};
+use session::{EndReason, First, Next, Principal, Refusal, Session, SessionKey, StreamReader};
+use wire::{Body as Payload, Era, EraHeaders, Message, Version, method, names_modern_version};
 
 use crate::Gateway;
 use crate::event_body::{EventBody, Resumption};
@@ -19,11 +17,11 @@ use crate::headers::{self, SESSION_ID};
 use crate::pieces_body::text_body;
 use crate::status::{Problem, Rejection};
 
-/// A call that is answered sooner, with nothing to be said before, is answered as plain JSON.
-const JSON_WITHIN: Duration = Duration::from_millis(100);
-
 /// A client that sends its body slower than this holds a connection for nothing.
 const BODY_WITHIN: Duration = Duration::from_secs(30);
+
+/// What is read of a body that is too large, only to be able to say so.
+const DISCARD_AT_MOST: usize = 256 * 1024 * 1024;
 
 pub(crate) async fn post(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
     take_post(&gateway, request).await.unwrap_or_else(Into::into)
@@ -62,16 +60,36 @@ async fn take_post(gateway: &Gateway, request: Request) -> Result<Response, Reje
     }
 }
 
-async fn read_body(body: Body, limit: usize) -> Result<Bytes, Problem> {
-    if body.size_hint().lower() > limit as u64 {
-        return Err(Problem::TooLarge { limit });
+async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+    let collected = if body.size_hint().lower() > limit as u64 {
+        None
+    } else {
+        match tokio::time::timeout(BODY_WITHIN, Limited::new(&mut body, limit).collect()).await {
+            Ok(Ok(collected)) => Some(collected.to_bytes()),
+            Ok(Err(error)) if error.is::<LengthLimitError>() => None,
+            Ok(Err(_)) => return Err(Problem::BodyUnreadable),
+            Err(_) => return Err(Problem::BodyTooSlow),
+        }
+    };
+    if collected.is_none() {
+        discard_rest(body).await;
     }
-    match tokio::time::timeout(BODY_WITHIN, Limited::new(body, limit).collect()).await {
-        Ok(Ok(collected)) => Ok(collected.to_bytes()),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Problem::TooLarge { limit }),
-        Ok(Err(_)) => Err(Problem::BodyUnreadable),
-        Err(_) => Err(Problem::BodyTooSlow),
-    }
+    collected.ok_or(Problem::TooLarge { limit })
+}
+
+/// Reads on for a while without keeping anything: a client that is still sending would otherwise meet a
+/// closed connection instead of the answer.
+async fn discard_rest(mut body: Body) {
+    let discard = async {
+        let mut discarded = 0;
+        while let Some(Ok(frame)) = body.frame().await {
+            discarded += frame.data_ref().map_or(0, Bytes::len);
+            if discarded > DISCARD_AT_MOST {
+                return;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(BODY_WITHIN, discard).await;
 }
 
 async fn take_message(gateway: &Gateway, headers: &HeaderMap, message: Message) -> Result<Response, Problem> {
@@ -128,21 +146,15 @@ fn session_key(headers: &HeaderMap) -> Result<SessionKey, Problem> {
 }
 
 async fn respond_to_call(gateway: &Gateway, session: &Session, mut reader: StreamReader) -> Response {
-    match tokio::time::timeout(JSON_WITHIN, reader.next()).await {
-        Ok(Next::Message(delivery)) if delivery.is_answer => json(session, text_body(delivery.text)),
-        Ok(Next::Message(delivery)) => {
-            session.make_resumable(&reader);
-            events(session, EventBody::new(reader, Some(delivery), resumption(gateway, session, true)))
+    let first = match reader.first().await {
+        First::Arrived(Next::Message(delivery)) if delivery.is_answer => {
+            return json(session, text_body(delivery.text));
         }
-        Err(_) => {
-            session.make_resumable(&reader);
-            events(session, EventBody::new(reader, None, resumption(gateway, session, true)))
-        }
-        Ok(Next::End | Next::TakenOver) => {
-            let error = ErrorReply::new(code::INTERNAL_ERROR, "the call ended without an answer");
-            json(session, Body::from(error.to_message(None)))
-        }
-    }
+        First::Arrived(Next::Message(delivery)) => Some(delivery),
+        First::Arrived(Next::End | Next::TakenOver) | First::Late => None,
+    };
+    session.make_resumable(&reader);
+    events(session, EventBody::new(reader, first, resumption(gateway, session, true)))
 }
 
 fn resumption(gateway: &Gateway, session: &Session, may_park: bool) -> Option<Resumption> {

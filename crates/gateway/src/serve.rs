@@ -13,8 +13,9 @@ use tokio::sync::Semaphore;
 
 use crate::Gateway;
 
-/// A peer that sends its request head slower than this is not a client.
-const HEAD_WITHIN: Duration = Duration::from_secs(30);
+/// A peer that does not send its next request head within this is no client, or one that has long closed its
+/// end: clients keep idle connections for 5 to 90 seconds.
+const HEAD_WITHIN: Duration = Duration::from_secs(120);
 
 /// Connections at once. Each session of a busy client holds a handful.
 const MAX_CONNECTIONS: usize = 8192;

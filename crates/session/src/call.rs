@@ -30,6 +30,7 @@ pub(crate) struct Call {
     pub(crate) progress_token: Option<Bytes>,
     pub(crate) purpose: Purpose,
     pub(crate) is_task: bool,
+    pub(crate) began: Instant,
     pub(crate) stream: Arc<Stream>,
     /// The id that the upstream knows the call by, once it was sent.
     sent_as: AtomicU64,
@@ -49,6 +50,7 @@ impl Call {
             progress_token: request.wants_progress(),
             purpose,
             is_task: request.wants_task(),
+            began: Instant::now(),
             stream,
             sent_as: AtomicU64::new(0),
             clock: Clock::default(),

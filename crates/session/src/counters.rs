@@ -11,6 +11,13 @@ impl Count {
         self.0.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Counts, and says whether this one is worth a line in the log: the first few are, then one in a
+    /// thousand, so that whoever causes them cannot flood it.
+    pub(crate) fn add_and_should_log(&self) -> bool {
+        let before = self.0.fetch_add(1, Ordering::Relaxed);
+        before < 20 || before.is_multiple_of(1000)
+    }
+
     pub fn get(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -66,6 +66,8 @@ pub enum StartFailure {
     Refused { message: String, error: serde_json::Value },
     #[error("the MCP server crashed {crashes} times in a row; the next start is possible in {:.1} s", .retry_in.as_secs_f32())]
     CrashLoop { crashes: u32, retry_in: Duration, stderr: String },
+    #[error("the MCP server is still starting, and too many requests wait for it")]
+    TooManyWaiting,
     #[error("the MCP server is being stopped")]
     Stopped,
 }

@@ -27,7 +27,8 @@ impl SessionId {
 
     /// Reads the spelling that [`SessionId::expose`] gives; anything else is no id of ours.
     pub fn parse(text: &str) -> Option<Self> {
-        (text.len() == 36).then(|| Uuid::try_parse(text).ok()).flatten().map(Self)
+        let is_our_spelling = text.len() == 36 && !text.bytes().any(|byte| byte.is_ascii_uppercase());
+        is_our_spelling.then(|| Uuid::try_parse(text).ok()).flatten().map(Self)
     }
 
     /// The id as the client must send it.
@@ -78,7 +79,13 @@ mod tests {
 
     #[test]
     fn other_spellings_are_no_ids() {
-        for bad in ["", "x", "00000000000000000000000000000000", "{00000000-0000-0000-0000-000000000000}"] {
+        for bad in [
+            "",
+            "x",
+            "00000000000000000000000000000000",
+            "{00000000-0000-0000-0000-000000000000}",
+            "ABCDEFAB-0000-4000-8000-000000000000",
+        ] {
             assert_eq!(SessionId::parse(bad), None, "{bad}");
         }
     }

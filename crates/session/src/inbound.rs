@@ -28,7 +28,9 @@ impl Worker {
             Ok(Message::Notification(notification)) => self.receive_notification(&notification),
             Ok(Message::Request(request)) => self.receive_request(process, &request),
             Err(error) => {
-                self.counters.bad_lines.add();
+                if !self.counters.bad_lines.add_and_should_log() {
+                    return;
+                }
                 let start = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
                 tracing::warn!(
                     upstream = self.upstream.name,
@@ -40,8 +42,9 @@ impl Worker {
     }
 
     fn lose_line(&self, too_long: &LineTooLong) {
-        self.counters.bad_lines.add();
-        tracing::error!(upstream = self.upstream.name, "stdout: {too_long}; it was dropped");
+        if self.counters.bad_lines.add_and_should_log() {
+            tracing::error!(upstream = self.upstream.name, "stdout: {too_long}; it was dropped");
+        }
         let lost = too_long.leading_id().and_then(|id| self.lock().pending.remove(&id.as_number()?));
         if let Some(Pending::Call(call)) = lost {
             call.fail(&answer_too_long(too_long.limit));
@@ -56,7 +59,9 @@ impl Worker {
             Some(Pending::Own(sender)) => drop(sender.send(response)),
             None if number.is_some_and(|id| self.was_used(id)) => self.counters.late_answers.add(),
             None => {
-                self.counters.stray_answers.add();
+                if !self.counters.stray_answers.add_and_should_log() {
+                    return;
+                }
                 tracing::warn!(upstream = self.upstream.name, id = ?response.id, "an answer to nothing that was asked");
             }
         }
@@ -160,8 +165,9 @@ impl Worker {
             return;
         }
         let asked = self.lock().attribute(shared);
-        if let Err(refusal) = &asked {
-            self.counters.unattributed_requests.add();
+        if let Err(refusal) = &asked
+            && self.counters.unattributed_requests.add_and_should_log()
+        {
             tracing::warn!(upstream = self.upstream.name, method = request.method, "{}", refusal.message);
         }
         let asked = asked.and_then(|session| Ok((session.prepare_ask(request)?, session)));

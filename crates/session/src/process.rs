@@ -1,14 +1,16 @@
 //! One running upstream process: its pipes, the tail of its stderr, and how it is ended.
 
 use std::collections::VecDeque;
+use std::io::{self, IoSlice};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use tokio::process::{Child, ChildStderr, ChildStdout, Command};
 use tokio::sync::{Notify, watch};
 use wire::LineBuffer;
 
@@ -54,7 +56,12 @@ impl Process {
         else {
             return Err(StartFailure::Stopped);
         };
-        let outbox = Arc::new(Outbox::default());
+        let stdin = stdin
+            .into_owned_fd()
+            .and_then(pipe::Sender::from_owned_fd)
+            .map(Arc::new)
+            .map_err(|error| StartFailure::spawn(&upstream.program, &error))?;
+        let outbox = Arc::new(Outbox::new(Some(Arc::clone(&stdin))));
         let tail = Arc::new(StderrTail::default());
         let (exit_sender, exit) = watch::channel(None);
         let process = Arc::new(Self {
@@ -81,9 +88,14 @@ impl Process {
         self.tree.root().as_raw_nonzero().get()
     }
 
-    /// Queues one line. False: the upstream does not read, and too much waits already.
-    pub(crate) fn send(&self, line: &[u8]) -> bool {
-        self.outbox.push(line)
+    /// Sends one line, at once if the pipe has room.
+    pub(crate) fn send(&self, line: &[u8]) {
+        self.outbox.push(line, Urgency::Now);
+    }
+
+    /// Sends a call. False: the upstream does not read, and too much waits already.
+    pub(crate) fn send_call(&self, line: &[u8], urgency: Urgency) -> bool {
+        self.outbox.push(line, urgency)
     }
 
     pub(crate) fn stderr_tail(&self) -> String {
@@ -148,34 +160,55 @@ pub(crate) async fn read_stdout(
     }
 }
 
-/// Lines on their way to stdin. Whoever adds a line does not wait for it to be written; lines that come
-/// together are written together.
-#[derive(Debug, Default)]
+/// Lines on their way to stdin. A line is written at once if it is alone and the pipe has room; what comes
+/// with others or does not fit waits for the task that writes the rest.
+#[derive(Debug)]
 struct Outbox {
     queue: Mutex<Queue>,
     changed: Notify,
 }
 
-#[derive(Debug, Default)]
+/// When a line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    Now,
+    /// Together with others that come at the same time: one write and one wake-up for all.
+    WithOthers,
+}
+
+#[derive(Debug)]
 struct Queue {
     lines: BytesMut,
+    /// Gone when stdin was closed; the task holds the other reference.
+    pipe: Option<Arc<pipe::Sender>>,
+    /// The task is writing what it took out of `lines`; a line written directly would overtake it.
+    is_writing: bool,
     is_closed: bool,
 }
 
 impl Outbox {
+    fn new(pipe: Option<Arc<pipe::Sender>>) -> Self {
+        let queue = Queue { lines: BytesMut::new(), pipe, is_writing: false, is_closed: false };
+        Self { queue: Mutex::new(queue), changed: Notify::new() }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn push(&self, line: &[u8]) -> bool {
+    fn push(&self, line: &[u8], urgency: Urgency) -> bool {
         let mut queue = self.lock();
         if queue.is_closed || queue.lines.len() + line.len() > MAX_OUTBOX_BYTES {
             return queue.is_closed;
         }
-        queue.lines.extend_from_slice(line);
-        queue.lines.extend_from_slice(b"\n");
-        drop(queue);
-        self.changed.notify_one();
+        let may_overtake = queue.lines.is_empty() && !queue.is_writing;
+        let written = if urgency == Urgency::Now && may_overtake { queue.write_now(line) } else { 0 };
+        if written <= line.len() {
+            queue.lines.extend_from_slice(&line[written..]);
+            queue.lines.extend_from_slice(b"\n");
+            drop(queue);
+            self.changed.notify_one();
+        }
         true
     }
 
@@ -183,31 +216,63 @@ impl Outbox {
         self.lock().is_closed = true;
         self.changed.notify_one();
     }
+
+    /// What is to be written now. `None`: nothing is left, and nothing will come.
+    fn take(&self) -> Option<BytesMut> {
+        let mut queue = self.lock();
+        queue.is_writing = !queue.lines.is_empty();
+        if queue.lines.is_empty() && queue.is_closed {
+            return None;
+        }
+        Some(std::mem::take(&mut queue.lines))
+    }
 }
 
-async fn write_stdin(outbox: Arc<Outbox>, mut stdin: ChildStdin) {
-    loop {
-        let (lines, is_closed) = {
-            let mut queue = outbox.lock();
-            (std::mem::take(&mut queue.lines), queue.is_closed)
-        };
+impl Queue {
+    /// How much of the line and its end the pipe took. An error shows when the task meets it.
+    fn write_now(&self, line: &[u8]) -> usize {
+        let Some(pipe) = &self.pipe else { return 0 };
+        pipe.try_write_vectored(&[IoSlice::new(line), IoSlice::new(b"\n")]).unwrap_or(0)
+    }
+}
+
+/// Writes what did not fit at once, until the outbox closes; then stdin closes with it.
+async fn write_stdin(outbox: Arc<Outbox>, pipe: Arc<pipe::Sender>) {
+    write_rest(&outbox, &pipe).await;
+    let mut queue = outbox.lock();
+    queue.is_closed = true;
+    queue.pipe = None;
+}
+
+async fn write_rest(outbox: &Outbox, pipe: &pipe::Sender) {
+    while let Some(lines) = outbox.take() {
         if lines.is_empty() {
-            if is_closed {
-                return;
-            }
             outbox.changed.notified().await;
+            // Whoever is about to add a line gets the chance to, before all are written.
+            tokio::task::yield_now().await;
             continue;
         }
         let written = tokio::select! {
             biased;
-            written = stdin.write_all(&lines) => written,
-            () = closed(&outbox) => return,
+            written = write_all(pipe, &lines) => written,
+            () = closed(outbox) => return,
         };
         if written.is_err() {
-            outbox.lock().is_closed = true;
             return;
         }
     }
+}
+
+async fn write_all(pipe: &pipe::Sender, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        pipe.writable().await?;
+        match pipe.try_write(bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// Resolves when the outbox closes while a write is stuck.
@@ -297,11 +362,14 @@ mod tests {
 
     #[test]
     fn an_outbox_that_nobody_empties_is_bounded() {
-        let outbox = Outbox::default();
+        let outbox = Outbox::new(None);
         let line = vec![b'x'; 1024 * 1024];
-        let taken = (0..1000).take_while(|_| outbox.push(&line)).count();
+        let taken = (0..1000).take_while(|_| outbox.push(&line, Urgency::Now)).count();
         assert!(taken < 64 && taken > 50, "{taken}");
         outbox.close();
-        assert!(outbox.push(b"after the end nothing waits"), "the death of the process tells the caller");
+        assert!(
+            outbox.push(b"after the end nothing waits", Urgency::Now),
+            "the death of the process tells the caller"
+        );
     }
 }

@@ -16,11 +16,14 @@ use crate::call::{Call, Overdue, Purpose};
 use crate::counters::Counters;
 use crate::error::{cancelled, session_ended, timed_out};
 use crate::inbound::{ask_withdrawn, empty_result};
-use crate::settings::{ENDED_STREAM_AGE, MAX_ASKS, MAX_CALLS, MAX_ENDED_BYTES, MAX_ENDED_STREAMS, Settings};
+use crate::pulse::Pulse;
+use crate::settings::{
+    ANSWERED_SOON, ENDED_STREAM_AGE, MAX_ASKS, MAX_CALLS, MAX_ENDED_BYTES, MAX_ENDED_STREAMS, Settings,
+};
 use crate::shared_view::Admission;
 use crate::stream::{Keep, Stream, StreamReader};
 use crate::worker::{Sending, Worker, cancellation};
-use crate::{Handle, Principal, Refusal, SessionId, SessionKey};
+use crate::{Handle, Refusal, SessionId, SessionKey};
 
 /// The stream of messages that belong to no call, which a client reads by GET.
 const STANDALONE: u64 = 0;
@@ -56,6 +59,7 @@ pub struct Session {
     worker: Arc<Worker>,
     settings: Arc<Settings>,
     counters: Arc<Counters>,
+    pulse: Arc<Pulse>,
     standalone: Arc<Stream>,
     next_stream: AtomicU64,
     state: Mutex<State>,
@@ -86,11 +90,11 @@ struct Ask {
 
 impl Session {
     pub(crate) fn new(
-        principal: Principal,
+        key: SessionKey,
         params: &InitializeParams,
         worker: Arc<Worker>,
+        pulse: Arc<Pulse>,
         permit: OwnedSemaphorePermit,
-        id: SessionId,
     ) -> Arc<Self> {
         let state = State {
             calls: HashMap::new(),
@@ -101,15 +105,16 @@ impl Session {
             ended: None,
         };
         Arc::new(Self {
-            key: SessionKey { principal, id },
-            handle: id.handle(),
+            handle: key.id.handle(),
+            key,
             client: params.client.clone(),
             capabilities: params.capabilities,
             version: OnceLock::new(),
             settings: Arc::clone(&worker.settings),
             counters: Arc::clone(&worker.counters),
+            pulse,
+            standalone: Stream::new(STANDALONE, false, &worker.counters),
             worker,
-            standalone: Stream::new(STANDALONE, false),
             next_stream: AtomicU64::new(STANDALONE + 1),
             state: Mutex::new(state),
             _permit: permit,
@@ -162,16 +167,26 @@ impl Session {
         let (purpose, sending) = match self.worker.admit(self.id(), &request) {
             Admission::Forward(purpose) => (purpose, Sending::AsIs),
             Admission::ForwardLevel(level) => (Purpose::Plain, Sending::WithLevel(level)),
-            Admission::AnswerEmpty => return Ok(answered(empty_result(&request.id).into())),
-            Admission::Refuse(error) => return Ok(answered(error.to_message(Some(&request.id)).into())),
+            Admission::AnswerEmpty => return Ok(self.answered(empty_result(&request.id).into())),
+            Admission::Refuse(error) => return Ok(self.answered(error.to_message(Some(&request.id)).into())),
         };
-        let stream = Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), answer_only);
+        let stream =
+            Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), answer_only, &self.counters);
         let reader = stream.attach(None);
         let call = Arc::new(Call::new(self, &request, stream, purpose));
         self.register(&call)?;
         self.counters.calls.add();
+        self.pulse.call_began();
         self.worker.call(call, Box::new(request), sending);
         Ok(reader)
+    }
+
+    /// A stream that holds nothing but an answer.
+    fn answered(&self, text: Text) -> StreamReader {
+        let stream = Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), true, &self.counters);
+        let reader = stream.attach(None);
+        stream.answer(text);
+        reader
     }
 
     fn register(&self, call: &Arc<Call>) -> Result<(), Refusal> {
@@ -222,8 +237,7 @@ impl Session {
         let ask = response.id.as_number().and_then(|number| self.lock().asks.remove(&number));
         if let Some(ask) = ask {
             self.worker.answer_ask(&ask.upstream_id, &response.with_id(&ask.upstream_id).into_bytes());
-        } else {
-            self.counters.stray_answers.add();
+        } else if self.counters.stray_answers.add_and_should_log() {
             tracing::warn!(session = %self.handle, id = ?response.id, "the client answered what it was not asked");
         }
     }
@@ -254,19 +268,13 @@ impl Session {
     /// Puts a message where the client will see it soonest.
     pub(crate) fn deliver(&self, text: Text, keep: Keep, prefer: Prefer) -> Arc<Stream> {
         let stream = self.choose_stream(prefer);
-        self.push(&stream, text, keep);
+        stream.push(text, keep);
         stream
     }
 
     pub(crate) fn deliver_progress(&self, call: &Call, text: Text) {
         let stream = if call.stream.answer_only { &self.standalone } else { &call.stream };
-        self.push(stream, text, Keep::IfRoom);
-    }
-
-    fn push(&self, stream: &Stream, text: Text, keep: Keep) {
-        for _ in 0..stream.push(text, keep) {
-            self.counters.dropped_notifications.add();
-        }
+        stream.push(text, Keep::IfRoom);
     }
 
     fn choose_stream(&self, prefer: Prefer) -> Arc<Stream> {
@@ -334,8 +342,9 @@ impl Session {
         if is_open {
             state.calls.remove(&call.client_id);
             if let Some((_, ended)) = state.resumable.get_mut(&call.stream.number) {
-                *ended = Some(Instant::now());
-                state.forget_old_streams(Instant::now());
+                let now = Instant::now();
+                *ended = Some(now);
+                state.forget_old_streams(now);
             }
         }
         is_open
@@ -374,6 +383,9 @@ impl Session {
             (state.calls.values().cloned().collect::<Vec<_>>(), !state.asks.is_empty())
         };
         for call in calls {
+            if now.saturating_duration_since(call.began) >= ANSWERED_SOON {
+                call.stream.run_late();
+            }
             // A person may take a while to answer: time does not count against the call meanwhile.
             if is_asked {
                 call.clock().refresh();
@@ -437,6 +449,12 @@ impl Session {
 impl State {
     /// Keeps ended streams for a while, as long as they are few and small.
     fn forget_old_streams(&mut self, now: Instant) {
+        for (stream, ended) in self.resumable.values_mut() {
+            // A call may have been answered just before its stream was made resumable.
+            if ended.is_none() && stream.is_ended() {
+                *ended = Some(now);
+            }
+        }
         let is_old = |ended: Option<Instant>| {
             ended.is_some_and(|ended| now.saturating_duration_since(ended) >= ENDED_STREAM_AGE)
         };
@@ -458,12 +476,4 @@ impl State {
             }
         }
     }
-}
-
-/// A stream that holds nothing but an answer.
-fn answered(text: Text) -> StreamReader {
-    let stream = Stream::new(u64::MAX, true);
-    let reader = stream.attach(None);
-    stream.answer(text);
-    reader
 }

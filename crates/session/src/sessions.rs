@@ -11,12 +11,16 @@ use tokio::task::JoinSet;
 use wire::{InitializeParams, InitializeResult, Message, Request, Text, Version};
 
 use crate::counters::Counters;
-use crate::settings::{Settings, TICK};
+use crate::pulse::Pulse;
+use crate::settings::Settings;
 use crate::tree::{end_all_children, reap_orphans};
 use crate::worker::Worker;
 use crate::{
     EndReason, Lifecycle, Principal, Refusal, Session, SessionId, SessionKey, StartFailure, Upstream,
 };
+
+/// How long an adopted process that ended may stay a zombie.
+const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Who shares a worker. Different keys never share a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,6 +37,7 @@ pub struct Sessions {
     open: RwLock<HashMap<SessionKey, Arc<Session>>>,
     workers: Mutex<HashMap<LifecycleKey, Arc<Worker>>>,
     places: Arc<Semaphore>,
+    pulse: Arc<Pulse>,
     is_closing: AtomicBool,
 }
 
@@ -45,6 +50,7 @@ impl Sessions {
             counters: Arc::default(),
             open: RwLock::default(),
             workers: Mutex::default(),
+            pulse: Arc::default(),
             is_closing: AtomicBool::new(false),
         })
     }
@@ -94,7 +100,9 @@ impl Sessions {
             Lifecycle::Session => LifecycleKey::Session(id),
         };
         let worker = self.worker(key, Some(request));
-        let session = Session::new(principal, &params, Arc::clone(&worker), permit, id);
+        let session_key = SessionKey { principal, id };
+        let session =
+            Session::new(session_key, &params, Arc::clone(&worker), Arc::clone(&self.pulse), permit);
         worker.join(&session);
         let opening = Opening { sessions: self, key, session: Some(Arc::clone(&session)) };
         let result = worker.ready().await?;
@@ -162,12 +170,13 @@ impl Sessions {
 
     /// Watches deadlines until the process ends.
     pub async fn watch(self: Arc<Self>) {
-        let mut ticks = tokio::time::interval(TICK);
-        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut quiet_beats, mut is_busy, mut reaped) = (0, false, Instant::now());
         loop {
-            ticks.tick().await;
+            self.pulse.beat(&mut quiet_beats, is_busy).await;
             let now = Instant::now();
+            is_busy = false;
             for session in self.all() {
+                is_busy |= session.calls_in_flight() > 0;
                 let reason = if session.has_ended() {
                     EndReason::UpstreamChanged
                 } else if session.tick(now) {
@@ -178,7 +187,10 @@ impl Sessions {
                 let (sessions, key) = (Arc::clone(&self), session.key().clone());
                 tokio::spawn(async move { sessions.end(&key, reason).await });
             }
-            reap_orphans();
+            if now.duration_since(reaped) >= REAP_INTERVAL {
+                reap_orphans();
+                reaped = now;
+            }
         }
     }
 

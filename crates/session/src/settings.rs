@@ -34,8 +34,8 @@ impl Default for Settings {
     }
 }
 
-/// How often deadlines are looked at. All of them are seconds long or more.
-pub(crate) const TICK: Duration = Duration::from_millis(250);
+/// A call that is answered sooner, with nothing to be said before, is answered as one plain document.
+pub(crate) const ANSWERED_SOON: Duration = Duration::from_millis(100);
 
 /// Calls of one session in flight at once.
 pub(crate) const MAX_CALLS: usize = 1024;

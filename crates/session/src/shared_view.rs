@@ -119,8 +119,9 @@ impl SharedView {
 
     fn own_tasks(&self, session: SessionId, result: &str, client_id: &Id) -> Text {
         let is_own = |task: &&&RawValue| {
-            serde_json::from_str::<Task>(task.get())
-                .is_ok_and(|task| self.task_owners.get(&task.id) == Some(&session))
+            task.get().starts_with('{')
+                && serde_json::from_str::<Task>(task.get())
+                    .is_ok_and(|task| self.task_owners.get(&task.id) == Some(&session))
         };
         let mut fields: HashMap<String, &RawValue> = serde_json::from_str(result).unwrap_or_default();
         let tasks: Vec<&RawValue> =

@@ -11,6 +11,7 @@ use std::time::Instant;
 
 use wire::Text;
 
+use crate::Counters;
 use crate::settings::{MAX_STREAM_BYTES, MAX_STREAM_EVENTS, PARKED_FOR};
 
 /// What a full stream may lose.
@@ -40,6 +41,15 @@ pub struct Delivery {
     pub is_answer: bool,
 }
 
+/// How a call begins to be answered.
+#[derive(Debug)]
+pub enum First {
+    /// Something arrived soon.
+    Arrived(Next),
+    /// Nothing yet: the client should hear that its call is under way.
+    Late,
+}
+
 /// What a reader gets next.
 #[derive(Debug)]
 pub enum Next {
@@ -60,6 +70,7 @@ pub(crate) struct Stream {
     pub(crate) number: u64,
     /// Only the answer goes here, because it is answered together with others in one body.
     pub(crate) answer_only: bool,
+    counters: Arc<Counters>,
     state: Mutex<State>,
 }
 
@@ -70,6 +81,8 @@ struct State {
     /// Everything up to here was handed to a connection.
     delivered: u64,
     ended: bool,
+    /// Nothing arrived soon.
+    is_late: bool,
     presence: Presence,
     /// The connection that may read; a newer one takes over.
     reader: u64,
@@ -86,27 +99,28 @@ impl std::fmt::Debug for State {
 }
 
 impl Stream {
-    pub(crate) fn new(number: u64, answer_only: bool) -> Arc<Self> {
+    pub(crate) fn new(number: u64, answer_only: bool, counters: &Arc<Counters>) -> Arc<Self> {
         let state = State {
             events: VecDeque::new(),
             bytes: 0,
             next_sequence: 1,
             delivered: 0,
             ended: false,
+            is_late: false,
             presence: Presence::Absent,
             reader: 0,
             waker: None,
         };
-        Arc::new(Self { number, answer_only, state: Mutex::new(state) })
+        Arc::new(Self { number, answer_only, counters: Arc::clone(counters), state: Mutex::new(state) })
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a message. Returns how many older notifications had to go for it.
-    pub(crate) fn push(&self, text: Text, keep: Keep) -> usize {
-        self.add(text, keep, false)
+    /// Adds a message. Older notifications may have to go for it.
+    pub(crate) fn push(&self, text: Text, keep: Keep) {
+        self.add(text, keep, false);
     }
 
     /// Adds the answer and ends the stream.
@@ -121,19 +135,29 @@ impl Stream {
         state.wake();
     }
 
-    fn add(&self, text: Text, keep: Keep, is_answer: bool) -> usize {
+    fn add(&self, text: Text, keep: Keep, is_answer: bool) {
         let mut state = self.lock();
         if state.ended {
-            return 0;
+            return;
         }
         let sequence = state.next_sequence;
         state.next_sequence += 1;
         state.bytes += text.len();
         state.events.push_back(Kept { delivery: Delivery { sequence, text, is_answer }, keep });
         state.ended = is_answer;
-        let dropped = state.make_room();
+        for _ in 0..state.make_room() {
+            self.counters.dropped_notifications.add();
+        }
         state.wake();
-        dropped
+    }
+
+    /// Tells a reader that still waits for the first message that it takes longer.
+    pub(crate) fn run_late(&self) {
+        let mut state = self.lock();
+        if !state.is_late {
+            state.is_late = true;
+            state.wake();
+        }
     }
 
     /// Lets a connection read: after the message `after`, or whatever was not yet handed out. A connection
@@ -175,7 +199,7 @@ impl State {
         }
     }
 
-    /// Forgets what was delivered first, then notifications that nobody came for.
+    /// Forgets what was delivered first, then notifications that nobody came for; says how many of those.
     fn make_room(&mut self) -> usize {
         let mut dropped = 0;
         while self.events.len() > MAX_STREAM_EVENTS || self.bytes > MAX_STREAM_BYTES {
@@ -219,6 +243,16 @@ impl StreamReader {
     /// The last message that was read, for the id of a priming event.
     pub fn position(&self) -> u64 {
         self.cursor
+    }
+
+    /// The first message, if it comes soon.
+    pub async fn first(&mut self) -> First {
+        poll_fn(|context| match self.poll_next(context) {
+            Poll::Ready(next) => Poll::Ready(First::Arrived(next)),
+            Poll::Pending if self.stream.lock().is_late => Poll::Ready(First::Late),
+            Poll::Pending => Poll::Pending,
+        })
+        .await
     }
 
     pub async fn next(&mut self) -> Next {
@@ -281,7 +315,7 @@ mod tests {
 
     #[test]
     fn a_client_that_comes_back_gets_what_it_missed_and_nothing_twice() {
-        let stream = Stream::new(1, false);
+        let stream = Stream::new(1, false, &Arc::default());
         let mut first = stream.attach(None);
         stream.push(text("a"), Keep::IfRoom);
         stream.push(text("b"), Keep::IfRoom);
@@ -294,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_newer_connection_takes_over_and_the_older_cannot_disturb_it() {
-        let stream = Stream::new(1, false);
+        let stream = Stream::new(1, false, &Arc::default());
         let mut old = stream.attach(None);
         let mut new = stream.attach(None);
         stream.push(text("a"), Keep::IfRoom);
@@ -309,23 +343,25 @@ mod tests {
 
     #[test]
     fn a_full_stream_loses_notifications_and_never_the_answer() {
-        let stream = Stream::new(1, false);
+        let stream = Stream::new(1, false, &Arc::default());
         stream.push(text("request"), Keep::Always);
-        let mut dropped = 0;
         for number in 0..MAX_STREAM_EVENTS * 4 {
-            dropped += stream.push(text(&number.to_string()), Keep::IfRoom);
+            stream.push(text(&number.to_string()), Keep::IfRoom);
         }
         stream.push(text(&"x".repeat(MAX_STREAM_BYTES)), Keep::Always);
         stream.answer(text("answer"));
         let seen = read_all(&mut stream.attach(None));
         assert_eq!(seen.first().unwrap(), "request");
         assert_eq!(seen.last().unwrap(), "answer");
-        assert_eq!(dropped, MAX_STREAM_EVENTS * 3 + 1);
+        assert_eq!(
+            usize::try_from(stream.counters.dropped_notifications.get()).unwrap(),
+            MAX_STREAM_EVENTS * 4 + 3 - seen.len()
+        );
     }
 
     #[test]
     fn nothing_follows_the_answer() {
-        let stream = Stream::new(1, false);
+        let stream = Stream::new(1, false, &Arc::default());
         stream.answer(text("answer"));
         stream.push(text("late"), Keep::Always);
         assert_eq!(read_all(&mut stream.attach(None)), ["answer"]);
@@ -333,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_parked_stream_still_counts_as_read() {
-        let stream = Stream::new(1, false);
+        let stream = Stream::new(1, false, &Arc::default());
         let reader = stream.attach(None);
         reader.park();
         assert!(stream.has_reader());

@@ -15,8 +15,8 @@ use wire::{Id, InitializeResult, Notification, Outcome, Request, Response};
 use crate::call::Call;
 use crate::counters::Counters;
 use crate::error::{StartFailure, not_reading, session_ended, upstream_died};
-use crate::process::{Process, read_stdout};
-use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF, MAX_WAITING, Settings};
+use crate::process::{Process, Urgency, read_stdout};
+use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF, MAX_OUTBOX_BYTES, MAX_WAITING, Settings};
 use crate::shared_view::{Admission, SharedView};
 use crate::{EndReason, Lifecycle, Session, SessionId, Upstream};
 
@@ -58,13 +58,19 @@ pub(crate) struct State {
 #[derive(Debug)]
 enum Link {
     Down,
-    Starting {
-        process: Option<Arc<Process>>,
-        waiting: Vec<Waiting>,
-    },
+    Starting(Starting),
     Up(Arc<Process>),
     /// For good.
     Stopped,
+}
+
+/// An upstream that has not answered `initialize` yet.
+#[derive(Debug, Default)]
+struct Starting {
+    process: Option<Arc<Process>>,
+    waiting: Vec<Waiting>,
+    /// What the waiting requests hold in memory.
+    bytes: usize,
 }
 
 /// Who waits for an answer of the upstream.
@@ -239,8 +245,13 @@ impl Worker {
                 let process = Arc::clone(process);
                 self.forward(&mut state, &process, item);
             }
-            Link::Starting { waiting, .. } if waiting.len() < MAX_WAITING => waiting.push(item),
-            Link::Starting { .. } | Link::Stopped => {
+            Link::Starting(starting) => {
+                if let Err(item) = starting.add(item) {
+                    drop(state);
+                    item.refuse(&StartFailure::TooManyWaiting);
+                }
+            }
+            Link::Stopped => {
                 drop(state);
                 item.refuse(&StartFailure::Stopped);
             }
@@ -249,7 +260,7 @@ impl Worker {
                     drop(state);
                     return item.refuse(&failure);
                 }
-                state.link = Link::Starting { process: None, waiting: vec![item] };
+                state.link = Link::Starting(Starting { waiting: vec![item], ..Starting::default() });
                 state.generation += 1;
                 tokio::spawn(Arc::clone(self).start(state.generation));
             }
@@ -271,7 +282,9 @@ impl Worker {
                     Sending::AsIs => request.toward_upstream(id),
                     Sending::WithLevel(level) => request.with_level(id, level),
                 };
-                if process.send(&line) {
+                let is_alone = state.pending.is_empty();
+                let urgency = if is_alone { Urgency::Now } else { Urgency::WithOthers };
+                if process.send_call(&line, urgency) {
                     call.mark_sent(id);
                     state.pending.insert(id, Pending::Call(call));
                 } else {
@@ -315,8 +328,8 @@ impl Worker {
     /// Makes the process known to [`Worker::stop`]. False: the worker was stopped meanwhile.
     fn note_starting(&self, process: &Arc<Process>) -> bool {
         match &mut self.lock().link {
-            Link::Starting { process: slot, .. } => {
-                *slot = Some(Arc::clone(process));
+            Link::Starting(starting) => {
+                starting.process = Some(Arc::clone(process));
                 true
             }
             _ => false,
@@ -347,8 +360,8 @@ impl Worker {
 
     fn come_up(self: &Arc<Self>, process: &Arc<Process>, result: InitializeResult) {
         let mut state = self.lock();
-        let Link::Starting { waiting, .. } = &mut state.link else { return };
-        let waiting = std::mem::take(waiting);
+        let Link::Starting(starting) = &mut state.link else { return };
+        let waiting = std::mem::take(&mut starting.waiting);
         let contradicts = state.negotiated.as_ref().is_some_and(|before| before.version != result.version);
         state.negotiated = Some(Arc::new(result));
         state.link = Link::Up(Arc::clone(process));
@@ -373,8 +386,8 @@ impl Worker {
 
     fn fail_start(&self, generation: u64, failure: &StartFailure) {
         let mut state = self.lock();
-        let Link::Starting { waiting, .. } = &mut state.link else { return };
-        let waiting = std::mem::take(waiting);
+        let Link::Starting(starting) = &mut state.link else { return };
+        let waiting = std::mem::take(&mut starting.waiting);
         state.link = Link::Down;
         state.count_crash(Duration::ZERO);
         let stderr = failure.stderr().unwrap_or_default();
@@ -431,7 +444,7 @@ impl Worker {
         };
         match link {
             Link::Up(process) => process.end(self.settings.grace).await,
-            Link::Starting { process, waiting } => {
+            Link::Starting(Starting { process, waiting, .. }) => {
                 for item in waiting {
                     item.refuse(&StartFailure::Stopped);
                 }
@@ -463,7 +476,27 @@ impl State {
     }
 }
 
+impl Starting {
+    /// Lets an item wait, unless too much waits already.
+    fn add(&mut self, item: Waiting) -> Result<(), Waiting> {
+        let bytes = self.bytes + item.size();
+        if self.waiting.len() >= MAX_WAITING || bytes > MAX_OUTBOX_BYTES {
+            return Err(item);
+        }
+        self.bytes = bytes;
+        self.waiting.push(item);
+        Ok(())
+    }
+}
+
 impl Waiting {
+    fn size(&self) -> usize {
+        match self {
+            Self::Call(_, request, _) => request.size(),
+            Self::Ready(_) => 0,
+        }
+    }
+
     fn refuse(self, failure: &StartFailure) {
         match self {
             Self::Call(call, ..) => call.fail(&failure.reply()),

@@ -18,7 +18,7 @@ import sys
 import tempfile
 import traceback
 import warnings
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from datetime import date
 from pathlib import Path
 
@@ -352,16 +352,16 @@ async def run(url: str, server: str, directory: str) -> None:
     for mode in ("legacy", "auto"):
         prefix = f"{mode}:"
         session = Session(url, server, directory, mode)
-        async with session.http:
+        async with session.http, AsyncExitStack() as stack:
             with check(prefix + "connect"):
-                await session.client.__aenter__()
+                await stack.enter_async_context(session.client)
                 version = session.client.protocol_version
                 assert version.startswith("2025-"), version
                 assert re.fullmatch(r"[\x21-\x7e]{16,}", session.session_id or ""), session.session_id
             await checks[server](prefix, session)
             # Leaving the client sends DELETE.
             with check(prefix + "terminate"):
-                await session.client.__aexit__(None, None, None)
+                await stack.aclose()
         with check(prefix + "session-is-gone"):
             await check_session_is_gone(url, session.session_id, version)
 

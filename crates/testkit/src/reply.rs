@@ -62,6 +62,21 @@ impl Reply {
         }
     }
 
+    /// The JSON-RPC response as the server wrote it, from the body or from its event. What comes before it on
+    /// a stream is passed over; panics if there is no response.
+    pub async fn answer_text(self) -> String {
+        let mut events = match self.body {
+            ReplyBody::Sse(events) => *events,
+            _ => return String::from_utf8_lossy(&self.raw).into_owned(),
+        };
+        while let Some(event) = events.next().await {
+            if event.message().is_some_and(|message| message.get("method").is_none()) {
+                return event.data.unwrap_or_default();
+            }
+        }
+        panic!("the stream ended without a response ({:?})", events.failure());
+    }
+
     /// The stream of events; panics if the body is something else.
     pub fn into_events(self) -> EventStream {
         match self.body {

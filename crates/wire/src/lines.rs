@@ -11,8 +11,10 @@ use crate::Id;
 
 /// What is read at once while lines are short. One idle upstream keeps no more than this.
 const SMALL_READ: usize = 8 * 1024;
+/// A line longer than this is worth a larger pipe.
+const LONG_LINE: usize = 64 * 1024;
 /// What is read at once while a long line arrives.
-const LARGE_READ: usize = 256 * 1024;
+const LARGE_READ: usize = 1024 * 1024;
 
 /// How much of a dropped line is kept, to find out whose answer it was.
 const KEPT_HEAD: usize = 512;
@@ -90,7 +92,7 @@ impl LineBuffer {
 
     /// Where the next read goes. The buffer grows with the line that it holds.
     pub fn space(&mut self) -> &mut BytesMut {
-        let wanted = if self.buffer.len() < SMALL_READ { SMALL_READ } else { LARGE_READ };
+        let wanted = if self.buffer.len() < LONG_LINE { SMALL_READ } else { LARGE_READ };
         if self.buffer.capacity() - self.buffer.len() < wanted / 2 {
             self.buffer.reserve(wanted.max(self.buffer.len()));
         }
@@ -99,7 +101,7 @@ impl LineBuffer {
 
     /// Whether a long line is under way, so that the reader may ask for a larger pipe.
     pub fn holds_long_line(&self) -> bool {
-        self.buffer.len() > LARGE_READ / 4
+        self.buffer.len() > LONG_LINE
     }
 
     /// The next whole line, without its end (`\n` or `\r\n`). `None`: more bytes are needed.

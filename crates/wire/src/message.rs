@@ -95,9 +95,14 @@ impl Message {
         let text = compact_newlines(text);
         let whole =
             std::str::from_utf8(&text).map_err(|_| Malformed::not_json("the message is not UTF-8"))?;
-        let envelope: Envelope<'_> = serde_json::from_str(whole).map_err(|error| explain(&error))?;
+        // A struct would also be read from an array, field by field.
+        if !whole.trim_start().starts_with('{') {
+            return Err(refuse_non_object(whole));
+        }
+        let envelope: Envelope<'_> = serde_json::from_str(whole).map_err(|error| explain(&error, whole))?;
         if is_too_deep(whole) {
-            return Err(Malformed::invalid(format!("the message nests deeper than {MAX_DEPTH} levels")));
+            let reason = format!("the message nests deeper than {MAX_DEPTH} levels");
+            return Err(Malformed::invalid(reason).with_id(readable_id(whole)));
         }
         let id = envelope.id.map(Id::from_raw).transpose();
         let known_id = id.as_ref().ok().cloned().flatten();
@@ -146,11 +151,30 @@ impl Message {
     }
 }
 
-fn explain(error: &serde_json::Error) -> Malformed {
+fn explain(error: &serde_json::Error, whole: &str) -> Malformed {
     match error.classify() {
-        serde_json::error::Category::Data => Malformed::invalid(format!("not a JSON-RPC message: {error}")),
+        serde_json::error::Category::Data => {
+            Malformed::invalid(format!("not a JSON-RPC message: {error}")).with_id(readable_id(whole))
+        }
         _ => Malformed::not_json(format!("not valid JSON: {error}")),
     }
+}
+
+fn refuse_non_object(whole: &str) -> Malformed {
+    match serde_json::from_str::<&RawValue>(whole) {
+        Ok(_) => Malformed::invalid("not a JSON-RPC message: it is not an object"),
+        Err(error) => Malformed::not_json(format!("not valid JSON: {error}")),
+    }
+}
+
+/// The id of an object that is otherwise no message, to echo it.
+fn readable_id(whole: &str) -> Option<Id> {
+    #[derive(Deserialize)]
+    struct OnlyId<'a> {
+        #[serde(borrow)]
+        id: &'a RawValue,
+    }
+    serde_json::from_str::<OnlyId<'_>>(whole).ok().and_then(|only| Id::from_raw(only.id).ok())
 }
 
 impl Request {
@@ -179,6 +203,11 @@ impl Request {
     /// way to a client.
     pub fn with_id(&self, id: &Id) -> Text {
         Text::spliced(&self.text, self.id_span.range(), id.as_json().as_bytes())
+    }
+
+    /// What the message holds in memory.
+    pub fn size(&self) -> usize {
+        self.text.len()
     }
 
     /// The caller's progress token, as JSON text.
@@ -357,10 +386,12 @@ mod tests {
             (r#"{"jsonrpc":"1.0","id":5,"method":"x"}"#, code::INVALID_REQUEST, Some("5")),
             (r#"{"id":5,"method":"x"}"#, code::INVALID_REQUEST, Some("5")),
             (r#"{"jsonrpc":"2.0","id":5}"#, code::INVALID_REQUEST, Some("5")),
-            (r#"{"jsonrpc":"2.0","id":5,"method":7}"#, code::INVALID_REQUEST, None),
+            (r#"{"jsonrpc":"2.0","id":5,"method":7}"#, code::INVALID_REQUEST, Some("5")),
+            (r#"["2.0",5,"ping"]"#, code::INVALID_REQUEST, None),
+            (r#""text""#, code::INVALID_REQUEST, None),
             (r#"{"jsonrpc":"2.0","id":5,"result":1,"error":{}}"#, code::INVALID_REQUEST, Some("5")),
             (r#"{"jsonrpc":"2.0","id":5,"method":"x","result":1}"#, code::INVALID_REQUEST, Some("5")),
-            (r#"{"jsonrpc":"2.0","id":5,"method":"x","\u006dethod":"y"}"#, code::INVALID_REQUEST, None),
+            (r#"{"jsonrpc":"2.0","id":5,"method":"x","\u006dethod":"y"}"#, code::INVALID_REQUEST, Some("5")),
             (r#"{"jsonrpc":"2.0","id":5,"id":6,"method":"x"}"#, code::INVALID_REQUEST, None),
             (
                 r#"{"jsonrpc":"2.0","id":5,"method":"x","params":{"_meta":{},"_meta":{}}}"#,

@@ -132,7 +132,9 @@ impl InitializeParams {
             #[serde(borrow, default)]
             version: Cow<'a, str>,
         }
-        let params = params.ok_or("initialize needs params with a protocolVersion")?;
+        let params = params
+            .filter(|params| params.get().starts_with('{'))
+            .ok_or("initialize needs params with a protocolVersion")?;
         let fields: Fields<'_> = serde_json::from_str(params.get())
             .map_err(|error| format!("invalid initialize params: {error}"))?;
         let client = fields
@@ -163,6 +165,9 @@ impl InitializeResult {
         struct Fields<'a> {
             #[serde(borrow, rename = "protocolVersion")]
             protocol_version: &'a RawValue,
+        }
+        if !result.starts_with('{') {
+            return Err("it is not an object".to_owned());
         }
         let fields: Fields<'_> = serde_json::from_str(result).map_err(|error| error.to_string())?;
         let version: String =

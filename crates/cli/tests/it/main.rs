@@ -1,0 +1,15 @@
+//! End-to-end tests: the shipped binary, driven over HTTP and stdio, in front of real servers.
+#![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
+
+mod chaos;
+mod clients_and_servers;
+mod command_line;
+mod conformance;
+mod http_rules;
+mod isolation;
+mod processes;
+mod server_requests;
+mod shared;
+mod stdio_mode;
+mod streams;
+mod timeouts;

