@@ -15,15 +15,8 @@ use crate::{logging, program, signals};
 
 pub(crate) fn run(task: ServeTask) -> Result<(), Failure> {
     logging::start(task.upstream.log);
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(threads()).enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(serve(task))
-}
-
-/// Half of the cores: the servers behind need the others, and threads that steal work from each other cost
-/// more than they gain while one could do it (docs/benchmarks.md).
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, |cores| cores.get().div_ceil(2))
 }
 
 async fn serve(task: ServeTask) -> Result<(), Failure> {

@@ -181,14 +181,14 @@ struct Queue {
     lines: BytesMut,
     /// Gone when stdin was closed; the task holds the other reference.
     pipe: Option<Arc<pipe::Sender>>,
-    /// The task is writing what it took out of `lines`; a line written directly would overtake it.
-    is_writing: bool,
+    /// How much the task took out of `lines` and is writing; a line written directly would overtake it.
+    writing: usize,
     is_closed: bool,
 }
 
 impl Outbox {
     fn new(pipe: Option<Arc<pipe::Sender>>) -> Self {
-        let queue = Queue { lines: BytesMut::new(), pipe, is_writing: false, is_closed: false };
+        let queue = Queue { lines: BytesMut::new(), pipe, writing: 0, is_closed: false };
         Self { queue: Mutex::new(queue), changed: Notify::new() }
     }
 
@@ -198,10 +198,10 @@ impl Outbox {
 
     fn push(&self, line: &[u8], urgency: Urgency) -> bool {
         let mut queue = self.lock();
-        if queue.is_closed || queue.lines.len() + line.len() > MAX_OUTBOX_BYTES {
+        if queue.is_closed || queue.writing + queue.lines.len() + line.len() > MAX_OUTBOX_BYTES {
             return queue.is_closed;
         }
-        let may_overtake = queue.lines.is_empty() && !queue.is_writing;
+        let may_overtake = queue.lines.is_empty() && queue.writing == 0;
         let written = if urgency == Urgency::Now && may_overtake { queue.write_now(line) } else { 0 };
         if written <= line.len() {
             queue.lines.extend_from_slice(&line[written..]);
@@ -220,7 +220,7 @@ impl Outbox {
     /// What is to be written now. `None`: nothing is left, and nothing will come.
     fn take(&self) -> Option<BytesMut> {
         let mut queue = self.lock();
-        queue.is_writing = !queue.lines.is_empty();
+        queue.writing = queue.lines.len();
         if queue.lines.is_empty() && queue.is_closed {
             return None;
         }
@@ -232,7 +232,9 @@ impl Queue {
     /// How much of the line and its end the pipe took. An error shows when the task meets it.
     fn write_now(&self, line: &[u8]) -> usize {
         let Some(pipe) = &self.pipe else { return 0 };
-        pipe.try_write_vectored(&[IoSlice::new(line), IoSlice::new(b"\n")]).unwrap_or(0)
+        // Straight to the descriptor, which does not block: the runtime knows of its readiness only after a
+        // round through its event loop, and a new process is waiting for its first line.
+        rustix::io::writev(pipe, &[IoSlice::new(line), IoSlice::new(b"\n")]).unwrap_or(0)
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 use wire::{ErrorReply, Id, LogLevel, Outcome, Request, Response, Text, code, method};
 
 use crate::SessionId;
@@ -150,14 +151,23 @@ impl SharedView {
         }
     }
 
-    pub(crate) fn forget(&mut self, session: SessionId) {
+    /// What a restarted upstream must be told again: method and parameters.
+    pub(crate) fn replay(&self) -> Vec<(&'static str, Value)> {
+        let subscriptions = self.subscribers.keys().map(|uri| (method::SUBSCRIBE, json!({ "uri": uri })));
+        let level =
+            self.levels.values().min().map(|level| (method::SET_LEVEL, json!({ "level": level.as_str() })));
+        subscriptions.chain(level).collect()
+    }
+
+    /// Forgets a session; returns the resources that nobody is subscribed to any more.
+    pub(crate) fn forget(&mut self, session: SessionId) -> Vec<String> {
         self.levels.remove(&session);
         self.task_owners.retain(|_, owner| *owner != session);
         self.task_order.retain(|task| self.task_owners.contains_key(task));
         for sessions in self.subscribers.values_mut() {
             sessions.remove(&session);
         }
-        self.subscribers.retain(|_, sessions| !sessions.is_empty());
+        self.subscribers.extract_if(|_, sessions| sessions.is_empty()).map(|(uri, _)| uri).collect()
     }
 }
 
@@ -200,6 +210,7 @@ mod tests {
         assert_eq!(view.subscribers("x:y").count(), 2);
         assert!(matches!(view.admit(a, &unsubscribe), Admission::AnswerEmpty));
         assert_eq!(view.subscribers("x:y").collect::<Vec<_>>(), [b]);
+        assert_eq!(view.replay(), [(method::SUBSCRIBE, json!({ "uri": "x:y" }))]);
         assert!(matches!(view.admit(b, &unsubscribe), Admission::Forward(_)));
     }
 
@@ -213,6 +224,7 @@ mod tests {
         assert!(view.wants_log(a, Some(LogLevel::Info)));
         assert!(!view.wants_log(b, Some(LogLevel::Info)));
         assert!(view.wants_log(silent, Some(LogLevel::Debug)));
+        assert_eq!(view.replay(), [(method::SET_LEVEL, json!({ "level": "debug" }))]);
         view.forget(a);
         assert!(matches!(view.admit(b, &level("error")), Admission::ForwardLevel(LogLevel::Error)));
     }

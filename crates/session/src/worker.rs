@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
-use wire::{Id, InitializeResult, Notification, Outcome, Request, Response};
+use wire::{Id, InitializeResult, Notification, Outcome, Request, Response, method};
 
 use crate::call::Call;
 use crate::counters::Counters;
@@ -151,7 +152,7 @@ impl Worker {
     fn forget(&self, session: &Session) {
         let mut state = self.lock();
         state.seats.remove(&session.id());
-        state.shared.forget(session.id());
+        let deserted = state.shared.forget(session.id());
         let is_own = |call: &Call| call.session.id() == session.id();
         let abandoned: Vec<u64> = state
             .pending
@@ -174,6 +175,19 @@ impl Worker {
         for id in unanswered {
             process.send(&session_ended().to_message(Some(&id)));
         }
+        let process = Arc::clone(process);
+        for uri in deserted {
+            self.tell(&mut state, &process, method::UNSUBSCRIBE, &json!({ "uri": uri }));
+        }
+    }
+
+    /// Sends a request of the gateway itself whose answer does not matter.
+    fn tell(&self, state: &mut State, process: &Process, method: &str, params: &Value) {
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        state.pending.insert(id, Pending::Own(oneshot::channel().0));
+        process.send(
+            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string().as_bytes(),
+        );
     }
 
     /// Starts the upstream if need be and waits for its answer to `initialize`.
@@ -368,6 +382,9 @@ impl Worker {
         if let Some(initialized) = &state.initialized {
             process.send(initialized);
         }
+        for (method, params) in state.shared.replay() {
+            self.tell(&mut state, process, method, &params);
+        }
         for item in waiting {
             self.forward(&mut state, process, item);
         }
@@ -526,7 +543,7 @@ fn read_greeting(response: &Response) -> Result<InitializeResult, StartFailure> 
             InitializeResult::read(result).map_err(|reason| StartFailure::BadAnswer { reason })
         }
         Outcome::Error(error) => {
-            let error: serde_json::Value = serde_json::from_str(error).unwrap_or_default();
+            let error: Value = serde_json::from_str(error).unwrap_or_default();
             let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
             Err(StartFailure::Refused { message, error })
         }

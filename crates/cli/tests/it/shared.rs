@@ -309,6 +309,32 @@ async fn the_end_of_one_subscriber_leaves_the_subscription_of_another() {
 }
 
 #[tokio::test]
+async fn the_end_of_the_last_subscriber_ends_the_subscription() {
+    let shared = Shared::start().await;
+    let (subscriber, witness) = (shared.client().await, shared.client().await);
+    let uri = json!({"uri": "test://watched-resource"});
+    subscriber.request("resources/subscribe", Some(uri.clone())).await;
+    assert_eq!(witness.call_tool_for_text("notify_resource", uri.clone()).await, "notified");
+    assert_eq!(subscriber.delete().await.status, 204);
+    assert_eq!(witness.call_tool_for_text("notify_resource", uri).await, "not subscribed");
+}
+
+#[tokio::test]
+async fn a_restarted_server_knows_the_subscriptions_and_the_log_level_again() {
+    let shared = Shared::start().await;
+    let (client, mut events) = shared.listening_client().await;
+    let uri = json!({"uri": "test://watched-resource"});
+    client.request("resources/subscribe", Some(uri.clone())).await;
+    client.request("logging/setLevel", Some(json!({"level": "error"}))).await;
+    let lost = client.call_tool("crash", json!({})).await;
+    assert_eq!(lost["error"]["data"]["reason"], "upstream_exited");
+    assert_eq!(client.call_tool_for_text("notify_resource", uri).await, "notified");
+    send_marker(&client).await;
+    assert_eq!(messages_before_marker(&mut events).await.len(), 1);
+    assert_eq!(shared.log.with_method("logging/setLevel").len(), 2);
+}
+
+#[tokio::test]
 async fn a_changed_list_is_news_for_everybody_once() {
     let shared = Shared::start().await;
     let mut listeners = Vec::new();
