@@ -16,7 +16,9 @@ use crate::{logging, program, signals};
 pub(crate) fn run(task: ServeTask) -> Result<(), Failure> {
     logging::start(task.upstream.log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(serve(task))
+    // On a thread of the runtime: one that only waits here would have to be woken for every connection.
+    let served = runtime.spawn(serve(task));
+    runtime.block_on(served).map_err(std::io::Error::other)?
 }
 
 async fn serve(task: ServeTask) -> Result<(), Failure> {

@@ -1,28 +1,25 @@
 //! One running upstream for one lifecycle key: started when needed, restarted after a crash with the same
 //! handshake, and shared by as many sessions as the lifecycle says.
 
+mod generation;
+
 use std::collections::{HashMap, VecDeque};
-use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use wire::{Id, InitializeResult, Notification, Outcome, Request, Response, method};
+use wire::{Id, InitializeResult, Notification, Request, Response, method};
 
 use crate::call::Call;
 use crate::counters::Counters;
-use crate::error::{StartFailure, not_reading, session_ended, upstream_died};
-use crate::process::{Process, Urgency, read_stdout};
-use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF, MAX_OUTBOX_BYTES, MAX_WAITING, Settings};
+use crate::error::{StartFailure, not_reading, session_ended};
+use crate::process::{Process, Urgency};
+use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING, Settings};
 use crate::shared_view::{Admission, SharedView};
-use crate::{EndReason, Lifecycle, Session, SessionId, Upstream};
-
-/// After the process died, what it had written may still be on its way; after its stdout closed, its end.
-const SETTLE: Duration = Duration::from_millis(500);
+use crate::{Lifecycle, Session, SessionId, Upstream};
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -308,148 +305,6 @@ impl Worker {
         }
     }
 
-    async fn start(self: Arc<Self>, generation: u64) {
-        self.counters.worker_starts.add();
-        match self.launch(generation).await {
-            Ok((process, result)) => self.come_up(&process, result),
-            Err(failure) => self.fail_start(generation, &failure),
-        }
-    }
-
-    async fn launch(
-        self: &Arc<Self>,
-        generation: u64,
-    ) -> Result<(Arc<Process>, InitializeResult), StartFailure> {
-        let (process, stdout) = Process::spawn(&self.upstream)?;
-        tracing::info!(upstream = self.upstream.name, pid = process.pid(), generation, "started");
-        if !self.note_starting(&process) {
-            process.kill().await;
-            return Err(StartFailure::Stopped);
-        }
-        let reader = tokio::spawn({
-            let (worker, process) = (Arc::clone(self), Arc::clone(&process));
-            let limit = self.settings.max_message;
-            async move { read_stdout(stdout, limit, |line| worker.receive(&process, line)).await }
-        });
-        tokio::spawn(supervise(Arc::clone(self), Arc::clone(&process), reader, generation));
-        let answer = self.greet(&process).await;
-        if answer.is_err() {
-            process.kill().await;
-        }
-        answer.map(|result| (process, result))
-    }
-
-    /// Makes the process known to [`Worker::stop`]. False: the worker was stopped meanwhile.
-    fn note_starting(&self, process: &Arc<Process>) -> bool {
-        match &mut self.lock().link {
-            Link::Starting(starting) => {
-                starting.process = Some(Arc::clone(process));
-                true
-            }
-            _ => false,
-        }
-    }
-
-    async fn greet(&self, process: &Process) -> Result<InitializeResult, StartFailure> {
-        let (sender, receiver) = oneshot::channel();
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let handshake = {
-            let mut state = self.lock();
-            state.pending.insert(id, Pending::Own(sender));
-            Arc::clone(&state.handshake)
-        };
-        process.send(&handshake.toward_upstream(id));
-        let limit = self.settings.start_timeout;
-        let outcome = tokio::select! {
-            biased;
-            Ok(response) = receiver => read_greeting(&response),
-            status = process.exited() => Err(StartFailure::Exited { status, stderr: process.stderr_tail() }),
-            () = tokio::time::sleep(limit) => {
-                Err(StartFailure::TimedOut { after: limit, stderr: process.stderr_tail() })
-            }
-        };
-        self.lock().pending.remove(&id);
-        outcome
-    }
-
-    fn come_up(self: &Arc<Self>, process: &Arc<Process>, result: InitializeResult) {
-        let mut state = self.lock();
-        let Link::Starting(starting) = &mut state.link else { return };
-        let waiting = std::mem::take(&mut starting.waiting);
-        let contradicts = state.negotiated.as_ref().is_some_and(|before| before.version != result.version);
-        state.negotiated = Some(Arc::new(result));
-        state.link = Link::Up(Arc::clone(process));
-        if let Some(initialized) = &state.initialized {
-            process.send(initialized);
-        }
-        for (method, params) in state.shared.replay() {
-            self.tell(&mut state, process, method, &params);
-        }
-        for item in waiting {
-            self.forward(&mut state, process, item);
-        }
-        if contradicts {
-            let sessions: Vec<_> = state.seats.values().cloned().collect();
-            drop(state);
-            tracing::error!(
-                upstream = self.upstream.name,
-                "the restarted MCP server speaks another protocol version; its sessions end"
-            );
-            for session in sessions {
-                tokio::spawn(async move { session.end(EndReason::UpstreamChanged).await });
-            }
-        }
-    }
-
-    fn fail_start(&self, generation: u64, failure: &StartFailure) {
-        let mut state = self.lock();
-        let Link::Starting(starting) = &mut state.link else { return };
-        let waiting = std::mem::take(&mut starting.waiting);
-        state.link = Link::Down;
-        state.count_crash(Duration::ZERO);
-        let stderr = failure.stderr().unwrap_or_default();
-        stderr.clone_into(&mut state.last_stderr);
-        drop(state);
-        tracing::error!(upstream = self.upstream.name, generation, stderr, "{failure}");
-        for item in waiting {
-            item.refuse(failure);
-        }
-    }
-
-    /// The process ended by itself while it was in use.
-    fn fall(&self, generation: u64, status: Option<ExitStatus>, process: &Process) {
-        let mut state = self.lock();
-        if state.generation != generation || !matches!(state.link, Link::Up(_)) {
-            return;
-        }
-        state.link = Link::Down;
-        state.count_crash(process.started.elapsed());
-        state.last_stderr = process.stderr_tail();
-        let error = upstream_died(status, &state.last_stderr);
-        let pending = std::mem::take(&mut state.pending);
-        let asks = std::mem::take(&mut state.asks);
-        state.task_progress.clear();
-        drop(state);
-        self.counters.worker_deaths.add();
-        tracing::error!(
-            upstream = self.upstream.name,
-            generation,
-            lost_calls = pending.len(),
-            "{}",
-            error.message
-        );
-        for pending in pending.into_values() {
-            if let Pending::Call(call) = pending {
-                call.fail(&error);
-            }
-        }
-        for (session, number) in asks.into_values() {
-            if let Some(session) = session.upgrade() {
-                session.retract_ask(number);
-            }
-        }
-    }
-
     /// Ends the process for good, with everything it started.
     pub(crate) async fn stop(&self) {
         let link = {
@@ -478,19 +333,6 @@ impl State {
     pub(crate) fn sole_seat(&self) -> Option<&Arc<Session>> {
         if self.seats.len() == 1 { self.seats.values().next() } else { None }
     }
-
-    fn count_crash(&mut self, lived: Duration) {
-        self.crashes = if lived < CRASH_AGE { self.crashes + 1 } else { 1 };
-        let doublings = self.crashes.saturating_sub(2).min(16);
-        let wait = FIRST_BACKOFF.saturating_mul(1 << doublings).min(MAX_BACKOFF);
-        self.not_before = (self.crashes >= 2).then(|| Instant::now() + wait);
-    }
-
-    /// Whether the upstream must not be started again yet.
-    fn crash_loop(&self) -> Option<StartFailure> {
-        let retry_in = self.not_before?.checked_duration_since(Instant::now())?;
-        Some(StartFailure::CrashLoop { crashes: self.crashes, retry_in, stderr: self.last_stderr.clone() })
-    }
 }
 
 impl Starting {
@@ -518,34 +360,6 @@ impl Waiting {
         match self {
             Self::Call(call, ..) => call.fail(&failure.reply()),
             Self::Ready(sender) => drop(sender.send(Err(failure.clone()))),
-        }
-    }
-}
-
-/// Watches one process to its end.
-async fn supervise(worker: Arc<Worker>, process: Arc<Process>, mut reader: JoinHandle<()>, generation: u64) {
-    let status = tokio::select! {
-        status = process.exited() => {
-            // Answers that it had written before it died still count.
-            let _ = tokio::time::timeout(SETTLE, &mut reader).await;
-            Some(status)
-        }
-        _ = &mut reader => tokio::time::timeout(SETTLE, process.exited()).await.ok(),
-    };
-    worker.fall(generation, status, &process);
-    process.kill().await;
-    reader.abort();
-}
-
-fn read_greeting(response: &Response) -> Result<InitializeResult, StartFailure> {
-    match response.outcome() {
-        Outcome::Result(result) => {
-            InitializeResult::read(result).map_err(|reason| StartFailure::BadAnswer { reason })
-        }
-        Outcome::Error(error) => {
-            let error: Value = serde_json::from_str(error).unwrap_or_default();
-            let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
-            Err(StartFailure::Refused { message, error })
         }
     }
 }
