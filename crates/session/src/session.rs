@@ -170,8 +170,7 @@ impl Session {
             Admission::AnswerEmpty => return Ok(self.answered(empty_result(&request.id).into())),
             Admission::Refuse(error) => return Ok(self.answered(error.to_message(Some(&request.id)).into())),
         };
-        let stream =
-            Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), answer_only, &self.counters);
+        let stream = self.new_stream(answer_only);
         let reader = stream.attach(None);
         let call = Arc::new(Call::new(self, &request, stream, purpose));
         self.register(&call)?;
@@ -183,10 +182,14 @@ impl Session {
 
     /// A stream that holds nothing but an answer.
     fn answered(&self, text: Text) -> StreamReader {
-        let stream = Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), true, &self.counters);
+        let stream = self.new_stream(true);
         let reader = stream.attach(None);
         stream.answer(text);
         reader
+    }
+
+    fn new_stream(&self, answer_only: bool) -> Arc<Stream> {
+        Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), answer_only, &self.counters)
     }
 
     fn register(&self, call: &Arc<Call>) -> Result<(), Refusal> {
@@ -266,10 +269,8 @@ impl Session {
     }
 
     /// Puts a message where the client will see it soonest.
-    pub(crate) fn deliver(&self, text: Text, keep: Keep, prefer: Prefer) -> Arc<Stream> {
-        let stream = self.choose_stream(prefer);
-        stream.push(text, keep);
-        stream
+    pub(crate) fn deliver(&self, text: Text, keep: Keep, prefer: Prefer) {
+        self.choose_stream(prefer).push(text, keep);
     }
 
     pub(crate) fn deliver_progress(&self, call: &Call, text: Text) {

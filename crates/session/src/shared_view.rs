@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wire::{ErrorReply, Id, LogLevel, Outcome, Request, Response, Text, code, method};
+use wire::{ErrorReply, Id, LogLevel, Outcome, Request, Response, Text, code, method, read_object};
 
 use crate::SessionId;
 use crate::call::Purpose;
@@ -108,7 +108,7 @@ impl SharedView {
         struct Created {
             task: Task,
         }
-        let Ok(created) = serde_json::from_str::<Created>(result) else { return };
+        let Ok(created) = read_object::<Created>(result) else { return };
         self.task_owners.insert(created.task.id.clone(), session);
         self.task_order.push_back(created.task.id);
         if self.task_order.len() > MAX_TASKS
@@ -120,9 +120,7 @@ impl SharedView {
 
     fn own_tasks(&self, session: SessionId, result: &str, client_id: &Id) -> Text {
         let is_own = |task: &&&RawValue| {
-            task.get().starts_with('{')
-                && serde_json::from_str::<Task>(task.get())
-                    .is_ok_and(|task| self.task_owners.get(&task.id) == Some(&session))
+            read_object::<Task>(task.get()).is_ok_and(|task| self.task_owners.get(&task.id) == Some(&session))
         };
         let mut fields: HashMap<String, &RawValue> = serde_json::from_str(result).unwrap_or_default();
         let tasks: Vec<&RawValue> =

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::limits::{MAX_DEPTH, is_too_deep};
 use crate::params::{Peek, present};
-use crate::{Id, Malformed, Text, compact_newlines};
+use crate::{Id, Malformed, Text, compact_newlines, read_object};
 
 /// A place in a message.
 #[derive(Clone, Copy, Debug)]
@@ -95,11 +95,7 @@ impl Message {
         let text = compact_newlines(text);
         let whole =
             std::str::from_utf8(&text).map_err(|_| Malformed::not_json("the message is not UTF-8"))?;
-        // A struct would also be read from an array, field by field.
-        if !whole.trim_start().starts_with('{') {
-            return Err(refuse_non_object(whole));
-        }
-        let envelope: Envelope<'_> = serde_json::from_str(whole).map_err(|error| explain(&error, whole))?;
+        let envelope: Envelope<'_> = read_object(whole).map_err(|error| explain(&error, whole))?;
         if is_too_deep(whole) {
             let reason = format!("the message nests deeper than {MAX_DEPTH} levels");
             return Err(Malformed::invalid(reason).with_id(readable_id(whole)));
@@ -160,13 +156,6 @@ fn explain(error: &serde_json::Error, whole: &str) -> Malformed {
     }
 }
 
-fn refuse_non_object(whole: &str) -> Malformed {
-    match serde_json::from_str::<&RawValue>(whole) {
-        Ok(_) => Malformed::invalid("not a JSON-RPC message: it is not an object"),
-        Err(error) => Malformed::not_json(format!("not valid JSON: {error}")),
-    }
-}
-
 /// The id of an object that is otherwise no message, to echo it.
 fn readable_id(whole: &str) -> Option<Id> {
     #[derive(Deserialize)]
@@ -174,7 +163,7 @@ fn readable_id(whole: &str) -> Option<Id> {
         #[serde(borrow)]
         id: &'a RawValue,
     }
-    serde_json::from_str::<OnlyId<'_>>(whole).ok().and_then(|only| Id::from_raw(only.id).ok())
+    read_object::<OnlyId<'_>>(whole).ok().and_then(|only| Id::from_raw(only.id).ok())
 }
 
 impl Request {

@@ -7,7 +7,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::message::Span;
-use crate::{ClientCapabilities, Version};
+use crate::{ClientCapabilities, Version, read_object};
 
 /// Where in the message the parameters stand that some rule of the gateway needs.
 #[derive(Clone, Copy, Debug, Default)]
@@ -132,11 +132,9 @@ impl InitializeParams {
             #[serde(borrow, default)]
             version: Cow<'a, str>,
         }
-        let params = params
-            .filter(|params| params.get().starts_with('{'))
-            .ok_or("initialize needs params with a protocolVersion")?;
-        let fields: Fields<'_> = serde_json::from_str(params.get())
-            .map_err(|error| format!("invalid initialize params: {error}"))?;
+        let params = params.ok_or("initialize needs params with a protocolVersion")?;
+        let fields: Fields<'_> =
+            read_object(params.get()).map_err(|error| format!("invalid initialize params: {error}"))?;
         let client = fields
             .client_info
             .map_or_else(|| "unknown".to_owned(), |info| format!("{}/{}", info.name, info.version));
@@ -166,10 +164,7 @@ impl InitializeResult {
             #[serde(borrow, rename = "protocolVersion")]
             protocol_version: &'a RawValue,
         }
-        if !result.starts_with('{') {
-            return Err("it is not an object".to_owned());
-        }
-        let fields: Fields<'_> = serde_json::from_str(result).map_err(|error| error.to_string())?;
+        let fields: Fields<'_> = read_object(result).map_err(|error| error.to_string())?;
         let version: String =
             serde_json::from_str(fields.protocol_version.get()).map_err(|error| error.to_string())?;
         Ok(Self {
