@@ -1,12 +1,12 @@
 //! `--mode stdio`: the same session with one client on stdin and stdout.
 
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
-use testkit::{descendants, fixture_binary, process_exists, ringfence_binary, within_deadline};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use testkit::{PipedProcess, descendants, fixture_binary, process_exists, ringfence_binary, within_deadline};
+use tokio::io::AsyncReadExt;
+use tokio::process::Command;
 
 const NEWEST: &str = "2025-11-25";
 
@@ -15,31 +15,15 @@ const FOREVER_MS: u64 = 3_600_000;
 
 /// A ringfence that this test is the client of.
 struct Ringfence {
-    child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: Lines<BufReader<ChildStdout>>,
-    stderr: ChildStderr,
+    process: PipedProcess,
     last_id: u64,
 }
 
 impl Ringfence {
     fn start(flags: &[&str], fixture_flags: &[&str]) -> Self {
-        let mut child = Command::new(ringfence_binary())
-            .args(["--mode", "stdio"])
-            .args(flags)
-            .arg("--")
-            .arg(fixture_binary())
-            .args(fixture_flags)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
-        let stderr = child.stderr.take().unwrap();
-        Self { child, stdin, stdout, stderr, last_id: 0 }
+        let mut command = Command::new(ringfence_binary());
+        command.args(["--mode", "stdio"]).args(flags).arg("--").arg(fixture_binary()).args(fixture_flags);
+        Self { process: PipedProcess::start(&mut command), last_id: 0 }
     }
 
     /// With the handshake done and every capability declared.
@@ -60,26 +44,24 @@ impl Ringfence {
     }
 
     fn pid(&self) -> u32 {
-        self.child.id().unwrap()
+        self.process.child.id().unwrap()
     }
 
     async fn send_line(&mut self, line: &str) {
-        let stdin = self.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        self.process.write_line(line).await;
     }
 
     async fn send(&mut self, message: &Value) {
-        self.send_line(&message.to_string()).await;
+        self.process.send(message).await;
     }
 
     /// The next line of stdout as it is; `None` at its end.
     async fn next_line(&mut self) -> Option<String> {
-        within_deadline("ringfence writes a line", self.stdout.next_line()).await.unwrap()
+        self.process.read_line().await
     }
 
     async fn next(&mut self) -> Value {
-        let line = self.next_line().await.expect("stdout is open");
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        self.process.read().await
     }
 
     async fn send_call(&mut self, id: &Value, tool: &str, arguments: &Value) {
@@ -103,7 +85,7 @@ impl Ringfence {
     }
 
     async fn exit(&mut self) -> ExitStatus {
-        within_deadline("ringfence exits", self.child.wait()).await.unwrap()
+        self.process.exit_status().await
     }
 
     /// A child, and an orphan in a session of its own.
@@ -235,7 +217,7 @@ async fn a_server_that_exits_at_once_is_an_error_with_its_last_words() {
         answer["error"]["data"]["stderr"].as_str().unwrap().contains("the licence has expired"),
         "{answer}"
     );
-    drop(ringfence.stdin.take());
+    ringfence.process.close_stdin();
     assert_eq!(ringfence.exit().await.code(), Some(0));
 }
 
@@ -293,12 +275,12 @@ async fn an_id_in_flight_is_refused() {
 async fn the_end_of_input_ends_everything() {
     let mut ringfence = Ringfence::open(&[]).await;
     let started = ringfence.start_descendants().await;
-    drop(ringfence.stdin.take());
+    ringfence.process.close_stdin();
     assert_eq!(ringfence.exit().await.code(), Some(0));
     assert!(started.iter().all(|pid| !process_exists(*pid)), "{started:?}");
     assert_eq!(ringfence.next_line().await, None, "nothing else is on stdout");
     let mut log = String::new();
-    within_deadline("stderr ends", ringfence.stderr.read_to_string(&mut log)).await.unwrap();
+    within_deadline("stderr ends", ringfence.process.stderr.read_to_string(&mut log)).await.unwrap();
     assert!(log.contains("session opened"), "the log is on stderr: {log}");
 }
 
@@ -309,7 +291,7 @@ async fn the_end_of_input_ends_a_server_that_will_not_go() {
     ringfence.send_call(&json!(1), "sleep", &json!({"ms": FOREVER_MS})).await;
     let started = descendants(ringfence.pid());
     assert_eq!(started.len(), 1);
-    drop(ringfence.stdin.take());
+    ringfence.process.close_stdin();
     assert_eq!(ringfence.exit().await.code(), Some(0));
     assert!(!process_exists(started[0]));
 }

@@ -52,7 +52,7 @@ async fn it_logs_starts_and_received_lines_verbatim() {
     server.write_line(line).await;
     assert_eq!(server.read_line().await.unwrap(), r#"{"jsonrpc":"2.0","id":1.50,"result":{}}"#);
     assert_eq!(std::fs::read_to_string(&messages).unwrap(), format!("{line}\n"));
-    assert_eq!(std::fs::read_to_string(&starts).unwrap(), format!("{}\n", server.child.id().unwrap()));
+    assert_eq!(std::fs::read_to_string(&starts).unwrap(), format!("{}\n", server.child().id().unwrap()));
 }
 
 #[tokio::test]

@@ -1,35 +1,25 @@
 //! The fixture as a child process, spoken to over its pipes.
 
 use std::ffi::OsStr;
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 
 use serde_json::{Value, json};
-use testkit::{fixture_binary, within_deadline};
-use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use testkit::{PipedProcess, fixture_binary, within_deadline};
+use tokio::io::AsyncReadExt;
+use tokio::process::{Child, Command};
 
 pub(crate) struct StdioServer {
-    pub(crate) child: Child,
-    stdin: Option<ChildStdin>,
-    stdout: Lines<BufReader<ChildStdout>>,
-    stderr: ChildStderr,
+    process: PipedProcess,
     last_id: u64,
 }
 
 impl StdioServer {
     pub(crate) fn start(flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
-        let mut child = Command::new(fixture_binary())
-            .args(flags)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .kill_on_drop(true)
-            .spawn()
-            .unwrap();
-        let stdin = child.stdin.take();
-        let stdout = BufReader::new(child.stdout.take().unwrap()).lines();
-        let stderr = child.stderr.take().unwrap();
-        Self { child, stdin, stdout, stderr, last_id: 0 }
+        Self { process: PipedProcess::start(Command::new(fixture_binary()).args(flags)), last_id: 0 }
+    }
+
+    pub(crate) fn child(&mut self) -> &mut Child {
+        &mut self.process.child
     }
 
     /// A server with the handshake done and every client capability declared.
@@ -48,12 +38,11 @@ impl StdioServer {
     }
 
     pub(crate) async fn write_line(&mut self, line: &str) {
-        let stdin = self.stdin.as_mut().unwrap();
-        stdin.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+        self.process.write_line(line).await;
     }
 
     pub(crate) async fn send(&mut self, message: Value) {
-        self.write_line(&message.to_string()).await;
+        self.process.send(&message).await;
     }
 
     pub(crate) async fn notify(&mut self, method: &str, params: Value) {
@@ -62,12 +51,11 @@ impl StdioServer {
 
     /// The next line as it came; `None` at the end.
     pub(crate) async fn read_line(&mut self) -> Option<String> {
-        within_deadline("the fixture writes a line", self.stdout.next_line()).await.unwrap()
+        self.process.read_line().await
     }
 
     pub(crate) async fn read(&mut self) -> Value {
-        let line = self.read_line().await.expect("the fixture has not ended");
-        serde_json::from_str(&line).unwrap_or_else(|error| panic!("{error}: {line}"))
+        self.process.read().await
     }
 
     pub(crate) async fn start_request(&mut self, method: &str, params: Value) -> u64 {
@@ -97,23 +85,24 @@ impl StdioServer {
     }
 
     pub(crate) fn close_stdin(&mut self) {
-        self.stdin = None;
+        self.process.close_stdin();
     }
 
     pub(crate) async fn exit_status(&mut self) -> ExitStatus {
-        within_deadline("the fixture exits", self.child.wait()).await.unwrap()
+        self.process.exit_status().await
     }
 
     pub(crate) async fn read_stderr_piece(&mut self) -> String {
         let mut piece = vec![0; 64 * 1024];
-        let count = within_deadline("standard error has more", self.stderr.read(&mut piece)).await.unwrap();
+        let count =
+            within_deadline("standard error has more", self.process.stderr.read(&mut piece)).await.unwrap();
         assert_ne!(count, 0, "standard error ended");
         String::from_utf8(piece[..count].to_vec()).unwrap()
     }
 
     pub(crate) async fn read_stderr_to_end(&mut self) -> String {
         let mut text = String::new();
-        let read = self.stderr.read_to_string(&mut text);
+        let read = self.process.stderr.read_to_string(&mut text);
         within_deadline("standard error ends", read).await.unwrap();
         text
     }
