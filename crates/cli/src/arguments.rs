@@ -10,6 +10,7 @@ use session::{Lifecycle, Settings};
 
 use crate::environment::Variable;
 use crate::error::Failure;
+use crate::fenced::{DoctorArguments, RunArguments, ShellArguments};
 use crate::logging::LogOptions;
 
 const EXAMPLES: &str = "\
@@ -17,12 +18,14 @@ Examples:
   ringfence serve -- npx -y @modelcontextprotocol/server-everything
   ringfence serve --port 0 --json -- uvx mcp-server-time
   ringfence serve --shared --env API_KEY -- ./my-server --flag
+  ringfence run --scope . -- npx -y some-tool
   ringfence --mode stdio -- npx -y @modelcontextprotocol/server-filesystem .
 
 Exit codes:
   0  ended by a signal or the end of its input
   1  could not start or go on (port taken, server does not start, …)
-  2  bad arguments";
+  2  bad arguments
+  ringfence run has its own: ringfence run --help";
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
@@ -48,6 +51,13 @@ enum Command {
     /// Serve a stdio MCP server over Streamable HTTP.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
+    /// Run a command inside a fence: it writes only in its scope.
+    Run(Box<RunArguments>),
+    /// Run a shell script inside a fence.
+    #[command(name = "sandboxed_shell")]
+    SandboxedShell(Box<ShellArguments>),
+    /// Show what this host can enforce, and what to do about the rest.
+    Doctor(Box<DoctorArguments>),
     /// Print completions for a shell.
     Completions { shell: Shell },
 }
@@ -161,6 +171,9 @@ pub(crate) struct UpstreamOptions {
 pub(crate) enum Task {
     Serve(Box<ServeTask>),
     Stdio(Box<StdioTask>),
+    Run(Box<RunArguments>),
+    SandboxedShell(Box<ShellArguments>),
+    Doctor(Box<DoctorArguments>),
     Completions(Shell),
 }
 
@@ -180,6 +193,9 @@ impl Arguments {
     pub(crate) fn into_task(self) -> Result<Task, Failure> {
         match (self.command, self.founding.mode) {
             (Some(Command::Completions { shell }), _) => Ok(Task::Completions(shell)),
+            (Some(Command::Run(run)), _) => Ok(Task::Run(run)),
+            (Some(Command::SandboxedShell(shell)), _) => Ok(Task::SandboxedShell(shell)),
+            (Some(Command::Doctor(doctor)), _) => Ok(Task::Doctor(doctor)),
             (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
             (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
             (None, Some(Mode::Stdio)) => {

@@ -44,6 +44,23 @@ impl FromStr for Variable {
     }
 }
 
+impl Variable {
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The value that was given, else the parent's.
+    pub(crate) fn value_in(&self, parent: &BTreeMap<OsString, OsString>) -> Result<OsString, Failure> {
+        match &self.value {
+            Some(value) => Ok(value.into()),
+            None => parent
+                .get(std::ffi::OsStr::new(&self.name))
+                .cloned()
+                .ok_or_else(|| Failure::MissingVariable(self.name.clone())),
+        }
+    }
+}
+
 /// The whole environment of an upstream, given the parent's.
 pub(crate) fn for_upstream(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
@@ -59,14 +76,7 @@ pub(crate) fn for_upstream(
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
     for variable in added {
-        let name = OsString::from(&variable.name);
-        let value = match &variable.value {
-            Some(value) => OsString::from(value),
-            None => {
-                parent.get(&name).cloned().ok_or_else(|| Failure::MissingVariable(variable.name.clone()))?
-            }
-        };
-        environment.insert(name, value);
+        environment.insert(OsString::from(&variable.name), variable.value_in(&parent)?);
     }
     Ok(environment.into_iter().collect())
 }

@@ -39,7 +39,30 @@ impl Failure {
         }
     }
 
-    fn hint(&self) -> Option<String> {
+    /// The message alone.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::NoCommand => {
+                "no command to serve; the built-in workspace server is not part of this version yet"
+                    .to_owned()
+            }
+            Self::ModeWithoutCommandLine => "nothing to do".to_owned(),
+            Self::ProgramNotFound(program) => format!("cannot start `{program}`: no such program"),
+            Self::ProgramNotExecutable(program) => {
+                format!("cannot start `{program}`: the file is not executable")
+            }
+            Self::MissingVariable(name) => format!("--env {name}: there is no such environment variable"),
+            Self::UnknownHost { host, reason } => format!("--host {host}: {reason}"),
+            Self::NotLoopback(address) => {
+                format!("refusing to listen on {}: it is not a loopback address", address.ip())
+            }
+            Self::Bind { address, reason } => format!("cannot listen on {address}: {reason}"),
+            Self::Upstream(failure) => failure.to_string(),
+            Self::Io(error) => error.to_string(),
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::NoCommand => "name the MCP server after `--`, for example: \
                 ringfence serve -- npx -y @modelcontextprotocol/server-everything"
@@ -74,25 +97,7 @@ fn indented(text: &str) -> String {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("error: ")?;
-        match self {
-            Self::NoCommand => f.write_str(
-                "no command to serve; the built-in workspace server is not part of this version yet",
-            ),
-            Self::ModeWithoutCommandLine => f.write_str("nothing to do"),
-            Self::ProgramNotFound(program) => write!(f, "cannot start `{program}`: no such program"),
-            Self::ProgramNotExecutable(program) => {
-                write!(f, "cannot start `{program}`: the file is not executable")
-            }
-            Self::MissingVariable(name) => write!(f, "--env {name}: there is no such environment variable"),
-            Self::UnknownHost { host, reason } => write!(f, "--host {host}: {reason}"),
-            Self::NotLoopback(address) => {
-                write!(f, "refusing to listen on {}: it is not a loopback address", address.ip())
-            }
-            Self::Bind { address, reason } => write!(f, "cannot listen on {address}: {reason}"),
-            Self::Upstream(failure) => failure.fmt(f),
-            Self::Io(error) => error.fmt(f),
-        }?;
+        write!(f, "error: {}", self.message())?;
         match self.hint() {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),

@@ -3,6 +3,7 @@
 mod arguments;
 mod environment;
 mod error;
+mod fenced;
 mod logging;
 mod program;
 mod serve;
@@ -17,8 +18,9 @@ use crate::arguments::{Arguments, Task};
 use crate::error::Failure;
 
 fn main() -> ExitCode {
+    fence::run_if_launcher();
     match run(Arguments::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(failure) => {
             eprintln!("{failure}");
             failure.exit_code()
@@ -26,13 +28,24 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(arguments: Arguments) -> Result<(), Failure> {
+fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.into_task()? {
-        Task::Serve(serve) => serve::run(*serve),
-        Task::Stdio(stdio) => stdio::run(*stdio),
+        Task::Serve(serve) => serve::run(*serve)?,
+        Task::Stdio(stdio) => stdio::run(*stdio)?,
+        Task::Run(arguments) => return Ok(told(fenced::run(&arguments))),
+        Task::SandboxedShell(arguments) => return Ok(told(fenced::run_shell(&arguments))),
+        Task::Doctor(arguments) => return Ok(told(fenced::run_doctor(&arguments))),
         Task::Completions(shell) => {
             clap_complete::generate(shell, &mut Arguments::command(), "ringfence", &mut std::io::stdout());
-            Ok(())
         }
     }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A fence that was refused speaks for itself, because the command's own words are on the same stderr.
+fn told(result: Result<ExitCode, fenced::FenceFailure>) -> ExitCode {
+    result.unwrap_or_else(|failure| {
+        eprintln!("ringfence: {failure}");
+        failure.exit_code()
+    })
 }

@@ -35,7 +35,7 @@ fn upstream_name(program: &OsStr, arguments: &[OsString]) -> String {
     }
 }
 
-fn find(program: &OsStr, search_path: &OsStr) -> Result<PathBuf, Failure> {
+pub(crate) fn find(program: &OsStr, search_path: &OsStr) -> Result<PathBuf, Failure> {
     let shown = || program.to_string_lossy().into_owned();
     let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
         vec![std::path::absolute(program).map_err(|_| Failure::ProgramNotFound(shown()))?]

@@ -1,0 +1,98 @@
+//! `ringfence doctor`: what this host can enforce, tried for real, and what to do about the rest.
+
+use std::fmt::Write as _;
+use std::io::{self, Write as _};
+use std::process::ExitCode;
+
+use fence::{CgroupVersion, Confinement, Kernel, Launcher, Missing, Namespaces};
+use serde_json::json;
+
+use super::arrangement::{Arrangement, DefaultScope};
+use super::failure::FenceFailure;
+use super::options::DoctorArguments;
+use super::report;
+
+pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FenceFailure> {
+    let launcher = Launcher::new();
+    let kernel = launcher.kernel();
+    let arrangement = Arrangement::new(&arguments.fence, DefaultScope::Empty)?;
+    let examined =
+        fence::plan(&arrangement.policy, &kernel).map_err(|refusal| refusal.missing).and_then(|plan| {
+            launcher.rehearse(&plan, &arrangement.outside).map_err(|error| vec![did_not_hold(&error)])
+        });
+    let _ = arrangement.session.remove();
+    let text = if arguments.json { as_json(&kernel, &examined) } else { as_text(&kernel, &examined) };
+    // A reader that has seen enough is not an error.
+    let _ = io::stdout().write_all(text.as_bytes());
+    Ok(if examined.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn did_not_hold(error: &fence::LaunchError) -> Missing {
+    Missing {
+        what: "fence".to_owned(),
+        reason: error.to_string(),
+        remedy: "this host promised what it did not keep; please report it with the output of this command"
+            .to_owned(),
+    }
+}
+
+fn as_json(kernel: &Kernel, examined: &Result<Confinement, Vec<Missing>>) -> String {
+    let missing: Vec<_> = examined
+        .as_ref()
+        .err()
+        .into_iter()
+        .flatten()
+        .map(|missing| json!({"what": missing.what, "reason": missing.reason, "remedy": missing.remedy}))
+        .collect();
+    let report = json!({
+        "kernel": kernel,
+        "can_be_had": examined.is_ok(),
+        "confinement": examined.as_ref().ok(),
+        "missing": missing,
+    });
+    format!("{report:#}\n")
+}
+
+fn as_text(kernel: &Kernel, examined: &Result<Confinement, Vec<Missing>>) -> String {
+    let mut text = host(kernel);
+    match examined {
+        Ok(confinement) => {
+            text += &report::table(confinement, &io::stdout());
+            for remedy in kernel.remedies() {
+                let _ = writeln!(text, "\nto get more: {remedy}");
+            }
+        }
+        Err(missing) => {
+            text += "this policy cannot be had here:\n";
+            for missing in missing {
+                let _ = writeln!(
+                    text,
+                    "  {}: {}\n    what to do: {}",
+                    missing.what, missing.reason, missing.remedy
+                );
+            }
+        }
+    }
+    text
+}
+
+/// What was found out about the host.
+fn host(kernel: &Kernel) -> String {
+    let landlock =
+        if kernel.landlock > 0 { format!("version {}", kernel.landlock) } else { "none".to_owned() };
+    let seccomp = if kernel.seccomp { "yes" } else { "no" };
+    let namespaces = match &kernel.namespaces {
+        Namespaces::Available => "available".to_owned(),
+        Namespaces::Missing { step, reason } => format!("not available ({step}: {reason})"),
+    };
+    let groups = match kernel.limits.version {
+        Some(CgroupVersion::V1) => "version 1",
+        Some(CgroupVersion::V2) => "version 2",
+        None => "none that this user may use",
+    };
+    let user = if kernel.is_root { "root; commands run as root without capabilities" } else { "not root" };
+    format!(
+        "Landlock         {landlock}\nseccomp filters  {seccomp}\nuser namespaces  {namespaces}\n\
+         control groups   {groups}\nuser             {user}\n\n"
+    )
+}

@@ -1,0 +1,109 @@
+//! Why a command did not run in its fence: one message, a hint, and the exit code that shells expect.
+
+use std::fmt;
+use std::io;
+use std::process::ExitCode;
+
+use fence::{LaunchError, Refusal, ScopeError};
+
+use crate::error::Failure;
+
+/// Nothing ran.
+const REFUSED: u8 = 125;
+const NOT_EXECUTABLE: u8 = 126;
+const NOT_FOUND: u8 = 127;
+
+#[derive(Debug)]
+pub(crate) enum FenceFailure {
+    Scope(ScopeError),
+    Refused(Refusal),
+    Launch(LaunchError),
+    Hardlinks { count: u64, example: String },
+    Argument { message: String, hint: String },
+    Command(Failure),
+    Io { what: &'static str, error: io::Error },
+}
+
+impl FenceFailure {
+    pub(crate) fn exit_code(&self) -> ExitCode {
+        ExitCode::from(match self {
+            Self::Command(Failure::ProgramNotFound(_)) => NOT_FOUND,
+            Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
+                NOT_FOUND
+            }
+            Self::Command(Failure::ProgramNotExecutable(_)) | Self::Launch(LaunchError::Exec { .. }) => {
+                NOT_EXECUTABLE
+            }
+            _ => REFUSED,
+        })
+    }
+
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Scope(error) => Some(error.hint().to_owned()),
+            Self::Refused(refusal) => Some(refusal.hint()),
+            Self::Hardlinks { .. } => Some(
+                "install packages again with copies instead of links (uv: UV_LINK_MODE=copy, pnpm: \
+                 package-import-method=copy), or run with --hardlinks protect or --hardlinks warn"
+                    .to_owned(),
+            ),
+            Self::Argument { hint, .. } => Some(hint.clone()),
+            Self::Command(failure) => failure.hint(),
+            Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Some("the command, or the program that its first line names, is not executable or not readable \
+                      inside the fence; --read PATH makes a path readable"
+                    .to_owned())
+            }
+            Self::Launch(LaunchError::Refused { .. }) => {
+                Some("`ringfence doctor` shows what this host can enforce".to_owned())
+            }
+            Self::Launch(_) | Self::Io { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for FenceFailure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Scope(error) => write!(f, "refused: {error}")?,
+            Self::Refused(refusal) => write!(f, "refused: {refusal}")?,
+            Self::Launch(error @ LaunchError::Exec { .. }) => write!(f, "cannot execute {error}")?,
+            Self::Launch(error) => write!(f, "refused: {error}")?,
+            Self::Hardlinks { count, example } => write!(
+                f,
+                "refused: {count} files of the scope have another name outside it, for example {example}"
+            )?,
+            Self::Argument { message, .. } => write!(f, "refused: {message}")?,
+            Self::Command(failure) => write!(f, "{}", failure.message())?,
+            Self::Io { what, error } => write!(f, "{what}: {error}")?,
+        }
+        match self.hint() {
+            Some(hint) => write!(f, "\nhint: {hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl From<ScopeError> for FenceFailure {
+    fn from(error: ScopeError) -> Self {
+        Self::Scope(error)
+    }
+}
+
+impl From<Refusal> for FenceFailure {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
+impl From<LaunchError> for FenceFailure {
+    fn from(error: LaunchError) -> Self {
+        Self::Launch(error)
+    }
+}
+
+impl From<Failure> for FenceFailure {
+    fn from(failure: Failure) -> Self {
+        Self::Command(failure)
+    }
+}

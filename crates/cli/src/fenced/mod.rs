@@ -1,0 +1,15 @@
+//! `ringfence run`, `sandboxed_shell` and `doctor`: one command inside a fence, and what a fence amounts to
+//! on this host.
+
+mod arrangement;
+mod doctor;
+mod failure;
+mod options;
+mod report;
+mod run;
+mod standard_streams;
+
+pub(crate) use doctor::run as run_doctor;
+pub(crate) use failure::FenceFailure;
+pub(crate) use options::{DoctorArguments, RunArguments, ShellArguments};
+pub(crate) use run::{run, run_shell};

@@ -1,0 +1,302 @@
+//! `ringfence run`: arranges the fence, starts the command in it, waits, and tells how it ended.
+
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use fence::network::{AllowedHosts, HostPattern, Listeners};
+use fence::scope_scan::{aftermath, shared_files};
+use fence::{Command, Ending, Fenced, Launcher, LimitHit, Network, Plan, Remote};
+use rustix::process::Signal;
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::arrangement::{Arrangement, DefaultScope};
+use super::failure::FenceFailure;
+use super::options::{FenceOptions, HardlinkChoice, RunArguments, RunningOptions, ShellArguments};
+use super::report;
+use super::standard_streams::StandardStreams;
+use crate::program;
+
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, FenceFailure> {
+    let directory = working_directory(None)?;
+    run_in(&arguments.fence, &arguments.running, directory, &arguments.command)
+}
+
+pub(crate) fn run_shell(arguments: &ShellArguments) -> Result<ExitCode, FenceFailure> {
+    let directory = working_directory(arguments.working_directory.as_deref())?;
+    let script = arguments.script.join(std::ffi::OsStr::new(" "));
+    run_in(&arguments.fence, &arguments.running, directory, &["/bin/sh".into(), "-c".into(), script])
+}
+
+fn working_directory(named: Option<&Path>) -> Result<PathBuf, FenceFailure> {
+    let directory = match named {
+        Some(named) => named.canonicalize(),
+        None => std::env::current_dir(),
+    };
+    directory.map_err(|error| FenceFailure::Io { what: "cannot enter the working directory", error })
+}
+
+fn run_in(
+    options: &FenceOptions,
+    running: &RunningOptions,
+    directory: PathBuf,
+    command: &[OsString],
+) -> Result<ExitCode, FenceFailure> {
+    let launcher = Launcher::new();
+    let mut arrangement = Arrangement::new(options, DefaultScope::Directory(&directory))?;
+    let result = run_arranged(&launcher, &mut arrangement, options, running, directory, command);
+    if let Err(error) = arrangement.session.remove() {
+        eprintln!("ringfence: the session's files could not be removed: {error}");
+    }
+    result
+}
+
+fn run_arranged(
+    launcher: &Launcher,
+    arrangement: &mut Arrangement,
+    options: &FenceOptions,
+    running: &RunningOptions,
+    directory: PathBuf,
+    command: &[OsString],
+) -> Result<ExitCode, FenceFailure> {
+    refuse_shared_files(arrangement, options)?;
+    if running.report && arrangement.shared.is_none() {
+        let shared = shared_files(&arrangement.scope_paths());
+        arrangement.policy.shared_hardlinks = Some(shared.as_count());
+        arrangement.shared = Some(shared);
+    }
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    let program = program::find(&command[0], &search_path)?;
+    arrangement.make_readable(&program);
+    let kernel = launcher.kernel();
+    let plan = fence::plan(&arrangement.policy, &kernel)?;
+    if kernel.is_root {
+        eprintln!(
+            "ringfence: running as root: without capabilities, but what root owns in the scope is root's"
+        );
+    }
+    let command = Command {
+        program,
+        arguments: command[1..].to_vec(),
+        environment: arrangement.environment(&plan, running)?,
+        directory: starting_directory(arrangement, directory),
+    };
+    let began = now();
+    let (ending, is_flooded) = execute(launcher, arrangement, &plan, &command, running, options)?;
+    tell_ending(ending, running.max_output.filter(|_| is_flooded));
+    tell_aftermath(arrangement, began);
+    Ok(ExitCode::from(u8::try_from(ending.exit_code()).unwrap_or(u8::MAX)))
+}
+
+/// Where the user is, if that is inside; else the scope.
+fn starting_directory(arrangement: &Arrangement, directory: PathBuf) -> PathBuf {
+    let scope = arrangement.scope_paths();
+    if scope.iter().any(|root| directory.starts_with(root)) { directory } else { scope[0].clone() }
+}
+
+fn refuse_shared_files(arrangement: &Arrangement, options: &FenceOptions) -> Result<(), FenceFailure> {
+    match &arrangement.shared {
+        Some(shared) if options.hardlinks == HardlinkChoice::Refuse && shared.count > 0 => {
+            let example = shared.examples.first().map(|path| path.display().to_string()).unwrap_or_default();
+            Err(FenceFailure::Hardlinks { count: shared.count, example })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn execute(
+    launcher: &Launcher,
+    arrangement: &Arrangement,
+    plan: &Plan,
+    command: &Command,
+    running: &RunningOptions,
+    options: &FenceOptions,
+) -> Result<(Ending, bool), FenceFailure> {
+    let io_failure = |error| FenceFailure::Io { what: "cannot start", error };
+    // Signals that come from now on are for the command.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_failure)?;
+    let _entered = runtime.enter();
+    let signals = Signals::listen().map_err(io_failure)?;
+    let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
+    if running.report {
+        // What is printed has been tried, in a fence like the one that the command gets.
+        print_report(&launcher.rehearse(plan, &arrangement.outside)?, running.json);
+    }
+    let mut fenced = launcher.launch(plan, command, streams.stdio(), &arrangement.outside)?;
+    let flooded = streams.flooded.take();
+    let carriers = streams.release();
+    if arrangement.shared.is_none() && options.hardlinks == HardlinkChoice::Warn {
+        warn_of_shared_files(arrangement.scope_paths());
+    } else if let Some(shared) = arrangement.shared.as_ref().filter(|shared| shared.count > 0) {
+        print_shared_files(shared);
+    }
+    let listeners = std::mem::take(&mut fenced.listeners);
+    let hosts = allowed_hosts(&arrangement.policy.network);
+    let (ending, is_flooded) =
+        runtime.block_on(attend(fenced, signals, listeners, hosts, flooded)).map_err(FenceFailure::from)?;
+    carriers.finish();
+    Ok((ending, is_flooded))
+}
+
+fn print_report(confinement: &fence::Confinement, as_json: bool) {
+    if as_json {
+        eprintln!("{}", serde_json::json!(confinement));
+    } else {
+        eprint!("{}", report::table(confinement, &io::stderr()));
+    }
+}
+
+/// While the command runs: its scope may be large.
+fn warn_of_shared_files(scope: Vec<PathBuf>) {
+    std::thread::spawn(move || {
+        let shared = shared_files(&scope);
+        if shared.count > 0 {
+            print_shared_files(&shared);
+        }
+    });
+}
+
+fn print_shared_files(shared: &fence::scope_scan::SharedFiles) {
+    let example = shared.examples.first().map(|path| path.display().to_string()).unwrap_or_default();
+    eprintln!(
+        "ringfence: {} files of the scope have another name outside it and can be changed through their name \
+         inside, for example {example}; see --hardlinks",
+        shared.count
+    );
+}
+
+fn allowed_hosts(network: &Network) -> AllowedHosts {
+    match network {
+        Network::Http { hosts: Some(hosts) } => {
+            AllowedHosts::Only(hosts.iter().filter_map(|host| host.parse::<HostPattern>().ok()).collect())
+        }
+        _ => AllowedHosts::Any,
+    }
+}
+
+/// Serves the command's network, passes signals on, and waits for its end.
+async fn attend(
+    mut fenced: Fenced,
+    mut signals: Signals,
+    listeners: Listeners,
+    hosts: AllowedHosts,
+    flooded: Option<tokio::sync::oneshot::Receiver<()>>,
+) -> Result<(Ending, bool), fence::LaunchError> {
+    let mut remote = fenced.remote()?;
+    let mut ended = tokio::task::spawn_blocking(move || fenced.wait());
+    let has_listeners = listeners.proxy.is_some() || !listeners.mirrored.is_empty();
+    let network = async {
+        if has_listeners && let Err(error) = fence::network::serve(listeners, hosts).await {
+            eprintln!("ringfence: the network of the command failed: {error}");
+        }
+        std::future::pending::<()>().await;
+    };
+    let flood = async {
+        let is_over = match flooded {
+            Some(flooded) => flooded.await.is_ok(),
+            None => false,
+        };
+        if !is_over {
+            std::future::pending::<()>().await;
+        }
+    };
+    let (mut signalled, mut is_flooded) = (false, false);
+    tokio::pin!(network, flood);
+    loop {
+        tokio::select! {
+            ending = &mut ended => return Ok((ending.map_err(io::Error::other)??, is_flooded)),
+            () = &mut flood, if !is_flooded => {
+                is_flooded = true;
+                remote.kill();
+            }
+            signal = signals.next() => {
+                pass_on(&mut remote, signal, signalled);
+                signalled |= signal != Signal::WINCH;
+            }
+            () = &mut network => {}
+        }
+    }
+}
+
+/// The first signal is the command's to answer; the second is the user's impatience.
+fn pass_on(remote: &mut Remote, signal: Signal, is_second: bool) {
+    if is_second && signal != Signal::WINCH {
+        remote.kill();
+    } else {
+        let _ = remote.signal(signal);
+    }
+}
+
+struct Signals {
+    interrupt: tokio::signal::unix::Signal,
+    terminate: tokio::signal::unix::Signal,
+    hang_up: tokio::signal::unix::Signal,
+    quit: tokio::signal::unix::Signal,
+    window: tokio::signal::unix::Signal,
+}
+
+impl Signals {
+    fn listen() -> io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hang_up: signal(SignalKind::hangup())?,
+            quit: signal(SignalKind::quit())?,
+            window: signal(SignalKind::window_change())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.hang_up.recv() => Signal::HUP,
+            _ = self.quit.recv() => Signal::QUIT,
+            _ = self.window.recv() => Signal::WINCH,
+        }
+    }
+}
+
+fn tell_ending(ending: Ending, flood: Option<u64>) {
+    const FILE_TOO_LONG: i32 = 25; // SIGXFSZ
+    const BAD_SYSTEM_CALL: i32 = 31; // SIGSYS
+    if let Some(bytes) = flood {
+        eprintln!("ringfence: the command was ended: it wrote more than the output limit of {bytes} bytes");
+        return;
+    }
+    match (ending.limit, ending.signal) {
+        (Some(LimitHit::Memory { bytes }), _) => {
+            eprintln!(
+                "ringfence: the memory limit of {} MiB was reached, and processes were killed",
+                bytes >> 20
+            );
+        }
+        (Some(LimitHit::Processes { count }), _) => {
+            eprintln!("ringfence: the process limit of {count} was reached");
+        }
+        (None, Some(FILE_TOO_LONG)) => {
+            eprintln!("ringfence: the command was ended: a file reached the size limit");
+        }
+        (None, Some(BAD_SYSTEM_CALL)) => {
+            eprintln!("ringfence: the command was ended: 32-bit programs cannot run inside the fence");
+        }
+        _ => {}
+    }
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
+}
+
+/// What a command left that could act later, outside.
+fn tell_aftermath(arrangement: &Arrangement, began: i64) {
+    let left = aftermath(&arrangement.scope_paths(), began);
+    for path in &left.set_id {
+        eprintln!("ringfence: {} was set-id and is not any more", path.display());
+    }
+    for (link, target) in &left.outward_links {
+        eprintln!("ringfence: new link out of the scope: {} -> {}", link.display(), target.display());
+    }
+}

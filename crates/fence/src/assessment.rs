@@ -1,0 +1,402 @@
+//! What each protection amounts to for one policy on one host, and whether that is enough.
+
+use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
+use crate::kernel::Kernel;
+use crate::plan::{Missing, Refusal, namespace_remedy};
+use crate::policy::{
+    Allowance, HardlinkCount, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, UnixSockets,
+};
+
+/// How much a policy wants a protection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Request {
+    /// Without it nothing runs.
+    Strict,
+    /// Without it the report says so.
+    Preferred,
+    No,
+}
+
+struct Assessed {
+    request: Request,
+    status: Status,
+    mechanism: String,
+    note: Option<String>,
+    remedy: String,
+}
+
+impl Assessed {
+    fn new(request: Request, status: Status, mechanism: impl Into<String>) -> Self {
+        Self { request, status, mechanism: mechanism.into(), note: None, remedy: String::new() }
+    }
+
+    fn enforced(mechanism: impl Into<String>) -> Self {
+        Self::new(Request::Strict, Status::Enforced, mechanism)
+    }
+
+    fn partial(mechanism: impl Into<String>, note: impl Into<String>) -> Self {
+        Self::new(Request::Strict, Status::Partial, mechanism).note(note)
+    }
+
+    fn unenforced(note: impl Into<String>) -> Self {
+        Self::new(Request::Strict, Status::Unenforced, "none").note(note)
+    }
+
+    fn not_requested(note: impl Into<String>) -> Self {
+        Self::new(Request::No, Status::NotRequested, "none").note(note)
+    }
+
+    fn note(mut self, note: impl Into<String>) -> Self {
+        self.note = Some(note.into());
+        self
+    }
+
+    fn remedy(mut self, remedy: impl Into<String>) -> Self {
+        self.remedy = remedy.into();
+        self
+    }
+
+    fn preferred(mut self) -> Self {
+        if self.request == Request::Strict {
+            self.request = Request::Preferred;
+        }
+        self
+    }
+}
+
+/// The report, or what is missing.
+pub(crate) fn assess(policy: &Policy, kernel: &Kernel, tier: Tier) -> Result<Confinement, Refusal> {
+    let host = Host { policy, kernel, tier };
+    let mut missing = Vec::new();
+    let mut protections = Vec::new();
+    for &name in ProtectionName::ALL {
+        let assessed = host.assess(name);
+        let is_short = matches!(assessed.status, Status::Partial | Status::Unenforced);
+        let is_strict = assessed.request == Request::Strict || policy.require.contains(&name);
+        if is_short && is_strict && !policy.allow_degraded.contains(&name) {
+            missing.push(missing_protection(name, &assessed));
+        }
+        protections.push(Protection {
+            name,
+            status: assessed.status,
+            mechanism: assessed.mechanism,
+            verified: Verified::Config,
+            note: assessed.note,
+        });
+    }
+    if policy.limits.cpus.is_some() && !kernel.limits.cpu {
+        missing.push(Missing {
+            what: "cpu limit".to_owned(),
+            reason: "no control group with the cpu controller can be had".to_owned(),
+            remedy: format!("{}, or drop --cpus", cgroup_remedy()),
+        });
+    }
+    if missing.is_empty() {
+        Ok(Confinement { tier, network: network_sentence(&policy.network), protections })
+    } else {
+        Err(Refusal { missing })
+    }
+}
+
+fn missing_protection(name: ProtectionName, assessed: &Assessed) -> Missing {
+    let reason = assessed.note.clone().unwrap_or_else(|| "cannot be enforced on this host".to_owned());
+    let accept = format!("or run without it: --allow-degraded {name}");
+    let remedy = if assessed.remedy.is_empty() { accept } else { format!("{}, {accept}", assessed.remedy) };
+    Missing { what: name.to_string(), reason, remedy }
+}
+
+/// The sentence that may be said of a network mode.
+fn network_sentence(network: &Network) -> String {
+    let ports = |ports: &[u16]| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+    match network {
+        Network::All => {
+            "all: not restricted; host loopback, local network and cloud metadata are reachable".to_owned()
+        }
+        Network::None => "none: no network".to_owned(),
+        Network::Localhost { ports: list } if list.is_empty() => "localhost: a private loopback".to_owned(),
+        Network::Localhost { ports: list } => {
+            format!("localhost: a private loopback plus these ports of the host: {}", ports(list))
+        }
+        Network::Http { hosts } => format!(
+            "http: HTTP and HTTPS through the proxy to {}; programs that ignore the proxy reach nothing",
+            hosts.as_ref().map_or_else(|| "any public host".to_owned(), |hosts| hosts.join(", "))
+        ),
+        Network::Ports { ports: list } => format!(
+            "ports: TCP to port {} of any address including loopback; no UDP, so no DNS but over TCP",
+            ports(list)
+        ),
+    }
+}
+
+pub(crate) fn cgroup_remedy() -> &'static str {
+    "start ringfence where it may make control groups, for example with \
+     `systemd-run --user --scope -p Delegate=yes ringfence …`"
+}
+
+struct Host<'a> {
+    policy: &'a Policy,
+    kernel: &'a Kernel,
+    tier: Tier,
+}
+
+impl Host<'_> {
+    fn assess(&self, name: ProtectionName) -> Assessed {
+        use ProtectionName as Name;
+        match name {
+            Name::FsWriteScope => self.write_scope(),
+            Name::FsReadScope => self.read_scope(),
+            Name::DenyRead => self.deny_read(),
+            Name::FsMetadataWrites => self.with_tier_b(
+                "mount_ns",
+                "modes, owners and times of files that this user owns can be changed outside the scope",
+            ),
+            Name::FsMetadataReads => self
+                .with_tier_b("mask", "names, sizes and times of denied files can be seen, their content not"),
+            Name::Tcp => self.tcp(),
+            Name::Udp => self.udp(),
+            Name::UnixPathname => self.unix_pathname(),
+            Name::UnixAbstract => self.unix_abstract(),
+            Name::OtherFamilies | Name::IoUring => Assessed::enforced("seccomp"),
+            Name::Signals => self.signals(),
+            Name::Ptrace => self.ptrace(),
+            Name::ProcVisibility => {
+                self.with_tier_b("pid_ns", "command lines of other processes can be seen")
+            }
+            Name::SchedControl => Assessed::enforced(self.by_tier("seccomp", "pid_ns")),
+            Name::SysvIpc => Assessed::enforced(self.by_tier("seccomp", "ipc_ns")),
+            Name::Keyring => Assessed::enforced("seccomp + new keyring"),
+            Name::NestedUserns => self.nested_userns(),
+            Name::DeviceIoctl => self.device_ioctl(),
+            Name::NoNewPrivs => Assessed::enforced("prctl"),
+            Name::Capabilities => Assessed::enforced("capset"),
+            Name::InheritedFds => Assessed::enforced("close_range"),
+            Name::Environment => Assessed::enforced("allow-list"),
+            Name::TempIsolation => self.temp(),
+            Name::MemoryLimit => self.memory_limit(),
+            Name::PidLimit => self.pid_limit(),
+            Name::TreeKill => self.tree_kill(),
+            Name::Hardlinks => self.hardlinks(),
+        }
+    }
+
+    fn by_tier(&self, a: &'static str, b: &'static str) -> &'static str {
+        if self.tier == Tier::B { b } else { a }
+    }
+
+    fn landlock(&self) -> String {
+        format!("landlock:{}", self.kernel.landlock)
+    }
+
+    /// What only namespaces give; wanted, but its absence alone does not keep a command from running.
+    fn with_tier_b(&self, mechanism: &str, residual: &str) -> Assessed {
+        if self.tier == Tier::B {
+            Assessed::enforced(mechanism).preferred()
+        } else {
+            Assessed::unenforced(residual).remedy(namespace_remedy()).preferred()
+        }
+    }
+
+    fn write_scope(&self) -> Assessed {
+        match (self.tier, self.kernel.landlock) {
+            (Tier::B, 0) => Assessed::enforced("mount_ns"),
+            (Tier::B, _) => Assessed::enforced(format!("mount_ns + {}", self.landlock())),
+            (Tier::A, 3..) => Assessed::enforced(self.landlock()),
+            (Tier::A, 1..3) => Assessed::partial(
+                self.landlock(),
+                "this kernel's Landlock (before 6.2) does not stop truncation of files outside",
+            )
+            .remedy(namespace_remedy()),
+            (Tier::A, 0) => Assessed::unenforced("this kernel has no Landlock")
+                .remedy("use Linux 6.2 or later with Landlock on"),
+        }
+    }
+
+    fn read_scope(&self) -> Assessed {
+        match self.policy.read {
+            ReadMode::Open { .. } => {
+                Assessed::not_requested("read mode open: all but the deny list can be read")
+            }
+            ReadMode::Strict { .. } if self.kernel.landlock > 0 => Assessed::enforced(self.landlock()),
+            ReadMode::Strict { .. } => Assessed::unenforced("this kernel has no Landlock"),
+        }
+    }
+
+    fn deny_read(&self) -> Assessed {
+        if self.policy.deny_read.is_empty() {
+            return Assessed::not_requested("the deny list is empty");
+        }
+        match (self.tier, self.kernel.landlock) {
+            (Tier::A, 0) => Assessed::unenforced("this kernel has no Landlock"),
+            (Tier::B, 0) => Assessed::partial("mask", "denied paths that are created later can be read"),
+            (Tier::A, _) => Assessed::enforced("expansion")
+                .note("directories above denied paths cannot be listed; files that appear in them later cannot be read"),
+            (Tier::B, _) => Assessed::enforced("mask + expansion"),
+        }
+    }
+
+    fn tcp(&self) -> Assessed {
+        match &self.policy.network {
+            Network::All => Assessed::not_requested("not restricted"),
+            Network::Ports { .. } if self.kernel.landlock >= 4 => {
+                Assessed::enforced(format!("{} + seccomp", self.landlock()))
+                    .note("by port alone, whatever the address")
+            }
+            Network::Ports { .. } => Assessed::unenforced("needs Landlock of Linux 6.7 or later"),
+            _ => Assessed::enforced(self.by_tier("seccomp", "net_ns + seccomp")),
+        }
+    }
+
+    fn udp(&self) -> Assessed {
+        match &self.policy.network {
+            Network::All => Assessed::not_requested("not restricted"),
+            Network::Ports { .. } => Assessed::enforced("seccomp"),
+            _ => Assessed::enforced(self.by_tier("seccomp", "net_ns + seccomp")),
+        }
+    }
+
+    fn has_network_namespace(&self) -> bool {
+        self.tier == Tier::B && !matches!(self.policy.network, Network::All | Network::Ports { .. })
+    }
+
+    fn unix_pathname(&self) -> Assessed {
+        match self.policy.unix_sockets {
+            UnixSockets::Deny => Assessed::enforced("seccomp"),
+            UnixSockets::Allow if self.kernel.landlock >= 9 => Assessed::enforced(self.landlock()),
+            UnixSockets::Allow if self.has_network_namespace() => {
+                Assessed::partial("masks", "sockets outside /run and /tmp can be reached by path").preferred()
+            }
+            UnixSockets::Allow => Assessed::unenforced("sockets of other programs can be reached by path")
+                .remedy(
+                    "drop --unix-sockets, or use it in Tier B with a network mode other than all and ports",
+                ),
+        }
+    }
+
+    fn unix_abstract(&self) -> Assessed {
+        match self.policy.unix_sockets {
+            UnixSockets::Deny => Assessed::enforced("seccomp"),
+            UnixSockets::Allow if self.has_network_namespace() => Assessed::enforced("net_ns"),
+            UnixSockets::Allow if self.kernel.landlock >= 6 => Assessed::enforced(self.landlock()),
+            UnixSockets::Allow => {
+                Assessed::unenforced("needs Landlock of Linux 6.12 or later").remedy("drop --unix-sockets")
+            }
+        }
+    }
+
+    fn signals(&self) -> Assessed {
+        match (self.tier, self.kernel.landlock) {
+            (Tier::B, _) => Assessed::enforced("pid_ns"),
+            (Tier::A, 6..) => Assessed::enforced(self.landlock()),
+            (Tier::A, _) => {
+                Assessed::unenforced("processes of this user can be signalled; needs Linux 6.12 or later")
+                    .remedy(namespace_remedy())
+            }
+        }
+    }
+
+    fn ptrace(&self) -> Assessed {
+        let others = self.by_tier("landlock", "landlock + pid_ns");
+        match (self.policy.allows(Allowance::Debugging), self.kernel.landlock) {
+            (false, 0) => Assessed::enforced("seccomp"),
+            (false, _) => Assessed::enforced(format!("seccomp + {others}")),
+            (true, 1..) => Assessed::enforced(others).note("debugging inside the fence is allowed"),
+            (true, 0) => Assessed::enforced("pid_ns").note("debugging inside the fence is allowed"),
+        }
+    }
+
+    fn nested_userns(&self) -> Assessed {
+        if self.policy.allows(Allowance::NestedUserns) {
+            Assessed::not_requested("allowed for programs that bring their own sandbox")
+        } else {
+            Assessed::enforced("seccomp")
+        }
+    }
+
+    fn device_ioctl(&self) -> Assessed {
+        if self.kernel.landlock >= 5 {
+            Assessed::enforced(self.landlock())
+        } else {
+            Assessed::partial(
+                "narrow /dev",
+                "devices that can be opened can be controlled; needs Linux 6.10 or later",
+            )
+            .preferred()
+        }
+    }
+
+    fn temp(&self) -> Assessed {
+        match (&self.policy.temp, self.tier) {
+            (Temp::None, _) => Assessed::enforced(self.landlock()).note("no temporary files at all"),
+            (Temp::Private { .. }, Tier::B) => Assessed::enforced("private tmpfs"),
+            (Temp::Private { .. }, Tier::A) => {
+                Assessed::enforced(format!("{}, session directory", self.landlock()))
+                    .note("its size is not bounded")
+            }
+        }
+    }
+
+    fn memory_limit(&self) -> Assessed {
+        let assessed = match self.kernel.limits.version {
+            Some(version) if self.kernel.limits.memory => Assessed::enforced(version.mechanism()),
+            _ => Assessed::unenforced("no control group with the memory controller can be had")
+                .remedy(cgroup_remedy()),
+        };
+        limit(self.policy.limits.memory, assessed)
+    }
+
+    fn pid_limit(&self) -> Assessed {
+        let assessed = match self.kernel.limits.version {
+            Some(version) if self.kernel.limits.processes => Assessed::enforced(version.mechanism()),
+            _ if self.tier == Tier::B && !self.kernel.is_root => Assessed::enforced("rlimit in user_ns"),
+            _ if self.kernel.is_root => {
+                Assessed::unenforced("no control group can be had, and other limits do not bind root")
+                    .remedy(cgroup_remedy())
+            }
+            _ => Assessed::partial("rlimit", "counts all processes of this user").remedy(cgroup_remedy()),
+        };
+        limit(self.policy.limits.processes, assessed)
+    }
+
+    fn tree_kill(&self) -> Assessed {
+        match (self.tier, self.kernel.landlock) {
+            (Tier::B, _) => Assessed::enforced("pid_ns"),
+            (Tier::A, 6..) => Assessed::enforced("supervisor"),
+            (Tier::A, _) => Assessed::partial(
+                "supervisor",
+                "the command can kill its supervisor; needs Linux 6.12 or later",
+            )
+            .remedy(namespace_remedy()),
+        }
+    }
+
+    fn hardlinks(&self) -> Assessed {
+        let residual = "a file with another name outside the scope can be changed through its name inside";
+        match self.policy.shared_hardlinks {
+            None => Assessed::unenforced(format!("looked for when a command runs; {residual}")).preferred(),
+            Some(HardlinkCount { shared: 0, is_partial: false }) => {
+                Assessed::enforced("scan").note("none when it was looked")
+            }
+            Some(HardlinkCount { shared: 0, is_partial: true }) => {
+                Assessed::partial("scan", "none found, but the scope was too large to see all of it")
+                    .preferred()
+            }
+            Some(HardlinkCount { shared, .. }) if !self.policy.protected.is_empty() => Assessed::partial(
+                "read-only mount",
+                format!("{shared} files shared outside the scope are read-only"),
+            )
+            .preferred(),
+            Some(HardlinkCount { shared, .. }) => {
+                Assessed::partial("scan", format!("{shared} files shared outside the scope: {residual}"))
+                    .preferred()
+            }
+        }
+    }
+}
+
+fn limit(limit: Option<Limit<u64>>, assessed: Assessed) -> Assessed {
+    match limit.map(|limit| limit.origin) {
+        None => Assessed::not_requested("no limit was asked for"),
+        Some(LimitOrigin::Asked) => assessed,
+        Some(LimitOrigin::Default) => assessed.preferred(),
+    }
+}

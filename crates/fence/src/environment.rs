@@ -1,0 +1,179 @@
+//! The environment of a fenced command, built from nothing: what is passed on is listed, and what could load
+//! code or reach a helper of the user is never passed on by mistake.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+/// What programs need to find their files, their language and their terminal, and to trust the same
+/// certificates as their user does.
+const PASSED_ON: &[&str] = &[
+    "PATH",
+    "LANG",
+    "TERM",
+    "COLORTERM",
+    "NO_COLOR",
+    "TZ",
+    "USER",
+    "LOGNAME",
+    "SSL_CERT_FILE",
+    "SSL_CERT_DIR",
+    "NODE_EXTRA_CA_CERTS",
+    "REQUESTS_CA_BUNDLE",
+    "CURL_CA_BUNDLE",
+    "PIP_CERT",
+    "GIT_SSL_CAINFO",
+    "JAVA_HOME",
+    "GOROOT",
+];
+const PASSED_ON_PREFIX: &str = "LC_";
+
+/// Toolchains that are found through the home directory, which is another one inside.
+const TOOLCHAINS: &[(&str, &str)] = &[
+    ("RUSTUP_HOME", ".rustup"),
+    ("PYENV_ROOT", ".pyenv"),
+    ("NVM_DIR", ".nvm"),
+    ("VOLTA_HOME", ".volta"),
+    ("RBENV_ROOT", ".rbenv"),
+    ("ASDF_DATA_DIR", ".asdf"),
+];
+
+/// Variables that make programs load code, or that lead to agents and displays of the user.
+const STRIPPED: &[&str] = &[
+    "BASH_ENV",
+    "ENV",
+    "PROMPT_COMMAND",
+    "IFS",
+    "CDPATH",
+    "NODE_OPTIONS",
+    "NODE_PATH",
+    "PYTHONSTARTUP",
+    "PYTHONPATH",
+    "PERL5OPT",
+    "PERL5LIB",
+    "RUBYOPT",
+    "RUBYLIB",
+    "JAVA_TOOL_OPTIONS",
+    "_JAVA_OPTIONS",
+    "DOTNET_STARTUP_HOOKS",
+    "GOFLAGS",
+    "SSH_AUTH_SOCK",
+    "GPG_AGENT_INFO",
+    "DBUS_SESSION_BUS_ADDRESS",
+    "DISPLAY",
+    "WAYLAND_DISPLAY",
+    "XAUTHORITY",
+    "DOCKER_HOST",
+    "GIT_SSH_COMMAND",
+];
+const STRIPPED_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_", "GEM_", "GIT_CONFIG_"];
+
+/// Whether a variable is kept out even if it is asked for by name.
+pub fn is_stripped(name: &OsStr) -> bool {
+    let Some(name) = name.to_str() else { return false };
+    STRIPPED.contains(&name) || STRIPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
+}
+
+/// What of the parent's environment every command gets.
+pub fn passed_on(parent: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<OsString, OsString> {
+    let is_passed = |name: &OsString| {
+        name.to_str().is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX))
+    };
+    parent.into_iter().filter(|(name, _)| is_passed(name)).collect()
+}
+
+/// Where the user's toolchains are: as the parent says, or where they lie in the home directory.
+pub fn toolchains(parent: &BTreeMap<OsString, OsString>, home: Option<&Path>) -> Vec<(OsString, OsString)> {
+    TOOLCHAINS
+        .iter()
+        .filter_map(|(name, directory)| {
+            let named = parent.get(OsStr::new(name)).cloned();
+            let usual = || home.map(|home| home.join(directory)).filter(|path| path.is_dir()).map(Into::into);
+            Some(((*name).into(), named.or_else(usual)?))
+        })
+        .collect()
+}
+
+/// The directories that belong to the command.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnPlaces<'a> {
+    pub home: &'a Path,
+    pub caches: &'a Path,
+    /// `None`: no temporary files.
+    pub temp: Option<&'a Path>,
+}
+
+/// The variables that lead programs to their own directories, and package managers away from links into
+/// shared caches.
+pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
+    let OwnPlaces { home, caches, temp } = places;
+    let directories = [
+        ("HOME", home.to_owned()),
+        ("XDG_CONFIG_HOME", home.join(".config")),
+        ("XDG_DATA_HOME", home.join(".local/share")),
+        ("XDG_STATE_HOME", home.join(".local/state")),
+        ("XDG_CACHE_HOME", caches.to_owned()),
+        ("NPM_CONFIG_CACHE", caches.join("npm")),
+        ("UV_CACHE_DIR", caches.join("uv")),
+        ("PIP_CACHE_DIR", caches.join("pip")),
+        ("CARGO_HOME", caches.join("cargo")),
+        ("GOPATH", caches.join("go")),
+    ];
+    let words = [("UV_LINK_MODE", "copy"), ("npm_config_package_import_method", "copy")];
+    let temp =
+        temp.into_iter().flat_map(|temp| ["TMPDIR", "TMP", "TEMP"].map(|name| (name, temp.to_owned())));
+    directories
+        .into_iter()
+        .chain(temp)
+        .map(|(name, path)| (name.into(), path.into()))
+        .chain(words.into_iter().map(|(name, value)| (name.into(), value.into())))
+        .collect()
+}
+
+/// The `[user]` section of the user's git settings, for a commit inside: who they are, and nothing else.
+pub fn git_identity(home: &Path) -> Option<String> {
+    let files = [home.join(".gitconfig"), home.join(".config/git/config")];
+    let text = files.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
+    let (mut is_user, mut lines) = (false, Vec::new());
+    for line in text.lines().map(str::trim) {
+        if line.starts_with('[') {
+            is_user = line.eq_ignore_ascii_case("[user]");
+        }
+        let name = line.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
+        if is_user && (name == "name" || name == "email") && !line.ends_with('\\') {
+            lines.push(format!("\t{line}"));
+        }
+    }
+    (!lines.is_empty()).then(|| format!("[user]\n{}\n", lines.join("\n")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_of_the_parent_stay_with_it() {
+        let parent = [("PATH", "/bin"), ("LC_ALL", "C"), ("AWS_SECRET_ACCESS_KEY", "x"), ("PATHS", "y")];
+        let passed = passed_on(parent.map(|(name, value)| (name.into(), value.into())));
+        assert_eq!(passed.keys().collect::<Vec<_>>(), ["LC_ALL", "PATH"]);
+    }
+
+    #[test]
+    fn what_loads_code_is_known() {
+        for name in
+            ["LD_PRELOAD", "DYLD_INSERT_LIBRARIES", "NODE_OPTIONS", "GIT_CONFIG_COUNT", "BASH_FUNC_x%%"]
+        {
+            assert!(is_stripped(OsStr::new(name)), "{name}");
+        }
+        assert!(!is_stripped(OsStr::new("API_KEY")) && !is_stripped(OsStr::new("LDAP")));
+    }
+
+    #[test]
+    fn only_the_identity_of_the_git_settings_is_taken() {
+        let home = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join("git-identity");
+        std::fs::create_dir_all(&home).unwrap();
+        let settings = "[core]\n\tsshCommand = evil\n[user]\n\tname = A B\n\temail = a@b\n\tsigningkey = k\n[alias]\nname = x\n";
+        std::fs::write(home.join(".gitconfig"), settings).unwrap();
+        assert_eq!(git_identity(&home).unwrap(), "[user]\n\tname = A B\n\temail = a@b\n");
+    }
+}

@@ -1,0 +1,489 @@
+//! The parent's side of a launch: starts the launcher, tells it what to do, and waits for what it says.
+
+use std::collections::HashSet;
+use std::ffi::CString;
+use std::fs::File;
+use std::io::{self, IoSliceMut, Read, Seek, Write};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
+use thiserror::Error;
+
+use crate::cgroup::{CgroupHost, CgroupLeaf, LimitHit};
+use crate::confinement::Confinement;
+use crate::kernel::Kernel;
+use crate::launcher;
+use crate::network::Listeners;
+use crate::order::{
+    CGROUP_FD, Canaries, DeniedCanary, EVENTS_FD, Event, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD,
+    MAX_EVENT, ORDER_FD, Order, OrderedCommand,
+};
+use crate::plan::{NetworkNamespace, Plan};
+use crate::policy::{Command, Tier};
+use crate::raw_path::Raw;
+use crate::spawn;
+
+/// A launcher that says nothing for so long is stuck, on a dead network mount perhaps.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// Starts commands inside fences.
+#[derive(Debug)]
+pub struct Launcher {
+    executable: PathBuf,
+    cgroups: Option<CgroupHost>,
+    /// Filters whose costly canary was tried since this process began.
+    tried: Mutex<HashSet<String>>,
+}
+
+/// What the command is given as standard input, output and error. Pipes, files, terminals; never sockets.
+#[derive(Clone, Copy, Debug)]
+pub struct Stdio<'a> {
+    pub stdin: BorrowedFd<'a>,
+    pub stdout: BorrowedFd<'a>,
+    pub stderr: BorrowedFd<'a>,
+}
+
+/// Why nothing runs.
+#[derive(Debug, Error)]
+pub enum LaunchError {
+    #[error("the fence could not be put up: {step}: {reason}")]
+    Refused { step: String, reason: String },
+    #[error("{}: {error}", .program.display())]
+    Exec { program: PathBuf, error: io::Error },
+    #[error("the launcher ended without a word")]
+    Lost,
+    #[error("the launcher did not come to an end within {} seconds", PATIENCE.as_secs())]
+    Stuck,
+    #[error("cannot start the launcher: {0}")]
+    Io(#[from] io::Error),
+}
+
+impl From<rustix::io::Errno> for LaunchError {
+    fn from(errno: rustix::io::Errno) -> Self {
+        Self::Io(errno.into())
+    }
+}
+
+impl Default for Launcher {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Launcher {
+    /// The launcher that is this very program, which must call [`crate::run_if_launcher`] first in `main`.
+    pub fn new() -> Self {
+        Self::with_executable(Path::new("/proc/self/exe"))
+    }
+
+    /// Another binary as the launcher.
+    pub fn with_executable(executable: &Path) -> Self {
+        Self { executable: executable.to_owned(), cgroups: CgroupHost::find(), tried: Mutex::default() }
+    }
+
+    /// Finds out what this host offers.
+    pub fn kernel(&self) -> Kernel {
+        Kernel {
+            landlock: spawn::landlock_version(),
+            seccomp: spawn::has_seccomp_filters(),
+            namespaces: launcher::probe_namespaces(&self.executable),
+            limits: self.cgroups.as_ref().map(CgroupHost::support).unwrap_or_default(),
+            is_root: rustix::process::geteuid().is_root(),
+        }
+    }
+
+    /// Starts a command inside the fence that `plan` describes. `outside` is a directory of ours that the
+    /// command must not be able to write in; the launcher tries.
+    pub fn launch(
+        &self,
+        plan: &Plan,
+        command: &Command,
+        stdio: Stdio<'_>,
+        outside: &Path,
+    ) -> Result<Fenced, LaunchError> {
+        let ordered = OrderedCommand {
+            program: command.program.clone(),
+            arguments: command.arguments.iter().cloned().map(Raw::from).collect(),
+            environment: command
+                .environment
+                .iter()
+                .map(|(name, value)| (Raw::from(name.clone()), Raw::from(value.clone())))
+                .collect(),
+            directory: command.directory.clone(),
+        };
+        self.start(plan, Some(ordered), stdio, outside)
+    }
+
+    /// Puts the fence up around nothing, and tells what held.
+    pub fn rehearse(&self, plan: &Plan, outside: &Path) -> Result<Confinement, LaunchError> {
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        let stdio = Stdio { stdin: nothing.as_fd(), stdout: nothing.as_fd(), stderr: nothing.as_fd() };
+        let mut fenced = self.start(plan, None, stdio, outside)?;
+        fenced.wait()?;
+        Ok(fenced.confinement)
+    }
+
+    fn start(
+        &self,
+        plan: &Plan,
+        command: Option<OrderedCommand>,
+        stdio: Stdio<'_>,
+        outside: &Path,
+    ) -> Result<Fenced, LaunchError> {
+        let program = command.as_ref().map(|command| command.program.clone()).unwrap_or_default();
+        let leaf = self.cgroups.as_ref().map(|host| host.leaf(&plan.cgroup)).transpose()?.flatten();
+        let members = leaf.as_ref().map(CgroupLeaf::member_files).transpose()?.unwrap_or_default();
+        let order = Order {
+            plan: plan.clone(),
+            command,
+            parent: rustix::process::getpid().as_raw_nonzero().get(),
+            umask: current_umask(),
+            cgroups: members.len(),
+            canaries: Canaries {
+                outside: outside.to_owned(),
+                denied: denied_canary(plan),
+                foreign_calls: self.is_first_of_its_kind(plan),
+            },
+        };
+        let started = self
+            .spawn_launcher(plan, &order, stdio, &members)
+            .and_then(|channels| channels.follow(plan, &program));
+        match started {
+            Ok(mut fenced) => {
+                fenced.leaf = leaf;
+                Ok(fenced)
+            }
+            Err(error) => {
+                if let Some(leaf) = leaf {
+                    leaf.remove();
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// The costly canary is tried once for each kind of filter.
+    fn is_first_of_its_kind(&self, plan: &Plan) -> bool {
+        let kind = serde_json::to_string(&plan.seccomp).unwrap_or_default();
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner).insert(kind)
+    }
+
+    fn spawn_launcher(
+        &self,
+        plan: &Plan,
+        order: &Order,
+        stdio: Stdio<'_>,
+        members: &[OwnedFd],
+    ) -> Result<Channels, LaunchError> {
+        let order = sealed(&serde_json::to_vec(order).map_err(io::Error::other)?)?;
+        let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
+        let (events, events_end) = pipe()?;
+        let (lifeline_end, lifeline) = pipe()?;
+        let (listeners, listeners_end) = listeners_channel(plan)?.unzip();
+        let mut passed: Vec<(BorrowedFd<'_>, RawFd)> = vec![
+            (stdio.stdin, 0),
+            (stdio.stdout, 1),
+            (stdio.stderr, 2),
+            (order.as_fd(), ORDER_FD),
+            (events_end.as_fd(), EVENTS_FD),
+            (lifeline_end.as_fd(), LIFELINE_FD),
+        ];
+        if let Some(end) = &listeners_end {
+            passed.push((end.as_fd(), LISTENERS_FD));
+        }
+        for (number, member) in members.iter().enumerate() {
+            passed.push((member.as_fd(), CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
+        }
+        let executable = CString::new(self.executable.as_os_str().as_bytes()).map_err(io::Error::other)?;
+        let arguments = [c"ringfence".to_owned(), CString::new(LAUNCH_ARGUMENT).map_err(io::Error::other)?];
+        let pid = spawn::spawn(&executable, &arguments, &passed)?;
+        Ok(Channels { launcher: pid, events: Events::new(events.into()), lifeline, listeners })
+    }
+}
+
+fn current_umask() -> u32 {
+    // The value cannot be asked for without being set; the kernel tells it here.
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    mask.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o022)
+}
+
+fn denied_canary(plan: &Plan) -> Option<DeniedCanary> {
+    let path = &plan.denied.as_ref()?.path;
+    let metadata = path.metadata().ok()?;
+    Some(DeniedCanary { path: path.clone(), device: metadata.dev(), inode: metadata.ino() })
+}
+
+/// A file in memory that nobody can change any more.
+fn sealed(bytes: &[u8]) -> io::Result<File> {
+    let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+    let mut file = File::from(rustix::fs::memfd_create("ringfence-order", flags)?);
+    file.write_all(bytes)?;
+    file.rewind()?;
+    rustix::fs::fcntl_add_seals(
+        &file,
+        SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL,
+    )?;
+    Ok(file)
+}
+
+/// Only where listeners are to come back.
+fn listeners_channel(plan: &Plan) -> rustix::io::Result<Option<(OwnedFd, OwnedFd)>> {
+    let network = plan.namespaces.as_ref().map(|namespaces| &namespaces.network);
+    match network {
+        Some(NetworkNamespace::Private { proxy, mirrored }) if *proxy || !mirrored.is_empty() => {
+            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
+                .map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The parent's ends of what a launcher was started with.
+struct Channels {
+    launcher: Pid,
+    events: Events,
+    lifeline: OwnedFd,
+    listeners: Option<OwnedFd>,
+}
+
+impl Channels {
+    /// Listens to the launcher until the command runs, or will not.
+    fn follow(mut self, plan: &Plan, program: &Path) -> Result<Fenced, LaunchError> {
+        let mut keeper = self.launcher;
+        let mut confinement = plan.confinement.clone();
+        let outcome = loop {
+            match self.events.next(Some(PATIENCE)) {
+                Ok(Some(Event::Keeper { pid })) => keeper = Pid::from_raw(pid).unwrap_or(keeper),
+                Ok(Some(Event::Confined { shown })) => confinement.confirm(&shown),
+                Ok(Some(Event::Started)) => break Ok(None),
+                // Only a rehearsal ends before it started.
+                Ok(Some(Event::Ended { code, signal })) => {
+                    break Ok(Some(Ending { code, signal, limit: None }));
+                }
+                Ok(Some(Event::Refused { step, reason })) => {
+                    break Err(LaunchError::Refused { step, reason });
+                }
+                Ok(Some(Event::ExecFailed { errno })) => {
+                    let error = io::Error::from_raw_os_error(errno);
+                    break Err(LaunchError::Exec { program: program.to_owned(), error });
+                }
+                Ok(None) => break Err(LaunchError::Lost),
+                Err(error) => break Err(error),
+            }
+        };
+        if plan.tier == Tier::B {
+            // The launcher proper has handed over to its sibling.
+            let _ = rustix::process::waitpid(Some(self.launcher), WaitOptions::empty());
+        }
+        match outcome {
+            Ok(ended) => {
+                let listeners =
+                    self.listeners.as_ref().map(receive_listeners).transpose()?.unwrap_or_default();
+                let pidfd = rustix::process::pidfd_open(keeper, PidfdFlags::empty())?;
+                Ok(Fenced {
+                    keeper,
+                    pidfd,
+                    events: self.events,
+                    lifeline: Some(self.lifeline),
+                    confinement,
+                    listeners,
+                    leaf: None,
+                    ending: ended,
+                })
+            }
+            Err(error) => {
+                drop(self.lifeline);
+                if matches!(error, LaunchError::Stuck) {
+                    let _ = rustix::process::kill_process(keeper, Signal::KILL);
+                }
+                if keeper != self.launcher || plan.tier == Tier::A {
+                    let _ = rustix::process::waitpid(Some(keeper), WaitOptions::empty());
+                }
+                Err(error)
+            }
+        }
+    }
+}
+
+/// The lines that a launcher writes.
+#[derive(Debug)]
+struct Events {
+    pipe: File,
+    unread: Vec<u8>,
+}
+
+impl Events {
+    fn new(pipe: File) -> Self {
+        Self { pipe, unread: Vec::new() }
+    }
+
+    /// The next event; `None` at the end.
+    fn next(&mut self, patience: Option<Duration>) -> Result<Option<Event>, LaunchError> {
+        let deadline = patience.map(|patience| Instant::now() + patience);
+        loop {
+            if let Some(end) = self.unread.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.unread.drain(..=end).collect();
+                return serde_json::from_slice(&line).map(Some).map_err(|_| LaunchError::Lost);
+            }
+            if !self.wait(deadline)? {
+                return Err(LaunchError::Stuck);
+            }
+            let mut bytes = [0; MAX_EVENT];
+            let read = match self.pipe.read(&mut bytes) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                read => read?,
+            };
+            if read == 0 {
+                return Ok(None);
+            }
+            self.unread.extend_from_slice(&bytes[..read]);
+        }
+    }
+
+    fn wait(&self, deadline: Option<Instant>) -> Result<bool, LaunchError> {
+        let Some(deadline) = deadline else { return Ok(true) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        let timeout = Timespec {
+            tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+            tv_nsec: left.subsec_nanos().into(),
+        };
+        match poll(&mut [PollFd::new(&self.pipe, PollFlags::IN)], Some(&timeout)) {
+            Ok(ready) => Ok(ready > 0),
+            Err(rustix::io::Errno::INTR) => Ok(true),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+fn receive_listeners(channel: &OwnedFd) -> Result<Listeners, LaunchError> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(launcher::MAX_LISTENERS))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut text = vec![0; 16 * 1024];
+    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
+    let message = rustix::net::recvmsg(channel, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?;
+    let names: Vec<String> = serde_json::from_slice(&text[..message.bytes]).map_err(|_| LaunchError::Lost)?;
+    let descriptors = control.drain().flat_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
+    });
+    let mut listeners = Listeners::default();
+    for (name, descriptor) in names.iter().zip(descriptors) {
+        match name.as_str() {
+            "proxy" => listeners.proxy = Some(descriptor.into()),
+            "dns" => listeners.dns = Some(descriptor.into()),
+            port => {
+                let port = port.parse().map_err(|_| LaunchError::Lost)?;
+                listeners.mirrored.push((port, descriptor.into()));
+            }
+        }
+    }
+    Ok(listeners)
+}
+
+/// A command inside its fence.
+#[derive(Debug)]
+pub struct Fenced {
+    /// The process that waits for the command: PID 1 of its namespace, or its supervisor.
+    keeper: Pid,
+    pidfd: OwnedFd,
+    events: Events,
+    /// While this is open, the tree may live.
+    lifeline: Option<OwnedFd>,
+    pub confinement: Confinement,
+    /// What the command's private network is served through, if it has one.
+    pub listeners: Listeners,
+    leaf: Option<CgroupLeaf>,
+    ending: Option<Ending>,
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    pub code: Option<i32>,
+    pub signal: Option<i32>,
+    /// A limit that stood in its way.
+    pub limit: Option<LimitHit>,
+}
+
+impl Ending {
+    /// As shells say it.
+    pub fn exit_code(&self) -> i32 {
+        self.code.or_else(|| self.signal.map(|signal| 128 + signal)).unwrap_or(128 + libc::SIGKILL)
+    }
+}
+
+impl Fenced {
+    /// The process to watch from outside.
+    pub fn keeper(&self) -> Pid {
+        self.keeper
+    }
+
+    /// Readable when the keeper has ended.
+    pub fn pidfd(&self) -> BorrowedFd<'_> {
+        self.pidfd.as_fd()
+    }
+
+    /// Passes a signal on to the command and its children.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(rustix::process::pidfd_send_signal(&self.pidfd, signal)?)
+    }
+
+    /// Kills the whole tree. It is gone when [`Self::wait`] returns.
+    pub fn kill(&mut self) {
+        self.lifeline = None;
+    }
+
+    /// Waits until the command and all that it started have ended.
+    pub fn wait(&mut self) -> Result<Ending, LaunchError> {
+        let mut ending = self.ending;
+        while let Some(event) = self.events.next(None)? {
+            if let Event::Ended { code, signal } = event {
+                ending = Some(Ending { code, signal, limit: None });
+            }
+        }
+        let reap = || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        while matches!(reap(), Err(rustix::io::Errno::INTR)) {}
+        self.lifeline = None;
+        let mut ending = ending.unwrap_or(Ending { code: None, signal: Some(libc::SIGKILL), limit: None });
+        if let Some(leaf) = self.leaf.take() {
+            ending.limit = leaf.limit_hit();
+            leaf.remove();
+        }
+        self.ending = Some(ending);
+        Ok(ending)
+    }
+
+    /// A second hold on the keeper, for signals while another thread waits.
+    pub fn remote(&mut self) -> io::Result<Remote> {
+        Ok(Remote { pidfd: self.pidfd.try_clone()?, lifeline: self.lifeline.take() })
+    }
+}
+
+/// What ends a fenced tree while somebody else waits for it.
+#[derive(Debug)]
+pub struct Remote {
+    pidfd: OwnedFd,
+    lifeline: Option<OwnedFd>,
+}
+
+impl Remote {
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(rustix::process::pidfd_send_signal(&self.pidfd, signal)?)
+    }
+
+    pub fn kill(&mut self) {
+        self.lifeline = None;
+    }
+}

@@ -1,0 +1,142 @@
+//! What a process must shed before it becomes the command: terminal, signals, descriptors, keys,
+//! capabilities; and the limits it takes on.
+
+use std::io;
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::process::{Resource, Rlimit, Signal};
+use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
+
+use super::{InStep, StepError, sys};
+use crate::order::{CGROUP_FD, Order};
+use crate::plan::LimitPlan;
+
+/// Capabilities exist up to this number, with room for new ones.
+const LAST_CAPABILITY: u32 = 63;
+
+/// Closes what the parent leaked.
+pub(super) fn close_surplus(cgroups: usize) -> Result<(), StepError> {
+    let first = u32::try_from(CGROUP_FD).unwrap_or(7) + u32::try_from(cgroups).unwrap_or(0);
+    sys::close_range(first, u32::MAX, false).step("close_range")
+}
+
+/// A session of its own without a terminal, default signals, private files.
+pub(super) fn leave_terminal_and_signals(order: &Order) -> Result<(), StepError> {
+    rustix::process::setsid().step("setsid")?;
+    sys::reset_signals();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
+    if parent == order.parent {
+        Ok(())
+    } else {
+        Err(StepError::new("parent", "it ended before the command began"))
+    }
+}
+
+/// Joins the groups before anything else uses resources, so there is no moment without limits.
+pub(super) fn join_cgroups(count: usize) -> Result<(), StepError> {
+    for number in 0..count {
+        let fd = CGROUP_FD + i32::try_from(number).step("cgroup")?;
+        // SAFETY: the descriptor was given to this process for this purpose and is closed here.
+        let file = unsafe { OwnedFd::from_raw_fd(fd) };
+        rustix::io::write(&file, b"0").step("cgroup")?;
+    }
+    Ok(())
+}
+
+pub(super) fn set_limits(limits: &LimitPlan) -> Result<(), StepError> {
+    lower(Resource::Core, 0)?;
+    lower(Resource::Memlock, 8 * 1024 * 1024)?;
+    lower(Resource::Msgqueue, 0)?;
+    if let Some(files) = limits.open_files {
+        lower(Resource::Nofile, files)?;
+    }
+    if let Some(bytes) = limits.file_size {
+        lower(Resource::Fsize, bytes)?;
+    }
+    Ok(())
+}
+
+pub(super) fn limit_processes(limits: &LimitPlan) -> Result<(), StepError> {
+    limits.processes.map_or(Ok(()), |processes| lower(Resource::Nproc, processes))
+}
+
+/// Never above what was inherited.
+fn lower(resource: Resource, wanted: u64) -> Result<(), StepError> {
+    let inherited = rustix::process::getrlimit(resource);
+    let value = Some(inherited.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
+    rustix::process::setrlimit(resource, Rlimit { current: value, maximum: value }).step("setrlimit")
+}
+
+/// For the child of a supervisor: it goes when the supervisor goes.
+pub(super) fn die_with_parent() -> Result<(), StepError> {
+    rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("death signal")
+}
+
+/// The inherited keyring would let the command reach the keys of the session that ringfence runs in.
+pub(super) fn new_keyring() -> Result<(), StepError> {
+    sys::join_new_keyring().map(|_| ()).step("keyring")
+}
+
+/// Standard input, output and error pass to the command, nothing else.
+pub(super) fn close_on_exec() -> Result<(), StepError> {
+    for fd in 0..3 {
+        // SAFETY: only asks what the descriptor is; a closed one is an error that is handled.
+        let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) });
+        if stat.is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode).is_socket()) {
+            return Err(StepError::new(
+                "descriptors",
+                format!("descriptor {fd} is a socket, which would pass the fence"),
+            ));
+        }
+    }
+    sys::close_range(3, u32::MAX, true).step("close_range")
+}
+
+/// Drops every capability, now and for any program that is executed.
+pub(super) fn drop_capabilities() -> Result<(), StepError> {
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    let held = rustix::thread::capabilities(None).step("capget")?;
+    if held.permitted.is_empty() && held.inheritable.is_empty() {
+        return Ok(());
+    }
+    if held.effective.contains(CapabilitySet::SETPCAP) {
+        for number in 0..=LAST_CAPABILITY {
+            match drop_from_bounding_set(number) {
+                Ok(()) => {}
+                // The first number that the kernel does not know.
+                Err(error) if error.raw_os_error() == Some(libc::EINVAL) => break,
+                Err(error) => return Err(StepError::new("bounding set", error)),
+            }
+        }
+        let locked = CapabilitiesSecureBits::NO_ROOT
+            | CapabilitiesSecureBits::NO_ROOT_LOCKED
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP
+            | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED;
+        rustix::thread::set_capabilities_secure_bits(locked).step("securebits")?;
+    }
+    rustix::thread::clear_ambient_capability_set().step("ambient set")?;
+    rustix::thread::set_capabilities(None, none).step("capset")?;
+    let left = rustix::thread::capabilities(None).step("capget")?;
+    if left == none { Ok(()) } else { Err(StepError::new("capset", "capabilities are left")) }
+}
+
+fn drop_from_bounding_set(number: u32) -> io::Result<()> {
+    // SAFETY: plain numbers.
+    let result = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, number, 0, 0, 0) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(super) fn forbid_new_privileges() -> Result<(), StepError> {
+    rustix::thread::set_no_new_privs(true).step("no_new_privs")
+}
+
+/// What a program expects at its start: no signal blocked, the caller's umask.
+pub(super) fn restore_for_command(umask: u32) {
+    sys::reset_signals();
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+}

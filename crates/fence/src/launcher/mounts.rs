@@ -1,0 +1,326 @@
+//! Tier B: what the file system looks like inside. Everything is read-only; the scope is mounted read-write
+//! on top; secrets, other programs' temporary files and run-time sockets are behind empty mounts.
+//!
+//! One private tmpfs serves for everything that is not a directory of the host: the temporary directories,
+//! which may be written, and the empty directories and the empty file that hide.
+
+use std::ffi::{CString, OsStr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::mount::{
+    FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
+};
+
+use super::{InStep, StepError, sys};
+use crate::paths::{DeniedKind, VettedDirectory};
+use crate::plan::{NamespacePlan, NetworkNamespace};
+
+const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
+const NO_SETUID: u64 = libc::MOUNT_ATTR_NOSUID;
+const NO_DEVICES: u64 = libc::MOUNT_ATTR_NODEV;
+const NO_EXECUTION: u64 = libc::MOUNT_ATTR_NOEXEC;
+
+/// Where the tmpfs is attached, and later covered by one of its own directories.
+const TEMP: &str = "/tmp";
+/// In the tmpfs: an empty file, and what the name server's file is to say.
+const EMPTY_FILE: &str = "empty-file";
+const RESOLVER_FILE: &str = "resolv.conf";
+
+/// Enough for masks alone.
+const MASKS_BYTES: u64 = 1024 * 1024;
+/// So many files fit as if each had this size.
+const BYTES_PER_FILE: u64 = 2048;
+
+pub(super) fn arrange(plan: &NamespacePlan) -> Result<(), StepError> {
+    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
+        .step("private mounts")?;
+    // Copies of a read-only mount are read-only, so these come first.
+    let kept = keep(plan)?;
+    sys::mount_setattr(None, c"/", READ_ONLY | NO_SETUID, true).step("read-only root")?;
+    let memory = Memory::attach(plan.temp_bytes)?;
+    let covers = cover(plan, &memory, &kept)?;
+    for cover in covers {
+        attach(&cover.source, &cover.target)?;
+    }
+    for tree in kept {
+        tree.attach()?;
+    }
+    cover_inside_scope(plan, &memory)?;
+    for path in &plan.protected {
+        make_read_only(path)?;
+    }
+    give_resolver(plan, &memory)?;
+    fresh("proc", "/proc").step("proc")?;
+    if plan.network != NetworkNamespace::Shared {
+        // It would show the host's interfaces; where a fresh one cannot be had, the old one stays, read-only.
+        let _ = fresh("sysfs", "/sys");
+    }
+    Ok(())
+}
+
+/// A tree of the host that keeps its place.
+struct KeptTree {
+    path: PathBuf,
+    is_directory: bool,
+    tree: OwnedFd,
+    is_writable: bool,
+}
+
+impl KeptTree {
+    fn attach(&self) -> Result<(), StepError> {
+        let attributes =
+            if self.is_writable { NO_SETUID | NO_DEVICES } else { READ_ONLY | NO_SETUID | NO_DEVICES };
+        sys::mount_setattr(Some(self.tree.as_fd()), c"", attributes, true).step("scope mount")?;
+        attach(&self.tree, &self.path)
+    }
+}
+
+fn keep(plan: &NamespacePlan) -> Result<Vec<KeptTree>, StepError> {
+    let mut kept = Vec::new();
+    for root in outermost(&plan.read_write) {
+        let directory = rustix::fs::open(
+            root.path(),
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|error| StepError::new("scope", format!("{}: {error}", root.path().display())))?;
+        super::ruleset::check_identity(&directory, root)?;
+        let tree = copy_of(&directory, c"").step("scope mount")?;
+        kept.push(KeptTree { path: root.path().to_owned(), is_directory: true, tree, is_writable: true });
+    }
+    let resolver = std::fs::canonicalize("/etc/resolv.conf").ok().filter(|path| is_hidden(plan, path));
+    for path in plan.exposed.iter().chain(resolver.as_ref()) {
+        let Ok(file) = rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) else {
+            continue;
+        };
+        let is_directory =
+            rustix::fs::fstat(&file).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+        let tree = copy_of(&file, c"").step("readable mount")?;
+        kept.push(KeptTree { path: path.clone(), is_directory, tree, is_writable: false });
+    }
+    // What lies in another comes after it.
+    kept.sort_by(|a, b| a.path.cmp(&b.path));
+    Ok(kept)
+}
+
+/// Directories that lie in none of the others.
+fn outermost(roots: &[VettedDirectory]) -> impl Iterator<Item = &VettedDirectory> {
+    roots.iter().enumerate().filter_map(move |(place, root)| {
+        let is_covered = roots.iter().enumerate().any(|(other_place, other)| {
+            let is_same = other.path() == root.path();
+            (is_same && other_place < place) || (!is_same && root.path().starts_with(other.path()))
+        });
+        (!is_covered).then_some(root)
+    })
+}
+
+fn is_hidden(plan: &NamespacePlan, path: &Path) -> bool {
+    plan.hidden.iter().any(|hidden| path.starts_with(hidden))
+}
+
+fn copy_of(directory: impl AsFd, path: &std::ffi::CStr) -> rustix::io::Result<OwnedFd> {
+    let mut flags =
+        OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+    if path.is_empty() {
+        flags |= OpenTreeFlags::AT_EMPTY_PATH;
+    }
+    rustix::mount::open_tree(directory, path, flags)
+}
+
+fn attach(tree: &OwnedFd, target: &Path) -> Result<(), StepError> {
+    rustix::mount::move_mount(tree, c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .map_err(|error| StepError::new("mount", format!("{}: {error}", target.display())))
+}
+
+/// The private tmpfs.
+struct Memory {
+    root: OwnedFd,
+    has_temp: bool,
+}
+
+impl Memory {
+    /// Mounts it, with everything that the rest is made of.
+    fn attach(temp_bytes: Option<u64>) -> Result<Self, StepError> {
+        let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).step("tmpfs")?;
+        let bytes = temp_bytes.unwrap_or(MASKS_BYTES);
+        // Empty files take memory too.
+        let (size, files) = (bytes.to_string(), (bytes / BYTES_PER_FILE + 1024).to_string());
+        for (key, value) in [("size", size.as_str()), ("nr_inodes", files.as_str()), ("mode", "0755")] {
+            rustix::mount::fsconfig_set_string(&context, key, value).step("tmpfs")?;
+        }
+        rustix::mount::fsconfig_create(&context).step("tmpfs")?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        let mount =
+            rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes).step("tmpfs")?;
+        attach(&mount, Path::new(TEMP))?;
+        let root = rustix::fs::open(TEMP, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+            .step("tmpfs")?;
+        let memory = Self { root, has_temp: temp_bytes.is_some() };
+        memory.write_file(EMPTY_FILE, b"")?;
+        rustix::fs::chmodat(&memory.root, EMPTY_FILE, Mode::empty(), AtFlags::empty()).step("tmpfs")?;
+        Ok(memory)
+    }
+
+    fn write_file(&self, name: &str, content: &[u8]) -> Result<(), StepError> {
+        let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+        let file = rustix::fs::openat(&self.root, name, flags, Mode::from_raw_mode(0o600)).step("tmpfs")?;
+        rustix::io::write(&file, content).step("tmpfs")?;
+        rustix::fs::fchmod(&file, Mode::from_raw_mode(0o444)).step("tmpfs")
+    }
+
+    /// A directory of it that is to be mounted somewhere.
+    fn directory(&self, name: &str, mode: u32) -> Result<OwnedFd, StepError> {
+        match rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o700)) {
+            Ok(()) => rustix::fs::chmodat(&self.root, name, Mode::from_raw_mode(mode), AtFlags::empty())
+                .step("tmpfs")?,
+            Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(StepError::new("tmpfs", error)),
+        }
+        rustix::fs::openat(
+            &self.root,
+            name,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .step("tmpfs")
+    }
+
+    fn mount_of(&self, name: &str, is_writable: bool) -> Result<OwnedFd, StepError> {
+        let name = CString::new(name).step("tmpfs")?;
+        let mount = copy_of(&self.root, &name).step("tmpfs copy")?;
+        if !is_writable {
+            let attributes = READ_ONLY | NO_SETUID | NO_DEVICES | NO_EXECUTION;
+            sys::mount_setattr(Some(mount.as_fd()), c"", attributes, false).step("mask")?;
+        }
+        Ok(mount)
+    }
+}
+
+/// A mount that hides what lies below it.
+struct Cover {
+    source: OwnedFd,
+    target: PathBuf,
+}
+
+/// The covers of everything outside the scope, with places in them for what is kept below.
+fn cover(plan: &NamespacePlan, memory: &Memory, kept: &[KeptTree]) -> Result<Vec<Cover>, StepError> {
+    let mut covers = Vec::new();
+    let denied = plan
+        .denied
+        .iter()
+        .filter(|denied| !is_hidden(plan, &denied.path) && !is_in_scope(plan, &denied.path));
+    for denied in denied {
+        match denied.kind {
+            DeniedKind::Directory => covers.push(cover_directory(&denied.path, memory, kept, covers.len())?),
+            DeniedKind::File => covers
+                .push(Cover { source: memory.mount_of(EMPTY_FILE, false)?, target: denied.path.clone() }),
+            DeniedKind::Missing => {}
+        }
+    }
+    // The place where the tmpfs itself is attached comes last: it covers it.
+    let (temp, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
+        plan.hidden.iter().partition(|path| path == &Path::new(TEMP));
+    for path in others.into_iter().chain(temp) {
+        if path.is_dir() && !path.is_symlink() {
+            covers.push(cover_directory(path, memory, kept, covers.len())?);
+        }
+    }
+    Ok(covers)
+}
+
+fn cover_directory(
+    path: &Path,
+    memory: &Memory,
+    kept: &[KeptTree],
+    number: usize,
+) -> Result<Cover, StepError> {
+    let is_temp =
+        memory.has_temp && ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|temp| path == Path::new(temp));
+    let name = format!("cover-{number}");
+    let directory = memory.directory(&name, if is_temp { 0o1777 } else { 0o755 })?;
+    for tree in kept {
+        if let Ok(place) = tree.path.strip_prefix(path) {
+            make_place(&directory, place, tree.is_directory)?;
+        }
+    }
+    Ok(Cover { source: memory.mount_of(&name, is_temp)?, target: path.to_owned() })
+}
+
+/// Makes the directories, and the directory or file, that something is mounted on later.
+fn make_place(directory: &OwnedFd, place: &Path, is_directory: bool) -> Result<(), StepError> {
+    let mut made = PathBuf::new();
+    let components: Vec<&OsStr> = place.iter().collect();
+    for (number, component) in components.iter().enumerate() {
+        made.push(component);
+        let is_last = number + 1 == components.len();
+        let result = if is_last && !is_directory {
+            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+            rustix::fs::openat(directory, &made, flags, Mode::from_raw_mode(0o444)).map(drop)
+        } else {
+            rustix::fs::mkdirat(directory, &made, Mode::from_raw_mode(0o755)).and_then(|()| {
+                // The umask is strict, and whoever comes after is this user.
+                rustix::fs::chmodat(directory, &made, Mode::from_raw_mode(0o755), AtFlags::empty())
+            })
+        };
+        match result {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(StepError::new("mount point", error)),
+        }
+    }
+    Ok(())
+}
+
+fn is_in_scope(plan: &NamespacePlan, path: &Path) -> bool {
+    plan.read_write.iter().any(|root| path.starts_with(root.path()))
+}
+
+/// Denied paths inside the scope, which is mounted by now.
+fn cover_inside_scope(plan: &NamespacePlan, memory: &Memory) -> Result<(), StepError> {
+    for denied in plan.denied.iter().filter(|denied| is_in_scope(plan, &denied.path)) {
+        let source = match denied.kind {
+            DeniedKind::Directory => {
+                memory.directory("cover-empty", 0o755)?;
+                memory.mount_of("cover-empty", false)?
+            }
+            DeniedKind::File => memory.mount_of(EMPTY_FILE, false)?,
+            DeniedKind::Missing => continue,
+        };
+        attach(&source, &denied.path)?;
+    }
+    Ok(())
+}
+
+fn make_read_only(path: &Path) -> Result<(), StepError> {
+    let name = CString::new(path.as_os_str().as_bytes()).step("protected path")?;
+    let tree = copy_of(CWD, &name)
+        .map_err(|error| StepError::new("protected path", format!("{}: {error}", path.display())))?;
+    sys::mount_setattr(Some(tree.as_fd()), c"", READ_ONLY, true).step("protected path")?;
+    attach(&tree, path)
+}
+
+/// With the proxy comes its name server.
+fn give_resolver(plan: &NamespacePlan, memory: &Memory) -> Result<(), StepError> {
+    if !matches!(plan.network, NetworkNamespace::Private { proxy: true, .. }) {
+        return Ok(());
+    }
+    let Ok(place) = std::fs::canonicalize("/etc/resolv.conf") else { return Ok(()) };
+    let server = format!("nameserver {}\n", crate::network::DNS_ADDRESS.ip());
+    memory.write_file(RESOLVER_FILE, server.as_bytes())?;
+    attach(&memory.mount_of(RESOLVER_FILE, false)?, &place)
+}
+
+/// A new instance of one of the kernel's own file systems, which shows only what these namespaces hold.
+pub(super) fn fresh(kind: &str, target: &str) -> rustix::io::Result<()> {
+    let context = rustix::mount::fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&context)?;
+    let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+        | MountAttrFlags::MOUNT_ATTR_NODEV
+        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let attributes =
+        if kind == "sysfs" { attributes | MountAttrFlags::MOUNT_ATTR_RDONLY } else { attributes };
+    let mount = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    rustix::mount::move_mount(&mount, c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}

@@ -1,0 +1,100 @@
+//! Tier B: namespaces of its own, the listeners on its private loopback, and the first process in it.
+
+use std::io::{self, IoSlice, Write};
+use std::mem::MaybeUninit;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::thread::UnshareFlags;
+
+use super::{InStep, StepError, report, sys};
+use crate::network::{DNS_ADDRESS, PROXY_PORT};
+use crate::order::{Event, LISTENERS_FD, Order};
+use crate::plan::NetworkNamespace;
+
+/// A message of the kernel takes no more descriptors than this.
+pub(crate) const MAX_LISTENERS: usize = 200;
+
+/// Enters the namespaces. Returns in their first process, a child of this process's parent; this one ends.
+pub(super) fn enter(order: &Order) -> Result<(), StepError> {
+    let network = order.plan.namespaces.as_ref().map_or(&NetworkNamespace::Shared, |plan| &plan.network);
+    unshare(*network != NetworkNamespace::Shared).step("unshare")?;
+    rustix::system::sethostname(b"ringfence").step("hostname")?;
+    if let NetworkNamespace::Private { proxy, mirrored } = network
+        && (*proxy || order.plan.seccomp.network.name() == "localhost")
+    {
+        sys::bring_loopback_up().step("loopback")?;
+        send_listeners(&make_listeners(*proxy, mirrored)?)?;
+    }
+    match sys::fork_sibling().step("clone")? {
+        0 => Ok(()),
+        pid => {
+            report(&Event::Keeper { pid });
+            sys::exit(0)
+        }
+    }
+}
+
+/// New namespaces, in which this user is the same user and nobody else exists.
+pub(super) fn unshare(network: bool) -> io::Result<()> {
+    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let mut flags = UnshareFlags::NEWUSER
+        | UnshareFlags::NEWNS
+        | UnshareFlags::NEWPID
+        | UnshareFlags::NEWIPC
+        | UnshareFlags::NEWUTS
+        | UnshareFlags::NEWCGROUP;
+    if network {
+        flags |= UnshareFlags::NEWNET;
+    }
+    // SAFETY: no descriptor table is unshared, and this process has one thread.
+    unsafe { rustix::thread::unshare_unsafe(flags) }?;
+    write_once("/proc/self/setgroups", "deny")?;
+    write_once("/proc/self/uid_map", &format!("{user} {user} 1"))?;
+    write_once("/proc/self/gid_map", &format!("{group} {group} 1"))
+}
+
+/// The kernel takes these files in one write.
+fn write_once(path: &str, text: &str) -> io::Result<()> {
+    let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
+    file.write_all(text.as_bytes())
+}
+
+type NamedListener = (String, OwnedFd);
+
+fn make_listeners(proxy: bool, mirrored: &[u16]) -> Result<Vec<NamedListener>, StepError> {
+    let mut listeners = Vec::new();
+    if proxy {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, PROXY_PORT)).step("proxy listener")?;
+        listeners.push(("proxy".to_owned(), listener.into()));
+        let socket = UdpSocket::bind(SocketAddr::V4(DNS_ADDRESS)).step("name server")?;
+        listeners.push(("dns".to_owned(), socket.into()));
+    }
+    for port in mirrored {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).step("mirrored port")?;
+        listeners.push((port.to_string(), listener.into()));
+        // Without IPv6 the first one serves alone.
+        if let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, *port)) {
+            listeners.push((port.to_string(), listener.into()));
+        }
+    }
+    Ok(listeners)
+}
+
+/// Listeners stay in the namespace that they were made in, whoever accepts on them.
+fn send_listeners(listeners: &[NamedListener]) -> Result<(), StepError> {
+    let names: Vec<&str> = listeners.iter().map(|(name, _)| name.as_str()).collect();
+    let text = serde_json::to_vec(&names).step("listeners")?;
+    let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(|(_, fd)| fd.as_fd()).collect();
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_LISTENERS))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+        return Err(StepError::new("listeners", "too many ports"));
+    }
+    // SAFETY: the descriptor was given to this process for this purpose.
+    let channel = unsafe { BorrowedFd::borrow_raw(LISTENERS_FD) };
+    rustix::net::sendmsg(channel, &[IoSlice::new(&text)], &mut control, SendFlags::empty())
+        .step("listeners")?;
+    Ok(())
+}

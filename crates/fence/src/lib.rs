@@ -1,0 +1,46 @@
+//! Kernel confinement for any command.
+//!
+//! A [`Policy`] says what a command may do. [`plan()`] turns it, for the [`Kernel`] at hand, into a [`Plan`] of
+//! what each layer does, or into a [`Refusal`]. A [`Launcher`] starts the command inside and returns a
+//! [`Fenced`] process with the [`Confinement`] that was really put around it.
+
+mod assessment;
+#[cfg(target_os = "linux")]
+mod cgroup;
+mod confinement;
+pub mod environment;
+mod kernel;
+#[cfg(target_os = "linux")]
+mod launch;
+#[cfg(target_os = "linux")]
+mod launcher;
+#[cfg(target_os = "macos")]
+pub mod macos;
+pub mod network;
+mod order;
+mod paths;
+mod plan;
+mod policy;
+mod raw_path;
+pub mod scope_scan;
+pub mod seatbelt;
+mod session_directory;
+#[cfg(target_os = "linux")]
+mod spawn;
+pub mod toolchain;
+
+#[cfg(target_os = "linux")]
+pub use cgroup::LimitHit;
+pub use confinement::{Confinement, Protection, ProtectionName, Status, Verified};
+pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
+#[cfg(target_os = "linux")]
+pub use launch::{Ending, Fenced, LaunchError, Launcher, Remote, Stdio};
+#[cfg(target_os = "linux")]
+pub use launcher::run_if_launcher;
+pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
+pub use plan::{Missing, Plan, Refusal, plan};
+pub use policy::{
+    Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, Network, Policy, ReadMode, Temp, Tier,
+    TierChoice, UnixSockets,
+};
+pub use session_directory::{OwnDirectory, SessionDirectory};

@@ -1,0 +1,340 @@
+//! Paths of a policy, looked at before anything runs: which directories may be a scope, and what is never
+//! readable. What was seen is recorded by device and inode, and compared again by the launcher.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::Access;
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use crate::raw_path;
+
+/// Whole trees that belong to the system.
+const SYSTEM_TREES: &[&str] = &[
+    "/bin",
+    "/boot",
+    "/dev",
+    "/etc",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/proc",
+    "/sbin",
+    "/sys",
+    "/usr",
+    "/System",
+    "/Library",
+    "/private/etc",
+];
+
+/// Directories that hold what belongs to others; directories inside them may be scopes.
+const SHARED_DIRECTORIES: &[&str] = &[
+    "/",
+    "/home",
+    "/media",
+    "/mnt",
+    "/nix",
+    "/opt",
+    "/run",
+    "/srv",
+    "/tmp",
+    "/var",
+    "/var/cache",
+    "/var/lib",
+    "/var/log",
+    "/var/tmp",
+    "/Users",
+    "/Applications",
+    "/private",
+    "/private/tmp",
+    "/private/var",
+];
+
+/// What nobody's agent needs to read, below the home directory.
+const SENSITIVE_IN_HOME: &[&str] = &[
+    ".ssh",
+    ".gnupg",
+    ".aws",
+    ".azure",
+    ".config/gcloud",
+    ".gcloud",
+    ".kube",
+    ".docker",
+    ".git-credentials",
+    ".config/git/credentials",
+    ".config/gh",
+    ".netrc",
+    ".npmrc",
+    ".pypirc",
+    ".cargo/credentials.toml",
+    ".cargo/credentials",
+    ".vault-token",
+    ".pki",
+    ".terraform.d",
+    ".config/op",
+    ".password-store",
+    ".1password",
+    ".op",
+    ".local/share/keyrings",
+    ".config/google-chrome",
+    ".config/chromium",
+    ".config/microsoft-edge",
+    ".config/BraveSoftware",
+    ".config/vivaldi",
+    ".config/opera",
+    ".mozilla/firefox",
+    "Library/Keychains",
+    "Library/Cookies",
+    ".bash_history",
+    ".zsh_history",
+    ".python_history",
+    ".node_repl_history",
+    ".psql_history",
+    ".mysql_history",
+    ".rediscli_history",
+    ".sqlite_history",
+    ".lesshst",
+    ".viminfo",
+    ".local/share/fish/fish_history",
+    ".config/ringfence",
+    ".local/state/ringfence",
+    ".local/share/ringfence",
+];
+
+/// What only root can read, so it matters only to a fence that root starts.
+const SENSITIVE_FOR_ROOT: &[&str] = &["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
+
+/// A directory that was looked at: canonical, and identified beyond its name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VettedDirectory {
+    #[serde(with = "raw_path")]
+    path: PathBuf,
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
+}
+
+impl VettedDirectory {
+    /// A directory that ringfence made itself.
+    pub fn own(path: &Path) -> Result<Self, ScopeError> {
+        let canonical = path.canonicalize().map_err(|error| unreachable_path(path, &error))?;
+        let metadata = canonical.metadata().map_err(|error| unreachable_path(path, &error))?;
+        if !metadata.is_dir() {
+            return Err(ScopeError::NotADirectory(path.to_owned()));
+        }
+        Ok(Self { path: canonical, device: metadata.dev(), inode: metadata.ino() })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+/// Why a directory cannot be a scope.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum ScopeError {
+    #[error("{} does not exist", .0.display())]
+    Missing(PathBuf),
+    #[error("{} is not a directory", .0.display())]
+    NotADirectory(PathBuf),
+    #[error("{} cannot be reached: {reason}", .path.display())]
+    Unreachable { path: PathBuf, reason: String },
+    #[error("{} is not writable for this user", .0.display())]
+    NotWritable(PathBuf),
+    #[error("{} belongs to the system", .0.display())]
+    System(PathBuf),
+    #[error("{} holds directories of others", .0.display())]
+    Shared(PathBuf),
+    #[error("{} is the home directory or contains it", .0.display())]
+    Home(PathBuf),
+    #[error("{} holds ringfence's own files", .0.display())]
+    Ringfence(PathBuf),
+}
+
+impl ScopeError {
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::Missing(_) => "create the directory first, or name another one",
+            Self::NotADirectory(_) => "name the directory that the file is in",
+            Self::Unreachable { .. } => "check the permissions of the directories above it",
+            Self::NotWritable(_) => "choose a directory that you own, or run as its owner",
+            Self::System(_) | Self::Shared(_) => {
+                "name the directory of one project; a fence around the whole system would protect nothing"
+            }
+            Self::Home(_) => "name the directory of one project; the home directory holds keys and settings",
+            Self::Ringfence(_) => "name the directory of one project",
+        }
+    }
+}
+
+/// Looks at a directory that is to be writable. `home` and `own` (ringfence's files) must not lie in it.
+pub fn vet_scope(
+    path: &Path,
+    home: Option<&Path>,
+    own: Option<&Path>,
+) -> Result<VettedDirectory, ScopeError> {
+    let vetted = VettedDirectory::own(path)?;
+    let canonical = vetted.path();
+    if SHARED_DIRECTORIES.iter().any(|shared| canonical == Path::new(shared)) {
+        return Err(ScopeError::Shared(canonical.to_owned()));
+    }
+    if SYSTEM_TREES.iter().any(|system| canonical.starts_with(system)) {
+        return Err(ScopeError::System(canonical.to_owned()));
+    }
+    if home.is_some_and(|home| real(home).starts_with(canonical)) {
+        return Err(ScopeError::Home(canonical.to_owned()));
+    }
+    if own.map(real).is_some_and(|own| own.starts_with(canonical) || canonical.starts_with(&own)) {
+        return Err(ScopeError::Ringfence(canonical.to_owned()));
+    }
+    rustix::fs::access(canonical, Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|_| ScopeError::NotWritable(canonical.to_owned()))?;
+    Ok(vetted)
+}
+
+fn real(path: &Path) -> PathBuf {
+    path.canonicalize().unwrap_or_else(|_| path.to_owned())
+}
+
+fn unreachable_path(path: &Path, error: &io::Error) -> ScopeError {
+    match error.kind() {
+        io::ErrorKind::NotFound => ScopeError::Missing(path.to_owned()),
+        io::ErrorKind::NotADirectory => ScopeError::NotADirectory(path.to_owned()),
+        _ => ScopeError::Unreachable { path: path.to_owned(), reason: error.to_string() },
+    }
+}
+
+/// One path that must not be readable.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeniedPath {
+    /// Without symbolic links.
+    #[serde(with = "raw_path")]
+    pub path: PathBuf,
+    pub kind: DeniedKind,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DeniedKind {
+    Directory,
+    File,
+    /// Not there now; denied all the same when it comes.
+    Missing,
+}
+
+impl DeniedPath {
+    /// Both spellings of a path: where its name lies, and where it leads if it is a symbolic link.
+    pub fn resolve(path: &Path) -> Vec<Self> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+        let place = existing_real(parent).join(name);
+        let Ok(metadata) = place.symlink_metadata() else {
+            return vec![Self { path: place, kind: DeniedKind::Missing }];
+        };
+        if !metadata.is_symlink() {
+            return vec![Self { path: place, kind: kind_of(&metadata) }];
+        }
+        let mut both = vec![Self { path: place.clone(), kind: DeniedKind::Missing }];
+        if let (Ok(target), Ok(metadata)) = (place.canonicalize(), place.metadata()) {
+            both.push(Self { path: target, kind: kind_of(&metadata) });
+        }
+        both
+    }
+}
+
+/// The real form of the part that exists, with the rest as written.
+fn existing_real(path: &Path) -> PathBuf {
+    for ancestor in path.ancestors() {
+        if let Ok(canonical) = ancestor.canonicalize() {
+            return canonical.join(path.strip_prefix(ancestor).unwrap_or(Path::new("")));
+        }
+    }
+    path.to_owned()
+}
+
+fn kind_of(metadata: &std::fs::Metadata) -> DeniedKind {
+    if metadata.is_dir() { DeniedKind::Directory } else { DeniedKind::File }
+}
+
+/// The default deny list, for a home directory and a user.
+pub fn sensitive_paths(home: Option<&Path>, is_root: bool) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        home.into_iter().flat_map(|home| SENSITIVE_IN_HOME.iter().map(move |name| home.join(name))).collect();
+    if is_root {
+        paths.extend(SENSITIVE_FOR_ROOT.iter().map(PathBuf::from));
+        paths.extend(ssh_host_keys());
+    }
+    paths
+}
+
+fn ssh_host_keys() -> Vec<PathBuf> {
+    let entries = std::fs::read_dir("/etc/ssh").into_iter().flatten().flatten();
+    let is_key = |name: &str| name.starts_with("ssh_host_") && name.ends_with("_key");
+    entries.filter(|entry| entry.file_name().to_str().is_some_and(is_key)).map(|entry| entry.path()).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn scratch(name: &str) -> PathBuf {
+        let directory = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join(name);
+        std::fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    #[test]
+    fn system_and_shared_directories_are_no_scopes() {
+        for path in
+            ["/", "/usr", "/usr/bin", "/etc", "/proc/self", "/dev", "/sys/kernel", "/tmp", "/home", "/var"]
+        {
+            assert!(
+                matches!(
+                    vet_scope(Path::new(path), None, None),
+                    Err(ScopeError::System(_) | ScopeError::Shared(_))
+                ),
+                "{path}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_link_to_the_system_is_the_system() {
+        let link = scratch("paths-link").join("to-root");
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink("/proc/self/root", &link).unwrap();
+        assert_eq!(vet_scope(&link, None, None), Err(ScopeError::Shared("/".into())));
+    }
+
+    #[test]
+    fn each_unusable_scope_has_its_reason() {
+        let directory = scratch("paths-reasons");
+        let file = directory.join("file");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(vet_scope(&file, None, None), Err(ScopeError::NotADirectory(file.clone())));
+        let missing = directory.join("missing");
+        assert_eq!(vet_scope(&missing, None, None), Err(ScopeError::Missing(missing.clone())));
+        assert!(matches!(vet_scope(&directory, Some(&directory), None), Err(ScopeError::Home(_))));
+        let deep = directory.join("user");
+        std::fs::create_dir_all(&deep).unwrap();
+        assert!(matches!(vet_scope(&directory, Some(&deep), None), Err(ScopeError::Home(_))));
+        assert!(vet_scope(&deep, Some(&directory), None).is_ok());
+        assert!(matches!(vet_scope(&deep, None, Some(&directory)), Err(ScopeError::Ringfence(_))));
+    }
+
+    #[test]
+    fn a_denied_link_denies_its_target_too() {
+        let directory = scratch("paths-denied").canonicalize().unwrap();
+        let (target, link) = (directory.join("target"), directory.join("link"));
+        std::fs::create_dir_all(&target).unwrap();
+        let _ = std::fs::remove_file(&link);
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let denied = DeniedPath::resolve(&link);
+        assert_eq!(denied[0].path, link);
+        assert_eq!(denied[1], DeniedPath { path: target, kind: DeniedKind::Directory });
+        let missing = DeniedPath::resolve(&directory.join("no/such"));
+        assert_eq!(missing[0], DeniedPath { path: directory.join("no/such"), kind: DeniedKind::Missing });
+    }
+}

@@ -1,0 +1,58 @@
+//! What a profile says, by text, by structure and by a model of the kernel. Whether macOS takes it is not
+//! something that these tests can show.
+
+mod decisions;
+mod golden;
+mod hostile_paths;
+mod structure;
+
+use std::path::PathBuf;
+
+use super::{SeatbeltNetwork, SeatbeltProfile, SeatbeltRead, SeatbeltRequest, profile};
+
+const EVERY_NETWORK: [SeatbeltNetwork; 4] = [
+    SeatbeltNetwork::None,
+    SeatbeltNetwork::Localhost,
+    SeatbeltNetwork::Proxy { port: 3128 },
+    SeatbeltNetwork::All,
+];
+
+fn paths(paths: &[&str]) -> Vec<PathBuf> {
+    paths.iter().map(PathBuf::from).collect()
+}
+
+fn strict(readable: &[&str]) -> SeatbeltRead {
+    SeatbeltRead::Strict { readable: paths(readable) }
+}
+
+/// One workspace, open reads, no network.
+fn plain_request() -> SeatbeltRequest {
+    SeatbeltRequest {
+        writable: paths(&["/Users/ada/work"]),
+        protected: Vec::new(),
+        read: SeatbeltRead::Open,
+        deny_read: Vec::new(),
+        network: SeatbeltNetwork::None,
+        unix_sockets: Vec::new(),
+        pty: false,
+        tag: "ringfence-test".to_owned(),
+    }
+}
+
+/// Something in every list, and paths below links of the system.
+fn full_request() -> SeatbeltRequest {
+    SeatbeltRequest {
+        writable: paths(&["/Users/ada/work", "/tmp/session"]),
+        protected: paths(&["/Users/ada/work/.git/hooks", "/tmp/session/config.json"]),
+        read: strict(&["/Users/ada/.local/share/node", "/private/var/tools"]),
+        deny_read: paths(&["/Users/ada/.ssh", "/Users/ada/work/vault/keys", "/etc/ssl/private"]),
+        network: SeatbeltNetwork::Proxy { port: 3128 },
+        unix_sockets: paths(&["/Users/ada/work/run", "/private/tmp/agent.sock"]),
+        pty: true,
+        tag: "ringfence-test".to_owned(),
+    }
+}
+
+fn made(request: &SeatbeltRequest) -> SeatbeltProfile {
+    profile(request).expect("the request is sound")
+}

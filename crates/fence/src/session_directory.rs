@@ -1,0 +1,189 @@
+//! The directories that a fenced command has for itself: a home and a temporary directory that go with it,
+//! and package caches that stay for the next command of the same scope. All lie below one directory that
+//! belongs to this user alone and that no fence can see into.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Read};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+use sha2::{Digest, Sha256};
+
+/// Ringfence's own directory of a user.
+#[derive(Clone, Debug)]
+pub struct OwnDirectory(PathBuf);
+
+impl OwnDirectory {
+    /// Below the user's caches, or below `/var/tmp` for a user without a home.
+    pub fn open(cache_home: Option<&Path>, home: Option<&Path>) -> io::Result<Self> {
+        let candidates = [
+            cache_home.filter(|path| path.is_absolute()).map(|cache| cache.join("ringfence")),
+            home.filter(|home| home.is_absolute()).map(|home| home.join(".cache/ringfence")),
+            Some(format!("/var/tmp/ringfence-{}", rustix::process::geteuid().as_raw()).into()),
+        ];
+        let mut last_error = io::Error::from(io::ErrorKind::NotFound);
+        for path in candidates.into_iter().flatten() {
+            match make_private(&path) {
+                Ok(()) => return Ok(Self(path.canonicalize()?)),
+                Err(error) => last_error = error,
+            }
+        }
+        Err(last_error)
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// The caches of a scope, kept between commands. Another scope has others: what one project's tools
+    /// leave there, another project's never run.
+    pub fn caches_of(&self, scope: &Path) -> io::Result<PathBuf> {
+        let name = scope.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
+        let readable: String =
+            name.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(40).collect();
+        let digest = Sha256::digest(scope.as_os_str().as_encoded_bytes());
+        let hash = hexadecimal(&digest[..12]);
+        let caches = self.0.join("caches").join(format!("{readable}-{hash}"));
+        make_private(&caches)?;
+        Ok(caches)
+    }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+/// Makes a directory for this user alone, or sees that it is one.
+fn make_private(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    let metadata = path.symlink_metadata()?;
+    let is_ours = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
+    if is_ours && metadata.mode() & 0o022 == 0 {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::PermissionDenied,
+        format!("{} is not private to this user", path.display()),
+    ))
+}
+
+/// The directories of one command.
+#[derive(Debug)]
+pub struct SessionDirectory {
+    path: PathBuf,
+    /// Held as long as the directory is in use; what nobody holds is swept.
+    _lock: File,
+}
+
+impl SessionDirectory {
+    pub fn create(own: &OwnDirectory) -> io::Result<Self> {
+        let sessions = own.path().join("sessions");
+        make_private(&sessions)?;
+        sweep(&sessions);
+        let mut random = [0; 12];
+        File::open("/dev/urandom")?.read_exact(&mut random)?;
+        let name = hexadecimal(&random);
+        let path = sessions.join(name);
+        // The lock exists before the directory does, so that no sweep takes it for a stale one.
+        let lock = File::create(path.with_extension("lock"))?;
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
+        for directory in [&path, &path.join("home"), &path.join("temp")] {
+            DirBuilder::new().mode(0o700).create(directory)?;
+        }
+        Ok(Self { path, _lock: lock })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub fn home(&self) -> PathBuf {
+        self.path.join("home")
+    }
+
+    pub fn temp(&self) -> PathBuf {
+        self.path.join("temp")
+    }
+
+    /// Removes everything. A command may have taken its own rights away from directories.
+    pub fn remove(self) -> io::Result<()> {
+        remove_session(&self.path)
+    }
+}
+
+fn remove_session(path: &Path) -> io::Result<()> {
+    if let Err(error) = std::fs::remove_dir_all(path)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        make_removable(path);
+        std::fs::remove_dir_all(path)?;
+    }
+    match std::fs::remove_file(path.with_extension("lock")) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn make_removable(path: &Path) {
+    use std::os::unix::fs::PermissionsExt;
+    let Ok(metadata) = path.symlink_metadata() else { return };
+    if !metadata.is_dir() {
+        return;
+    }
+    let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
+    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
+        make_removable(&entry.path());
+    }
+}
+
+/// Removes what processes that were killed have left.
+fn sweep(sessions: &Path) {
+    for entry in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.extension().is_none_or(|extension| extension != "lock") {
+            continue;
+        }
+        let is_free = File::open(&path)
+            .is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
+        if is_free {
+            let _ = remove_session(&path.with_extension(""));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn own(name: &str) -> OwnDirectory {
+        let base = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join(name);
+        let _ = std::fs::remove_dir_all(&base);
+        OwnDirectory::open(Some(&base), None).unwrap()
+    }
+
+    #[test]
+    fn a_session_leaves_nothing_and_a_killed_one_is_swept() {
+        let own = own("session-directory");
+        let live = SessionDirectory::create(&own).unwrap();
+        let killed = SessionDirectory::create(&own).unwrap();
+        let (live_path, killed_path) = (live.path().to_owned(), killed.path().to_owned());
+        std::fs::write(killed.home().join("file"), "").unwrap();
+        // As if the process had been killed: the lock is gone, the directory is not.
+        drop(killed);
+        let third = SessionDirectory::create(&own).unwrap();
+        assert!(live_path.exists() && !killed_path.exists());
+        third.remove().unwrap();
+        live.remove().unwrap();
+        assert_eq!(std::fs::read_dir(own.path().join("sessions")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn caches_are_one_per_scope() {
+        let own = own("session-caches");
+        let one = own.caches_of(Path::new("/work/a")).unwrap();
+        assert_eq!(own.caches_of(Path::new("/work/a")).unwrap(), one);
+        assert_ne!(own.caches_of(Path::new("/other/a")).unwrap(), one);
+    }
+}
