@@ -14,6 +14,8 @@ use crate::plan::LimitPlan;
 /// Capabilities exist up to this number, with room for new ones.
 const LAST_CAPABILITY: u32 = 63;
 
+const LAST_SIGNAL: i32 = 64;
+
 /// Closes what the parent leaked.
 pub(super) fn close_surplus(cgroups: usize) -> Result<(), StepError> {
     let first = u32::try_from(CGROUP_FD).unwrap_or(7) + u32::try_from(cgroups).unwrap_or(0);
@@ -23,7 +25,8 @@ pub(super) fn close_surplus(cgroups: usize) -> Result<(), StepError> {
 /// A session of its own without a terminal, default signals, private files.
 pub(super) fn leave_terminal_and_signals(order: &Order) -> Result<(), StepError> {
     rustix::process::setsid().step("setsid")?;
-    sys::reset_signals();
+    // A parent that ignores its children's end would keep this process from hearing of its own child's.
+    sys::reset_signals([libc::SIGCHLD]);
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     if parent == order.parent {
@@ -137,6 +140,6 @@ pub(super) fn forbid_new_privileges() -> Result<(), StepError> {
 
 /// What a program expects at its start: no signal blocked, the caller's umask.
 pub(super) fn restore_for_command(umask: u32) {
-    sys::reset_signals();
+    sys::reset_signals(1..=LAST_SIGNAL);
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
 }

@@ -90,11 +90,11 @@ pub(super) fn close_range(first: u32, last: u32, on_exec: bool) -> io::Result<()
     Ok(())
 }
 
-/// All signals to their default action, none blocked.
-pub(super) fn reset_signals() {
+/// These signals to their default action, and none blocked.
+pub(super) fn reset_signals(signals: impl IntoIterator<Item = i32>) {
     // SAFETY: default actions and an empty mask are valid for every signal; refusals (KILL, STOP) are meant.
     unsafe {
-        for signal in 1..=64 {
+        for signal in signals {
             libc::signal(signal, libc::SIG_DFL);
         }
         let mut none = std::mem::zeroed();
