@@ -221,7 +221,10 @@ impl CgroupLeaf {
             .iter()
             .map(|directory| {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC;
-                Ok(rustix::fs::open(directory.join("cgroup.procs"), flags, Mode::empty())?)
+                // In version 1 a thread that moves only itself spares the kernel a wait of milliseconds.
+                let tasks = rustix::fs::open(directory.join("tasks"), flags, Mode::empty());
+                Ok(tasks
+                    .or_else(|_| rustix::fs::open(directory.join("cgroup.procs"), flags, Mode::empty()))?)
             })
             .collect()
     }

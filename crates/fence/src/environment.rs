@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::Path;
 
 /// What programs need to find their files, their language and their terminal, and to trust the same
@@ -103,8 +104,7 @@ pub struct OwnPlaces<'a> {
     pub temp: Option<&'a Path>,
 }
 
-/// The variables that lead programs to their own directories, and package managers away from links into
-/// shared caches.
+/// The variables that lead programs to their own directories, and uv away from links into shared caches.
 pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
     let OwnPlaces { home, caches, temp } = places;
     let directories = [
@@ -119,7 +119,7 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         ("CARGO_HOME", caches.join("cargo")),
         ("GOPATH", caches.join("go")),
     ];
-    let words = [("UV_LINK_MODE", "copy"), ("npm_config_package_import_method", "copy")];
+    let words = [("UV_LINK_MODE", "copy")];
     let temp =
         temp.into_iter().flat_map(|temp| ["TMPDIR", "TMP", "TEMP"].map(|name| (name, temp.to_owned())));
     directories
@@ -130,8 +130,19 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// The `[user]` section of the user's git settings, for a commit inside: who they are, and nothing else.
-pub fn git_identity(home: &Path) -> Option<String> {
+/// Puts into a fresh home what programs inside are to find there: who the user is to git, and that pnpm copies
+/// instead of linking into shared caches.
+pub fn furnish_home(home: &Path, of_user: Option<&Path>) -> io::Result<()> {
+    if let Some(identity) = of_user.and_then(git_identity) {
+        std::fs::write(home.join(".gitconfig"), identity)?;
+    }
+    let pnpm = home.join(".config/pnpm");
+    std::fs::create_dir_all(&pnpm)?;
+    std::fs::write(pnpm.join("rc"), "package-import-method=copy\n")
+}
+
+/// The `[user]` section of the user's git settings, and nothing else of them.
+fn git_identity(home: &Path) -> Option<String> {
     let files = [home.join(".gitconfig"), home.join(".config/git/config")];
     let text = files.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
     let (mut is_user, mut lines) = (false, Vec::new());
@@ -174,6 +185,10 @@ mod tests {
         std::fs::create_dir_all(&home).unwrap();
         let settings = "[core]\n\tsshCommand = evil\n[user]\n\tname = A B\n\temail = a@b\n\tsigningkey = k\n[alias]\nname = x\n";
         std::fs::write(home.join(".gitconfig"), settings).unwrap();
-        assert_eq!(git_identity(&home).unwrap(), "[user]\n\tname = A B\n\temail = a@b\n");
+        let inside = home.join("inside");
+        std::fs::create_dir_all(&inside).unwrap();
+        furnish_home(&inside, Some(&home)).unwrap();
+        let identity = std::fs::read_to_string(inside.join(".gitconfig")).unwrap();
+        assert_eq!(identity, "[user]\n\tname = A B\n\temail = a@b\n");
     }
 }

@@ -1,15 +1,13 @@
 //! The parent's side of a launch: starts the launcher, tells it what to do, and waits for what it says.
 
 use std::collections::HashSet;
-use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, IoSliceMut, Read, Seek, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -25,6 +23,7 @@ use crate::confinement::Confinement;
 use crate::kernel::Kernel;
 use crate::launcher;
 use crate::network::Listeners;
+use crate::nursery::Nursery;
 use crate::order::{
     CGROUP_FD, Canaries, DeniedCanary, EVENTS_FD, Event, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD,
     MAX_EVENT, ORDER_FD, Order, OrderedCommand,
@@ -42,6 +41,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 pub struct Launcher {
     executable: PathBuf,
     cgroups: Option<CgroupHost>,
+    /// A launcher that is loaded already, where many are needed.
+    nursery: Option<Nursery>,
     /// Filters whose costly canary was tried since this process began.
     tried: Mutex<HashSet<String>>,
 }
@@ -89,7 +90,19 @@ impl Launcher {
 
     /// Another binary as the launcher.
     pub fn with_executable(executable: &Path) -> Self {
-        Self { executable: executable.to_owned(), cgroups: CgroupHost::find(), tried: Mutex::default() }
+        Self {
+            executable: executable.to_owned(),
+            cgroups: CgroupHost::find(),
+            nursery: None,
+            tried: Mutex::default(),
+        }
+    }
+
+    /// For a process that launches often: keeps a loaded launcher ready, which makes each launch faster and
+    /// lets the keepers share their memory.
+    #[must_use]
+    pub fn with_nursery(self) -> Self {
+        Self { nursery: Some(Nursery::default()), ..self }
     }
 
     /// Finds out what this host offers.
@@ -205,14 +218,21 @@ impl Launcher {
         for (number, member) in members.iter().enumerate() {
             passed.push((member.as_fd(), CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
         }
-        let executable = CString::new(self.executable.as_os_str().as_bytes()).map_err(io::Error::other)?;
-        let arguments = [c"ringfence".to_owned(), CString::new(LAUNCH_ARGUMENT).map_err(io::Error::other)?];
-        let pid = spawn::spawn(&executable, &arguments, &passed)?;
+        let pid = match &self.nursery {
+            Some(nursery) => nursery.launcher(&self.executable, &passed)?,
+            None => spawn::spawn_self(&self.executable, LAUNCH_ARGUMENT, &passed)?,
+        };
         Ok(Channels { launcher: pid, events: Events::new(events.into()), lifeline, listeners })
     }
 }
 
+/// Asked once: it is the one that ringfence was started with.
 fn current_umask() -> u32 {
+    static UMASK: OnceLock<u32> = OnceLock::new();
+    *UMASK.get_or_init(read_umask)
+}
+
+fn read_umask() -> u32 {
     // The value cannot be asked for without being set; the kernel tells it here.
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
@@ -261,59 +281,84 @@ struct Channels {
 impl Channels {
     /// Listens to the launcher until the command runs, or will not.
     fn follow(mut self, plan: &Plan, program: &Path) -> Result<Fenced, LaunchError> {
-        let mut keeper = self.launcher;
+        let mut keeper = (plan.tier == Tier::A).then_some(self.launcher);
         let mut confinement = plan.confinement.clone();
-        let outcome = loop {
-            match self.events.next(Some(PATIENCE)) {
-                Ok(Some(Event::Keeper { pid })) => keeper = Pid::from_raw(pid).unwrap_or(keeper),
-                Ok(Some(Event::Confined { shown })) => confinement.confirm(&shown),
-                Ok(Some(Event::Started)) => break Ok(None),
-                // Only a rehearsal ends before it started.
-                Ok(Some(Event::Ended { code, signal })) => {
-                    break Ok(Some(Ending { code, signal, limit: None }));
+        let mut outcome = None;
+        // What the keeper says may arrive before the launcher proper has said who the keeper is.
+        while outcome.is_none() || keeper.is_none() {
+            let news = match self.events.next(Some(PATIENCE)) {
+                Ok(Some(Event::Keeper { pid })) => {
+                    keeper = Pid::from_raw(pid);
+                    continue;
                 }
-                Ok(Some(Event::Refused { step, reason })) => {
-                    break Err(LaunchError::Refused { step, reason });
+                Ok(Some(Event::Confined { shown })) => {
+                    confinement.confirm(&shown);
+                    continue;
                 }
-                Ok(Some(Event::ExecFailed { errno })) => {
-                    let error = io::Error::from_raw_os_error(errno);
-                    break Err(LaunchError::Exec { program: program.to_owned(), error });
-                }
-                Ok(None) => break Err(LaunchError::Lost),
-                Err(error) => break Err(error),
+                Ok(Some(event)) => outcome_of(event, program),
+                Ok(None) => Err(LaunchError::Lost),
+                Err(error) => Err(error),
+            };
+            let is_last = matches!(news, Err(LaunchError::Lost | LaunchError::Stuck | LaunchError::Io(_)));
+            outcome = outcome.or(Some(news));
+            if is_last {
+                break;
             }
-        };
-        if plan.tier == Tier::B {
-            // The launcher proper has handed over to its sibling.
+        }
+        if keeper != Some(self.launcher) {
+            // It has handed over to its sibling, or given up.
             let _ = rustix::process::waitpid(Some(self.launcher), WaitOptions::empty());
         }
-        match outcome {
-            Ok(ended) => {
-                let listeners =
-                    self.listeners.as_ref().map(receive_listeners).transpose()?.unwrap_or_default();
-                let pidfd = rustix::process::pidfd_open(keeper, PidfdFlags::empty())?;
-                Ok(Fenced {
-                    keeper,
-                    pidfd,
-                    events: self.events,
-                    lifeline: Some(self.lifeline),
-                    confinement,
-                    listeners,
-                    leaf: None,
-                    ending: ended,
-                })
-            }
-            Err(error) => {
-                drop(self.lifeline);
-                if matches!(error, LaunchError::Stuck) {
-                    let _ = rustix::process::kill_process(keeper, Signal::KILL);
-                }
-                if keeper != self.launcher || plan.tier == Tier::A {
-                    let _ = rustix::process::waitpid(Some(keeper), WaitOptions::empty());
-                }
+        match (outcome.unwrap_or(Err(LaunchError::Lost)), keeper) {
+            (Ok(ending), Some(keeper)) => self.into_fenced(keeper, confinement, ending),
+            (Err(error), Some(keeper)) => {
+                self.abandon(keeper, &error);
                 Err(error)
             }
+            (Ok(_), None) => Err(LaunchError::Lost),
+            (Err(error), None) => Err(error),
         }
+    }
+
+    fn into_fenced(
+        self,
+        keeper: Pid,
+        confinement: Confinement,
+        ending: Option<Ending>,
+    ) -> Result<Fenced, LaunchError> {
+        let listeners = self.listeners.as_ref().map(receive_listeners).transpose()?.unwrap_or_default();
+        Ok(Fenced {
+            keeper,
+            pidfd: rustix::process::pidfd_open(keeper, PidfdFlags::empty())?,
+            events: self.events,
+            lifeline: Some(self.lifeline),
+            confinement,
+            listeners,
+            leaf: None,
+            ending,
+        })
+    }
+
+    /// Nothing runs; what was there for it goes.
+    fn abandon(self, keeper: Pid, error: &LaunchError) {
+        drop(self.lifeline);
+        if matches!(error, LaunchError::Stuck) {
+            let _ = rustix::process::kill_process(keeper, Signal::KILL);
+        }
+        let _ = rustix::process::waitpid(Some(keeper), WaitOptions::empty());
+    }
+}
+
+/// What an event that decides a launch means. An end before a start is that of a rehearsal.
+fn outcome_of(event: Event, program: &Path) -> Result<Option<Ending>, LaunchError> {
+    match event {
+        Event::Ended { code, signal } => Ok(Some(Ending { code, signal, limit: None })),
+        Event::Refused { step, reason } => Err(LaunchError::Refused { step, reason }),
+        Event::ExecFailed { errno } => {
+            let error = io::Error::from_raw_os_error(errno);
+            Err(LaunchError::Exec { program: program.to_owned(), error })
+        }
+        Event::Started | Event::Keeper { .. } | Event::Confined { .. } => Ok(None),
     }
 }
 

@@ -17,6 +17,8 @@ mod launcher;
 #[cfg(target_os = "macos")]
 pub mod macos;
 pub mod network;
+#[cfg(target_os = "linux")]
+mod nursery;
 mod order;
 mod paths;
 mod plan;

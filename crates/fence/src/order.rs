@@ -15,6 +15,14 @@ pub(crate) const LAUNCH_ARGUMENT: &str = "fence-launch";
 /// The argument that makes it try what this host offers.
 pub(crate) const PROBE_ARGUMENT: &str = "fence-probe";
 
+/// The argument that makes it a launcher that waits for orders.
+pub(crate) const NURSERY_ARGUMENT: &str = "fence-nursery";
+
+/// Where a waiting launcher gets its orders.
+pub(crate) const NURSERY_FD: RawFd = 3;
+/// The most descriptors that a launcher is started with.
+pub(crate) const MAX_PASSED: usize = 16;
+
 /// Descriptors that a launcher is started with.
 pub(crate) const ORDER_FD: RawFd = 3;
 pub(crate) const EVENTS_FD: RawFd = 4;

@@ -6,17 +6,27 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
 use rustix::process::Pid;
 
 /// Above all descriptors that a child is given, so that none is overwritten before it is passed.
 const SAFE_DESCRIPTOR: RawFd = 64;
 
-/// Starts a program with an empty environment and exactly these descriptors.
-pub(crate) fn spawn(
-    program: &CStr,
-    arguments: &[CString],
+/// Starts this binary once more, as what `argument` says.
+pub(crate) fn spawn_self(
+    executable: &Path,
+    argument: &str,
     passed: &[(BorrowedFd<'_>, RawFd)],
 ) -> io::Result<Pid> {
+    let executable = CString::new(executable.as_os_str().as_bytes()).map_err(io::Error::other)?;
+    let arguments = [c"ringfence".to_owned(), CString::new(argument).map_err(io::Error::other)?];
+    spawn(&executable, &arguments, passed)
+}
+
+/// Starts a program with an empty environment and exactly these descriptors.
+fn spawn(program: &CStr, arguments: &[CString], passed: &[(BorrowedFd<'_>, RawFd)]) -> io::Result<Pid> {
     let high: Vec<(OwnedFd, RawFd)> = passed
         .iter()
         .map(|(fd, number)| Ok((rustix::io::fcntl_dupfd_cloexec(fd, SAFE_DESCRIPTOR)?, *number)))
@@ -31,24 +41,74 @@ pub(crate) fn spawn(
             actions.close(number)?;
         }
     }
-    let pointers: Vec<*mut libc::c_char> =
-        arguments.iter().map(|text| text.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect();
-    let environment = [std::ptr::null_mut()];
+    run_spawn(program, arguments, &[], actions.0.as_ptr(), std::ptr::null())
+}
+
+/// Starts a command from the process that will wait for it: in a session of its own, with all signals at
+/// their default and none blocked. What must not be inherited closes by itself.
+pub(crate) fn spawn_command(
+    program: &CStr,
+    arguments: &[CString],
+    environment: &[CString],
+) -> io::Result<Pid> {
+    let attributes = Attributes::for_command()?;
+    run_spawn(program, arguments, environment, std::ptr::null(), attributes.0.as_ptr())
+}
+
+fn run_spawn(
+    program: &CStr,
+    arguments: &[CString],
+    environment: &[CString],
+    actions: *const libc::posix_spawn_file_actions_t,
+    attributes: *const libc::posix_spawnattr_t,
+) -> io::Result<Pid> {
+    let pointers = |strings: &[CString]| -> Vec<*mut libc::c_char> {
+        strings.iter().map(|text| text.as_ptr().cast_mut()).chain([std::ptr::null_mut()]).collect()
+    };
+    let (arguments, environment) = (pointers(arguments), pointers(environment));
     let mut pid = 0;
-    // SAFETY: all strings and lists outlive the call, the lists end with null, the actions are initialised.
-    let result = unsafe {
+    // SAFETY: all strings and lists outlive the call, the lists end with null; actions and attributes are null
+    // or initialised.
+    let errno = unsafe {
         libc::posix_spawn(
             &raw mut pid,
             program.as_ptr(),
-            actions.0.as_ptr(),
-            std::ptr::null(),
-            pointers.as_ptr(),
+            actions,
+            attributes,
+            arguments.as_ptr(),
             environment.as_ptr(),
         )
     };
-    match (result, Pid::from_raw(pid)) {
-        (0, Some(pid)) => Ok(pid),
-        (errno, _) => Err(io::Error::from_raw_os_error(errno)),
+    result(errno)?;
+    Pid::from_raw(pid).ok_or_else(|| io::Error::from(io::ErrorKind::Other))
+}
+
+struct Attributes(MaybeUninit<libc::posix_spawnattr_t>);
+
+impl Attributes {
+    fn for_command() -> io::Result<Self> {
+        const SETSID: libc::c_int = 0x80;
+        let flags = SETSID | libc::POSIX_SPAWN_SETSIGDEF | libc::POSIX_SPAWN_SETSIGMASK;
+        let flags = libc::c_short::try_from(flags).map_err(io::Error::other)?;
+        let mut attributes = MaybeUninit::uninit();
+        // SAFETY: the attributes are initialised first; the sets are initialised before they are read.
+        unsafe {
+            result(libc::posix_spawnattr_init(attributes.as_mut_ptr()))?;
+            let (mut all, mut none) = (std::mem::zeroed(), std::mem::zeroed());
+            libc::sigfillset(&raw mut all);
+            libc::sigemptyset(&raw mut none);
+            result(libc::posix_spawnattr_setsigdefault(attributes.as_mut_ptr(), &raw const all))?;
+            result(libc::posix_spawnattr_setsigmask(attributes.as_mut_ptr(), &raw const none))?;
+            result(libc::posix_spawnattr_setflags(attributes.as_mut_ptr(), flags))?;
+        }
+        Ok(Self(attributes))
+    }
+}
+
+impl Drop for Attributes {
+    fn drop(&mut self) {
+        // SAFETY: the attributes were initialised by `for_command` and are not used again.
+        unsafe { libc::posix_spawnattr_destroy(self.0.as_mut_ptr()) };
     }
 }
 

@@ -159,10 +159,8 @@ impl Arrangement {
         for variable in &options.force_env {
             self.add(&mut result, variable)?;
         }
-        if let Some(identity) = self.home.as_deref().and_then(environment::git_identity) {
-            // Best effort: without it a commit asks who the author is.
-            let _ = std::fs::write(home.join(".gitconfig"), identity);
-        }
+        environment::furnish_home(&home, self.home.as_deref())
+            .map_err(|error| FenceFailure::Io { what: NO_DIRECTORY, error })?;
         Ok(result.into_iter().collect())
     }
 

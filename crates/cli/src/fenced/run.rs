@@ -116,8 +116,8 @@ fn execute(
     let io_failure = |error| FenceFailure::Io { what: "cannot start", error };
     // Signals that come from now on are for the command.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_failure)?;
-    let _entered = runtime.enter();
-    let signals = Signals::listen().map_err(io_failure)?;
+    let entered = runtime.enter();
+    let mut signals = Signals::listen().map_err(io_failure)?;
     let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
     if running.report {
         // What is printed has been tried, in a fence like the one that the command gets.
@@ -133,10 +133,20 @@ fn execute(
     }
     let listeners = std::mem::take(&mut fenced.listeners);
     let hosts = allowed_hosts(&arrangement.policy.network);
-    let (ending, is_flooded) =
-        runtime.block_on(attend(fenced, signals, listeners, hosts, flooded)).map_err(FenceFailure::from)?;
-    carriers.finish();
-    Ok((ending, is_flooded))
+    let ended = runtime.block_on(async {
+        let ended = attend(fenced, &mut signals, listeners, hosts, flooded).await?;
+        // A reader that does not read may hold the rest of the output up, but not a user who is impatient.
+        let finished = tokio::task::spawn_blocking(|| carriers.finish());
+        tokio::select! {
+            _ = finished => {}
+            () = signals.second() => {}
+        }
+        Ok(ended)
+    });
+    drop(entered);
+    // Whoever still writes for a reader that does not read is left behind.
+    runtime.shutdown_background();
+    ended
 }
 
 fn print_report(confinement: &fence::Confinement, as_json: bool) {
@@ -178,7 +188,7 @@ fn allowed_hosts(network: &Network) -> AllowedHosts {
 /// Serves the command's network, passes signals on, and waits for its end.
 async fn attend(
     mut fenced: Fenced,
-    mut signals: Signals,
+    signals: &mut Signals,
     listeners: Listeners,
     hosts: AllowedHosts,
     flooded: Option<tokio::sync::oneshot::Receiver<()>>,
@@ -201,19 +211,20 @@ async fn attend(
             std::future::pending::<()>().await;
         }
     };
-    let (mut signalled, mut is_flooded) = (false, false);
+    let mut is_flooded = false;
     tokio::pin!(network, flood);
     loop {
         tokio::select! {
-            ending = &mut ended => return Ok((ending.map_err(io::Error::other)??, is_flooded)),
+            // In this order: a command may end because its output is read no more.
+            biased;
             () = &mut flood, if !is_flooded => {
                 is_flooded = true;
                 remote.kill();
             }
             signal = signals.next() => {
-                pass_on(&mut remote, signal, signalled);
-                signalled |= signal != Signal::WINCH;
+                pass_on(&mut remote, signal, signals.count > 1);
             }
+            ending = &mut ended => return Ok((ending.map_err(io::Error::other)??, is_flooded)),
             () = &mut network => {}
         }
     }
@@ -234,6 +245,8 @@ struct Signals {
     hang_up: tokio::signal::unix::Signal,
     quit: tokio::signal::unix::Signal,
     window: tokio::signal::unix::Signal,
+    /// How many have come that ask for an end.
+    count: usize,
 }
 
 impl Signals {
@@ -244,10 +257,26 @@ impl Signals {
             hang_up: signal(SignalKind::hangup())?,
             quit: signal(SignalKind::quit())?,
             window: signal(SignalKind::window_change())?,
+            count: 0,
         })
     }
 
+    /// Resolves when an end was asked for twice.
+    async fn second(&mut self) {
+        while self.count < 2 {
+            self.next().await;
+        }
+    }
+
     async fn next(&mut self) -> Signal {
+        let next = self.any().await;
+        if next != Signal::WINCH {
+            self.count += 1;
+        }
+        next
+    }
+
+    async fn any(&mut self) -> Signal {
         tokio::select! {
             _ = self.interrupt.recv() => Signal::INT,
             _ = self.terminate.recv() => Signal::TERM,

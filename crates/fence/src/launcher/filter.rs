@@ -3,12 +3,11 @@
 
 use std::collections::BTreeMap;
 
-use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, sock_filter,
-};
+mod assemble;
 
-use super::{InStep, StepError};
+use libc::sock_filter as Instruction;
+
+use super::{InStep, StepError, sys};
 use crate::plan::SeccompPlan;
 use crate::policy::{Network, Tier, UnixSockets};
 
@@ -105,69 +104,77 @@ const NAMESPACE_BITS: &[i32] = &[
     0x80, // CLONE_NEWTIME
 ];
 
-const SET_ID_BITS: &[u64] = &[libc::S_ISUID as u64, libc::S_ISGID as u64];
+const SET_ID_BITS: &[u32] = &[libc::S_ISUID, libc::S_ISGID];
 
-const PROTOCOL_TCP: u64 = 6;
-const PROTOCOL_UDP: u64 = 17;
-const PROTOCOL_SMC: u64 = 256;
-const PROTOCOL_MPTCP: u64 = 262;
+const PROTOCOL_TCP: u32 = 6;
+const PROTOCOL_UDP: u32 = 17;
+const PROTOCOL_SMC: u32 = 256;
+const PROTOCOL_MPTCP: u32 = 262;
 /// An old way to raw packets, for families that should not have it.
 const SOCK_PACKET: i32 = 10;
-const FAST_OPEN: u64 = 0x2000_0000;
+const FAST_OPEN: u32 = 0x2000_0000;
 /// The kind of a socket without its flags.
-const TYPE_MASK: u64 = 0xf;
+const TYPE_MASK: u32 = 0xf;
 
-/// Installs the filters on this process for good.
+/// Installs the filter on this process for good.
 pub(super) fn install(plan: &SeccompPlan) -> Result<(), StepError> {
-    for program in compile(plan)? {
-        seccompiler::apply_filter(&program).step("seccomp")?;
-    }
-    Ok(())
+    sys::install_filter(&rules(plan).assemble()).step("seccomp")
 }
 
-/// One program for each answer that a refused call gets.
-fn compile(plan: &SeccompPlan) -> Result<Vec<BpfProgram>, StepError> {
-    let mut absent = Rules::default();
-    absent.refuse_all(ABSENT);
-    let mut unsupported = Rules::default();
-    unsupported.refuse_multipath(&plan.network);
-    let mut forbidden = Rules::default();
-    forbidden.refuse_always(plan);
-    forbidden.refuse_set_id_modes();
+/// Everything that is refused, each with its answer.
+fn rules(plan: &SeccompPlan) -> Rules {
+    let mut rules = Rules::default();
+    for &call in ABSENT {
+        rules.refuse_with(libc::ENOSYS, call);
+    }
+    rules.refuse_multipath(&plan.network);
+    rules.refuse_always(plan);
+    rules.refuse_set_id_modes();
     if plan.tier == Tier::A {
-        forbidden.refuse_reaching_others();
+        rules.refuse_reaching_others();
     }
-    forbidden.refuse_sockets(plan);
-    [(absent, libc::ENOSYS), (unsupported, libc::EPROTONOSUPPORT), (forbidden, libc::EPERM)]
-        .into_iter()
-        .filter(|(rules, _)| !rules.0.is_empty())
-        .map(|(rules, errno)| rules.compile(errno))
-        .collect()
+    rules.refuse_sockets(plan);
+    rules
 }
 
-/// The calls that get one answer, with the arguments that make them get it. No arguments: always.
+/// The calls that are refused, with what makes them be. The first rule of a call that applies gives the answer.
 #[derive(Default)]
-struct Rules(BTreeMap<i64, Vec<SeccompRule>>);
+struct Rules(BTreeMap<i64, Vec<Rule>>);
 
-/// One condition on one argument: number, length, comparison, value.
-type Condition = (u8, Len, Op, u64);
-
-fn is(argument: u8, value: u64) -> Condition {
-    (argument, Len::Dword, Op::Eq, value)
+/// No conditions: always.
+struct Rule {
+    conditions: Vec<Condition>,
+    errno: i32,
 }
 
-fn is_not(argument: u8, value: u64) -> Condition {
-    (argument, Len::Dword, Op::Ne, value)
+/// A comparison of the lower half of one argument.
+#[derive(Clone, Copy)]
+struct Condition {
+    argument: u8,
+    mask: u32,
+    value: u32,
+    is_equal: bool,
 }
 
-fn has(argument: u8, bits: u64) -> Condition {
-    (argument, Len::Dword, Op::MaskedEq(bits), bits)
+fn is(argument: u8, value: u32) -> Condition {
+    Condition { argument, mask: u32::MAX, value, is_equal: true }
+}
+
+fn is_not(argument: u8, value: u32) -> Condition {
+    Condition { is_equal: false, ..is(argument, value) }
+}
+
+fn has(argument: u8, bits: u32) -> Condition {
+    Condition { mask: bits, ..is(argument, bits) }
 }
 
 impl Rules {
     fn refuse(&mut self, call: i64) {
-        // An empty chain matches always, so it must stay empty.
-        self.0.insert(call, Vec::new());
+        self.refuse_with(libc::EPERM, call);
+    }
+
+    fn refuse_with(&mut self, errno: i32, call: i64) {
+        self.add(call, Rule { conditions: Vec::new(), errno });
     }
 
     fn refuse_all(&mut self, calls: &[i64]) {
@@ -178,23 +185,11 @@ impl Rules {
 
     /// Refuses the call when all conditions hold.
     fn refuse_if(&mut self, call: i64, conditions: &[Condition]) {
-        let conditions: Result<Vec<SeccompCondition>, _> = conditions
-            .iter()
-            .cloned()
-            .map(|(argument, length, operator, value)| {
-                SeccompCondition::new(argument, length, operator, value)
-            })
-            .collect();
-        let rule = conditions.and_then(SeccompRule::new);
-        // The conditions are constants of this file, so a failure is a mistake in it: refuse the call always.
-        match (rule, self.0.get_mut(&call)) {
-            (Ok(rule), Some(chain)) if !chain.is_empty() => chain.push(rule),
-            (Ok(rule), None) => {
-                self.0.insert(call, vec![rule]);
-            }
-            (Ok(_), Some(_)) => {}
-            (Err(_), _) => self.refuse(call),
-        }
+        self.add(call, Rule { conditions: conditions.to_vec(), errno: libc::EPERM });
+    }
+
+    fn add(&mut self, call: i64, rule: Rule) {
+        self.0.entry(call).or_default().push(rule);
     }
 
     fn refuse_always(&mut self, plan: &SeccompPlan) {
@@ -206,7 +201,7 @@ impl Rules {
         }
         if !plan.nested_userns {
             for &bit in NAMESPACE_BITS {
-                let bits = u64::from(bit.unsigned_abs());
+                let bits = bit.unsigned_abs();
                 self.refuse_if(libc::SYS_unshare, &[has(0, bits)]);
                 // In clone the low byte is a signal number, so the bit of time namespaces means nothing there.
                 if bits > 0xff {
@@ -224,8 +219,8 @@ impl Rules {
 
     /// Set-id files would outlive the fence.
     fn refuse_set_id_modes(&mut self) {
-        const CREATE: u64 = libc::O_CREAT as u64;
-        const TEMPORARY: u64 = libc::O_TMPFILE as u64;
+        const CREATE: u32 = libc::O_CREAT.unsigned_abs();
+        const TEMPORARY: u32 = libc::O_TMPFILE.unsigned_abs();
         const FCHMODAT2: i64 = 452;
         for &bit in SET_ID_BITS {
             self.refuse_if(libc::SYS_fchmod, &[has(1, bit)]);
@@ -247,8 +242,8 @@ impl Rules {
 
     /// Without a pid namespace: limits, priorities and shared memory of other processes.
     fn refuse_reaching_others(&mut self) {
-        const USER: u64 = 2; // PRIO_USER
-        const IO_USER: u64 = 3; // IOPRIO_WHO_USER
+        const USER: u32 = 2; // PRIO_USER
+        const IO_USER: u32 = 3; // IOPRIO_WHO_USER
         for call in [
             libc::SYS_prlimit64,
             libc::SYS_sched_setaffinity,
@@ -266,14 +261,14 @@ impl Rules {
     }
 
     fn refuse_sockets(&mut self, plan: &SeccompPlan) {
-        const INET: u64 = libc::AF_INET as u64;
-        const INET6: u64 = libc::AF_INET6 as u64;
-        const UNIX: u64 = libc::AF_UNIX as u64;
-        const NETLINK: u64 = libc::AF_NETLINK as u64;
+        const INET: u32 = libc::AF_INET.unsigned_abs();
+        const INET6: u32 = libc::AF_INET6.unsigned_abs();
+        const UNIX: u32 = libc::AF_UNIX.unsigned_abs();
+        const NETLINK: u32 = libc::AF_NETLINK.unsigned_abs();
         // Pairs of connected sockets reach nobody.
         self.refuse_if(libc::SYS_socketpair, &[is_not(0, UNIX)]);
         let unix = (plan.unix_sockets == UnixSockets::Allow).then_some(UNIX);
-        let mut families: Vec<u64> = unix.into_iter().collect();
+        let mut families: Vec<u32> = unix.into_iter().collect();
         match &plan.network {
             Network::None => {
                 if unix.is_none() {
@@ -307,8 +302,8 @@ impl Rules {
         }
     }
 
-    fn refuse_internet_sockets(&mut self, family: u64, network: &Network) {
-        let kind_is = |kind: i32| (1, Len::Dword, Op::MaskedEq(TYPE_MASK), u64::from(kind.unsigned_abs()));
+    fn refuse_internet_sockets(&mut self, family: u32, network: &Network) {
+        let kind_is = |kind: i32| Condition { mask: TYPE_MASK, ..is(1, kind.unsigned_abs()) };
         let mut kinds = vec![libc::SOCK_RAW, SOCK_PACKET];
         let mut protocols = vec![0, PROTOCOL_TCP, PROTOCOL_UDP, PROTOCOL_SMC, PROTOCOL_MPTCP];
         match network {
@@ -341,37 +336,16 @@ impl Rules {
             return;
         }
         for protocol in [PROTOCOL_SMC, PROTOCOL_MPTCP] {
-            self.refuse_if(libc::SYS_socket, &[is(2, protocol)]);
+            let rule = Rule { conditions: vec![is(2, protocol)], errno: libc::EPROTONOSUPPORT };
+            self.add(libc::SYS_socket, rule);
         }
     }
 
-    fn compile(self, errno: i32) -> Result<BpfProgram, StepError> {
-        let arch = TargetArch::try_from(std::env::consts::ARCH).step("seccomp")?;
-        let answer = SeccompAction::Errno(errno.unsigned_abs());
-        let filter = SeccompFilter::new(self.0, SeccompAction::Allow, answer, arch).step("seccomp")?;
-        let program: BpfProgram = filter.try_into().step("seccomp")?;
-        Ok(with_x32_guard(program))
+    fn assemble(self) -> Vec<Instruction> {
+        let calls: Vec<(u32, Vec<Rule>)> =
+            self.0.into_iter().filter_map(|(call, rules)| Some((u32::try_from(call).ok()?, rules))).collect();
+        assemble::program(&calls)
     }
-}
-
-/// The filter's first instructions end a process of another architecture. The x32 interface has the same
-/// architecture but other numbers, so it needs its own check.
-fn with_x32_guard(mut program: BpfProgram) -> BpfProgram {
-    const AFTER_ARCHITECTURE_CHECK: usize = 3;
-    const LOAD: u16 = 0x20;
-    const JUMP_IF_AT_LEAST: u16 = 0x35;
-    const RETURN: u16 = 0x06;
-    const RETURN_ERRNO: u32 = 0x0005_0000;
-    const X32: u32 = 0x4000_0000;
-    if cfg!(target_arch = "x86_64") {
-        let guard = [
-            sock_filter { code: LOAD, jt: 0, jf: 0, k: 0 },
-            sock_filter { code: JUMP_IF_AT_LEAST, jt: 0, jf: 1, k: X32 },
-            sock_filter { code: RETURN, jt: 0, jf: 0, k: RETURN_ERRNO | libc::ENOSYS.unsigned_abs() },
-        ];
-        program.splice(AFTER_ARCHITECTURE_CHECK..AFTER_ARCHITECTURE_CHECK, guard);
-    }
-    program
 }
 
 #[cfg(test)]
@@ -388,33 +362,74 @@ mod tests {
         }
     }
 
+    /// What the filter answers to a call with these arguments: an error number, or `None` for "allowed".
+    fn answer(plan: &SeccompPlan, call: i64, arguments: [u32; 4]) -> Option<u32> {
+        assemble::tests::run(&rules(plan).assemble(), u32::try_from(call).unwrap(), arguments)
+    }
+
     #[test]
-    fn every_mode_compiles_and_begins_with_the_architecture() {
-        let modes = [
-            Network::All,
-            Network::None,
-            Network::Localhost { ports: vec![1] },
-            Network::Http { hosts: None },
-            Network::Ports { ports: vec![443] },
-        ];
-        for network in modes {
-            for unix_sockets in [UnixSockets::Deny, UnixSockets::Allow] {
-                let plan = SeccompPlan { unix_sockets, ..plan(network.clone()) };
-                for program in compile(&plan).unwrap() {
-                    // Load the architecture, compare, kill.
-                    assert_eq!((program[0].code, program[0].k, program[2].k), (0x20, 4, 0x8000_0000));
-                    assert_eq!(program[4].k, 0x4000_0000);
-                    assert!(program.len() < 4096);
-                }
-            }
+    fn every_refused_call_gets_its_answer_and_the_others_pass() {
+        let plan = plan(Network::All);
+        for call in MOUNTING.iter().chain(KERNEL).chain(KERNEL_OF_ARCHITECTURE).chain(DEBUGGING).chain(SYSV) {
+            assert_eq!(answer(&plan, *call, [0; 4]), Some(libc::EPERM.unsigned_abs()), "{call}");
+        }
+        for call in ABSENT {
+            assert_eq!(answer(&plan, *call, [0; 4]), Some(libc::ENOSYS.unsigned_abs()), "{call}");
+        }
+        let refused = rules(&plan).0;
+        for call in (0..600).filter(|call| !refused.contains_key(call)) {
+            assert_eq!(answer(&plan, call, [u32::MAX; 4]), None, "{call}");
         }
     }
 
     #[test]
-    fn a_call_that_is_always_refused_stays_so() {
-        let mut rules = Rules::default();
-        rules.refuse(libc::SYS_socket);
-        rules.refuse_if(libc::SYS_socket, &[is(0, 1)]);
-        assert!(rules.0[&libc::SYS_socket].is_empty());
+    fn arguments_decide_where_they_should() {
+        let plan = plan(Network::All);
+        let openat = |flags: i32, mode| answer(&plan, libc::SYS_openat, [0, 0, flags.unsigned_abs(), mode]);
+        assert_eq!(openat(libc::O_RDONLY, 0o4000), None, "without O_CREAT the mode means nothing");
+        assert_eq!(openat(libc::O_CREAT | libc::O_WRONLY, 0o644), None);
+        assert_eq!(openat(libc::O_CREAT | libc::O_WRONLY, 0o4755), Some(libc::EPERM.unsigned_abs()));
+        assert_eq!(openat(libc::O_TMPFILE | libc::O_WRONLY, 0o2755), Some(libc::EPERM.unsigned_abs()));
+        let unshare = |flags: i32| answer(&plan, libc::SYS_unshare, [flags.unsigned_abs(), 0, 0, 0]);
+        assert_eq!(unshare(libc::CLONE_FILES), None);
+        assert_eq!(unshare(libc::CLONE_FILES | libc::CLONE_NEWUSER), Some(libc::EPERM.unsigned_abs()));
+        let personality = |value| answer(&plan, libc::SYS_personality, [value, 0, 0, 0]);
+        assert_eq!([personality(0), personality(0xffff_ffff)], [None, None]);
+        assert_eq!(personality(0x0004_0000), Some(libc::EPERM.unsigned_abs()));
+    }
+
+    #[test]
+    fn sockets_follow_the_network_mode() {
+        let socket = |network: &Network, family: i32, kind: i32, protocol: u32| {
+            let arguments = [family.unsigned_abs(), kind.unsigned_abs(), protocol, 0];
+            answer(&plan(network.clone()), libc::SYS_socket, arguments)
+        };
+        let (inet, unix, stream, datagram) =
+            (libc::AF_INET, libc::AF_UNIX, libc::SOCK_STREAM, libc::SOCK_DGRAM);
+        let ports = Network::Ports { ports: vec![443] };
+        let refused = Some(libc::EPERM.unsigned_abs());
+        assert_eq!(socket(&Network::All, inet, stream | libc::SOCK_CLOEXEC, 0), None);
+        assert_eq!(socket(&Network::All, inet, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 1), refused);
+        assert_eq!(socket(&Network::All, libc::AF_NETLINK, libc::SOCK_RAW, 0), None);
+        assert_eq!(socket(&Network::All, libc::AF_NETLINK, libc::SOCK_RAW, 4), refused);
+        assert_eq!(socket(&Network::None, inet, stream, 0), refused);
+        for network in [&Network::All, &Network::None, &ports, &Network::Http { hosts: None }] {
+            assert_eq!(socket(network, unix, stream, 0), refused);
+            assert_eq!(socket(network, libc::AF_VSOCK, stream, 0), refused);
+            let pair = answer(&plan(network.clone()), libc::SYS_socketpair, [unix.unsigned_abs(), 1, 0, 0]);
+            assert_eq!(pair, None, "pairs reach nobody");
+        }
+        assert_eq!(socket(&ports, inet, stream, 6), None);
+        assert_eq!(socket(&ports, inet, stream, PROTOCOL_MPTCP), Some(libc::EPROTONOSUPPORT.unsigned_abs()));
+        assert_eq!(socket(&ports, inet, datagram, 0), refused);
+        assert_eq!(socket(&Network::Http { hosts: None }, inet, datagram, 17), None);
+    }
+
+    #[test]
+    fn other_architectures_are_fatal_and_x32_is_absent() {
+        let program = rules(&plan(Network::All)).assemble();
+        assert_eq!((program[0].code, program[0].k, program[2].k), (0x20, 4, 0x8000_0000));
+        let x32 = assemble::tests::run(&program, 0x4000_0000 | 0x29, [2, 1, 0, 0]);
+        assert_eq!(x32, if cfg!(target_arch = "x86_64") { Some(libc::ENOSYS.unsigned_abs()) } else { None });
     }
 }

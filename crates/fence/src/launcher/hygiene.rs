@@ -141,5 +141,9 @@ pub(super) fn forbid_new_privileges() -> Result<(), StepError> {
 /// What a program expects at its start: no signal blocked, the caller's umask.
 pub(super) fn restore_for_command(umask: u32) {
     sys::reset_signals(1..=LAST_SIGNAL);
+    set_umask(umask);
+}
+
+pub(super) fn set_umask(umask: u32) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
 }

@@ -40,13 +40,37 @@ pub(super) struct Keeper {
     signals: OwnedFd,
 }
 
+/// Both sides of a fork, with the pipe on which the child tells why it did not become the command.
 pub(super) enum Forked {
-    /// The future command, with the pipe that closes when it has become one.
-    Child(File),
-    Parent {
-        command: Pid,
-        failure: File,
-    },
+    Child { failure: File },
+    Parent { command: Pid, failure: File },
+}
+
+/// Forks the future command.
+pub(super) fn fork() -> Result<Forked, StepError> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("pipe")?;
+    match sys::fork().step("fork")? {
+        0 => {
+            // A session of its own, so that signals reach the command with its children.
+            rustix::process::setsid().step("setsid")?;
+            Ok(Forked::Child { failure: writer.into() })
+        }
+        pid => {
+            let command = Pid::from_raw(pid).ok_or_else(|| StepError::new("fork", "no pid"))?;
+            Ok(Forked::Parent { command, failure: reader.into() })
+        }
+    }
+}
+
+/// In the child: why it did not become the command.
+pub(super) fn tell_failure(mut pipe: File, errno: i32) {
+    let _ = pipe.write_all(&errno.to_ne_bytes());
+}
+
+/// In the parent: the same. The pipe closes without a word when the child has become the command.
+pub(super) fn read_failure(mut pipe: File) -> Option<i32> {
+    let mut errno = [0; 4];
+    pipe.read_exact(&mut errno).is_ok().then(|| i32::from_ne_bytes(errno))
 }
 
 impl Keeper {
@@ -59,33 +83,10 @@ impl Keeper {
         Ok(Self { role, signals: sys::signal_descriptor(&watched).step("signalfd")? })
     }
 
-    /// Forks the future command.
-    pub(super) fn fork() -> Result<Forked, StepError> {
-        let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("pipe")?;
-        match sys::fork().step("fork")? {
-            0 => {
-                // A session of its own, so that signals reach the command with its children.
-                rustix::process::setsid().step("setsid")?;
-                Ok(Forked::Child(writer.into()))
-            }
-            pid => {
-                let command = Pid::from_raw(pid).ok_or_else(|| StepError::new("fork", "no pid"))?;
-                Ok(Forked::Parent { command, failure: reader.into() })
-            }
-        }
-    }
-
     /// Waits until the command has ended, and everything it started.
-    pub(super) fn watch(self, forked: Forked) -> ! {
-        let Forked::Parent { command, mut failure } = forked else { sys::exit(super::REFUSED) };
-        Self::hold_nothing_of_the_command();
-        let mut errno = [0; 4];
-        if failure.read_exact(&mut errno).is_ok() {
-            report(&Event::ExecFailed { errno: i32::from_ne_bytes(errno) });
-        } else {
-            report(&Event::Started);
-        }
-        drop(failure);
+    pub(super) fn watch(self, command: Pid) -> ! {
+        hold_nothing_of_the_command();
+        report(&Event::Started);
         loop {
             self.wait_for_something();
             if lifeline_is_cut() {
@@ -101,21 +102,6 @@ impl Keeper {
                 self.end_all(command, Some(status));
             }
         }
-    }
-
-    /// The pipes of the command must close when the command closes them.
-    fn hold_nothing_of_the_command() {
-        if let Ok(nothing) =
-            rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())
-        {
-            let _ = rustix::stdio::dup2_stdin(&nothing);
-            let _ = rustix::stdio::dup2_stdout(&nothing);
-            let _ = rustix::stdio::dup2_stderr(&nothing);
-        }
-        let _ = std::env::set_current_dir("/");
-        // Nobody inside may look into this process.
-        let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
-        sys::release_unused_memory();
     }
 
     fn wait_for_something(&self) {
@@ -149,9 +135,17 @@ impl Keeper {
     }
 }
 
-/// In the child: why it did not become the command.
-pub(super) fn tell_exec_failure(mut pipe: File, errno: i32) {
-    let _ = pipe.write_all(&errno.to_ne_bytes());
+/// The pipes of the command must close when the command closes them.
+fn hold_nothing_of_the_command() {
+    if let Ok(nothing) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
+        let _ = rustix::stdio::dup2_stdin(&nothing);
+        let _ = rustix::stdio::dup2_stdout(&nothing);
+        let _ = rustix::stdio::dup2_stderr(&nothing);
+    }
+    let _ = std::env::set_current_dir("/");
+    // Nobody inside may look into this process.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    sys::release_unused_memory();
 }
 
 fn lifeline() -> BorrowedFd<'static> {

@@ -8,6 +8,7 @@ mod hygiene;
 mod keeper;
 mod mounts;
 mod namespaces;
+mod nursery;
 mod probe;
 mod reads;
 mod ruleset;
@@ -21,8 +22,12 @@ use std::io::{Read, Write};
 use std::os::fd::FromRawFd;
 use std::os::unix::ffi::OsStringExt;
 
+use rustix::process::Pid;
+
 use crate::ProtectionName;
-use crate::order::{EVENTS_FD, Event, LAUNCH_ARGUMENT, ORDER_FD, Order, OrderedCommand, PROBE_ARGUMENT};
+use crate::order::{
+    EVENTS_FD, Event, LAUNCH_ARGUMENT, NURSERY_ARGUMENT, ORDER_FD, Order, OrderedCommand, PROBE_ARGUMENT,
+};
 use crate::policy::Tier;
 use crate::raw_path::Raw;
 
@@ -37,6 +42,7 @@ pub fn run_if_launcher() {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(word) if word == LAUNCH_ARGUMENT => launch(),
+        Some(word) if word == NURSERY_ARGUMENT => nursery::tend(),
         Some(word) if word == PROBE_ARGUMENT => probe::answer(),
         _ => {}
     }
@@ -120,20 +126,24 @@ fn prepare(order: &Order) -> Result<Infallible, StepError> {
 
 /// Tier A: this process stays outside the fence as the supervisor; its child goes in.
 fn supervise(order: &Order) -> Result<Infallible, StepError> {
-    let keeper = keeper::Keeper::prepare(keeper::Role::Supervisor)?;
-    let child = keeper::Keeper::fork()?;
-    if let keeper::Forked::Child(failure_pipe) = child {
-        let confined =
-            hygiene::die_with_parent().and_then(|()| confine(order)).map(|shown| confirm(order, shown));
-        match confined {
-            Ok(()) => execute(order, failure_pipe),
-            Err(error) => refuse(&error),
-        }
-    }
-    // A supervisor needs no rights to watch its own children.
+    // A supervisor needs no rights to watch its own children, and the child inherits that it has none.
     hygiene::drop_capabilities()?;
     hygiene::forbid_new_privileges()?;
-    keeper.watch(child)
+    let keeper = keeper::Keeper::prepare(keeper::Role::Supervisor)?;
+    match keeper::fork()? {
+        keeper::Forked::Parent { command, failure } => match keeper::read_failure(failure) {
+            None => keeper.watch(command),
+            Some(errno) => fail_to_execute(errno),
+        },
+        keeper::Forked::Child { failure } => {
+            let confined =
+                hygiene::die_with_parent().and_then(|()| confine(order)).map(|shown| confirm(order, shown));
+            match confined {
+                Ok(()) => execute(order, failure),
+                Err(error) => refuse(&error),
+            }
+        }
+    }
 }
 
 /// Tier B: this process is the first of its pid namespace. It goes into the fence itself and then starts the
@@ -145,11 +155,13 @@ fn become_init(order: &Order) -> Result<Infallible, StepError> {
     let keeper = keeper::Keeper::prepare(keeper::Role::Init)?;
     let shown = confine(order)?;
     confirm(order, shown);
-    let child = keeper::Keeper::fork()?;
-    if let keeper::Forked::Child(failure_pipe) = child {
-        execute(order, failure_pipe)
+    let command = order.command.as_ref().ok_or_else(|| StepError::new("command", "none is given"))?;
+    // This process makes no files any more, so it can have the command's mask.
+    hygiene::set_umask(order.umask);
+    match CommandText::of(command).and_then(|text| text.spawn()) {
+        Ok(command) => keeper.watch(command),
+        Err(errno) => fail_to_execute(errno),
     }
-    keeper.watch(child)
 }
 
 /// The layers that a process puts around itself, and what trying them has shown.
@@ -183,31 +195,51 @@ fn confirm(order: &Order, shown: Vec<ProtectionName>) {
 }
 
 /// Becomes the command. On failure the keeper is told why.
-fn execute(order: &Order, failure_pipe: File) -> ! {
-    let errno = match order.command.as_ref().map(|command| exec_command(command, order.umask)) {
-        Some(Ok(never)) => match never {},
-        Some(Err(errno)) => errno,
-        None => libc::ENOENT,
+fn execute(order: &Order, failure: File) -> ! {
+    let become_it = |command: &OrderedCommand| {
+        let text = CommandText::of(command)?;
+        hygiene::restore_for_command(order.umask);
+        Err::<Infallible, i32>(sys::exec(&text.program, &text.arguments, &text.environment))
     };
-    keeper::tell_exec_failure(failure_pipe, errno);
+    let errno = order.command.as_ref().map_or(Some(libc::ENOENT), |command| become_it(command).err());
+    keeper::tell_failure(failure, errno.unwrap_or(libc::EIO));
+    sys::exit(REFUSED)
+}
+
+/// The fence is up, but there is no command to put into it.
+fn fail_to_execute(errno: i32) -> ! {
+    report(&Event::ExecFailed { errno });
     sys::exit(if errno == libc::ENOENT { 127 } else { 126 })
 }
 
-fn exec_command(command: &OrderedCommand, umask: u32) -> Result<Infallible, i32> {
-    let text = |string: OsString| CString::new(string.into_vec()).map_err(|_| libc::EINVAL);
-    let program = text(command.program.clone().into_os_string())?;
-    let raw = |raw: &Raw| OsString::from(raw.clone());
-    let mut arguments = vec![program.clone()];
-    for argument in &command.arguments {
-        arguments.push(text(raw(argument))?);
+/// A command as the kernel takes it.
+struct CommandText {
+    program: CString,
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+impl CommandText {
+    fn of(command: &OrderedCommand) -> Result<Self, i32> {
+        let text = |string: OsString| CString::new(string.into_vec()).map_err(|_| libc::EINVAL);
+        let program = text(command.program.clone().into_os_string())?;
+        let raw = |raw: &Raw| OsString::from(raw.clone());
+        let mut arguments = vec![program.clone()];
+        for argument in &command.arguments {
+            arguments.push(text(raw(argument))?);
+        }
+        let mut environment = Vec::with_capacity(command.environment.len());
+        for (name, value) in &command.environment {
+            let mut variable = raw(name);
+            variable.push("=");
+            variable.push(raw(value));
+            environment.push(text(variable)?);
+        }
+        Ok(Self { program, arguments, environment })
     }
-    let mut environment = Vec::with_capacity(command.environment.len());
-    for (name, value) in &command.environment {
-        let mut variable = raw(name);
-        variable.push("=");
-        variable.push(raw(value));
-        environment.push(text(variable)?);
+
+    fn spawn(&self) -> Result<Pid, i32> {
+        crate::spawn::spawn_command(&self.program, &self.arguments, &self.environment)
+            .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))
     }
-    hygiene::restore_for_command(umask);
-    Err(sys::exec(&program, &arguments, &environment))
 }

@@ -25,8 +25,10 @@ const NO_EXECUTION: u64 = libc::MOUNT_ATTR_NOEXEC;
 
 /// Where the tmpfs is attached, and later covered by one of its own directories.
 const TEMP: &str = "/tmp";
-/// In the tmpfs: an empty file, and what the name server's file is to say.
+/// In the tmpfs: what covers files and directories, its own read-only view, and what the name server's file is to say.
 const EMPTY_FILE: &str = "empty-file";
+const EMPTY_DIRECTORY: &str = "empty";
+const VIEW: &str = "read-only";
 const RESOLVER_FILE: &str = "resolv.conf";
 
 /// Enough for masks alone.
@@ -138,6 +140,8 @@ fn attach(tree: &OwnedFd, target: &Path) -> Result<(), StepError> {
 /// The private tmpfs.
 struct Memory {
     root: OwnedFd,
+    /// The same files, read-only: what is copied from here can be mounted as a mask.
+    masks: OwnedFd,
     has_temp: bool,
 }
 
@@ -158,7 +162,9 @@ impl Memory {
         attach(&mount, Path::new(TEMP))?;
         let root = rustix::fs::open(TEMP, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
             .step("tmpfs")?;
-        let memory = Self { root, has_temp: temp_bytes.is_some() };
+        let masks = attach_read_only_view(&root)?;
+        let memory = Self { root, masks, has_temp: temp_bytes.is_some() };
+        memory.directory(EMPTY_DIRECTORY, 0o755)?;
         memory.write_file(EMPTY_FILE, b"")?;
         rustix::fs::chmodat(&memory.root, EMPTY_FILE, Mode::empty(), AtFlags::empty()).step("tmpfs")?;
         Ok(memory)
@@ -190,13 +196,20 @@ impl Memory {
 
     fn mount_of(&self, name: &str, is_writable: bool) -> Result<OwnedFd, StepError> {
         let name = CString::new(name).step("tmpfs")?;
-        let mount = copy_of(&self.root, &name).step("tmpfs copy")?;
-        if !is_writable {
-            let attributes = READ_ONLY | NO_SETUID | NO_DEVICES | NO_EXECUTION;
-            sys::mount_setattr(Some(mount.as_fd()), c"", attributes, false).step("mask")?;
-        }
-        Ok(mount)
+        let source = if is_writable { &self.root } else { &self.masks };
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        rustix::mount::open_tree(source, &name, flags).step("tmpfs copy")
     }
+}
+
+fn attach_read_only_view(root: &OwnedFd) -> Result<OwnedFd, StepError> {
+    rustix::fs::mkdirat(root, VIEW, Mode::from_raw_mode(0o700)).step("tmpfs")?;
+    let view = copy_of(root, c"").step("tmpfs copy")?;
+    let attributes = READ_ONLY | NO_SETUID | NO_DEVICES | NO_EXECUTION;
+    sys::mount_setattr(Some(view.as_fd()), c"", attributes, false).step("mask")?;
+    rustix::mount::move_mount(&view, c"", root, VIEW, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+        .step("mask")?;
+    Ok(view)
 }
 
 /// A mount that hides what lies below it.
@@ -239,6 +252,9 @@ fn cover_directory(
 ) -> Result<Cover, StepError> {
     let is_temp =
         memory.has_temp && ["/tmp", "/var/tmp", "/dev/shm"].iter().any(|temp| path == Path::new(temp));
+    if !is_temp && !kept.iter().any(|tree| tree.path.starts_with(path)) {
+        return Ok(Cover { source: memory.mount_of(EMPTY_DIRECTORY, false)?, target: path.to_owned() });
+    }
     let name = format!("cover-{number}");
     let directory = memory.directory(&name, if is_temp { 0o1777 } else { 0o755 })?;
     for tree in kept {
@@ -281,10 +297,7 @@ fn is_in_scope(plan: &NamespacePlan, path: &Path) -> bool {
 fn cover_inside_scope(plan: &NamespacePlan, memory: &Memory) -> Result<(), StepError> {
     for denied in plan.denied.iter().filter(|denied| is_in_scope(plan, &denied.path)) {
         let source = match denied.kind {
-            DeniedKind::Directory => {
-                memory.directory("cover-empty", 0o755)?;
-                memory.mount_of("cover-empty", false)?
-            }
+            DeniedKind::Directory => memory.mount_of(EMPTY_DIRECTORY, false)?,
             DeniedKind::File => memory.mount_of(EMPTY_FILE, false)?,
             DeniedKind::Missing => continue,
         };

@@ -25,7 +25,11 @@ pub(super) fn enter(order: &Order) -> Result<(), StepError> {
         && (*proxy || order.plan.seccomp.network.name() == "localhost")
     {
         sys::bring_loopback_up().step("loopback")?;
-        send_listeners(&make_listeners(*proxy, mirrored)?)?;
+        let listeners = make_listeners(*proxy, mirrored)?;
+        // Without any there is nobody to send them to.
+        if !listeners.is_empty() {
+            send_listeners(&listeners)?;
+        }
     }
     match sys::fork_sibling().step("clone")? {
         0 => Ok(()),

@@ -73,7 +73,7 @@ fn walk(
             }
             None => {
                 // Gone since it was listed, or not for this user: then it is not for the command.
-                let Ok(found) = open_entry(directory, name) else { continue };
+                let Ok(found) = open_entry(directory, name, entry.file_type()) else { continue };
                 each(found)?;
             }
         }
@@ -86,11 +86,15 @@ fn open_directory(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd
     rustix::fs::openat(parent, name, flags, Mode::empty())
 }
 
-fn open_entry(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<Readable> {
-    let entry =
-        rustix::fs::openat(parent, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
-    let is_directory = FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode).is_dir();
-    Ok(Readable { entry, is_directory })
+fn open_entry(parent: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io::Result<Readable> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let entry = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    let kind = match kind {
+        // Some file systems do not tell in the listing.
+        FileType::Unknown => FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode),
+        known => known,
+    };
+    Ok(Readable { entry, is_directory: kind.is_dir() })
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use landlock::{
-    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, PathBeneath, Ruleset,
-    RulesetAttr, RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
+    RulesetCreated, RulesetCreatedAttr, RulesetStatus, Scope,
 };
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::{InStep, StepError, reads};
+use super::{InStep, StepError, reads, sys};
 use crate::paths::VettedDirectory;
 use crate::plan::{LandlockPlan, ReadPlan};
 
@@ -35,15 +35,15 @@ pub(super) fn restrict(plan: &LandlockPlan) -> Result<(), StepError> {
     if plan.tcp_connect.is_some() {
         ruleset = ruleset.handle_access(AccessNet::from_all(NEWEST)).step("landlock")?;
     }
-    let mut rules = Rules { ruleset: ruleset.create().step("landlock")? };
+    let mut ruleset = ruleset.create().step("landlock")?;
+    let rules = Rules::of(&ruleset, plan)?;
     rules.writable(plan)?;
     rules.devices(plan)?;
     rules.readable(plan)?;
     for port in plan.tcp_connect.iter().flatten() {
-        rules.ruleset =
-            rules.ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).step("landlock")?;
+        ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).step("landlock")?;
     }
-    let status = rules.ruleset.restrict_self().step("landlock")?;
+    let status = ruleset.restrict_self().step("landlock")?;
     if status.ruleset == RulesetStatus::NotEnforced {
         return Err(StepError::new("landlock", "the kernel enforces nothing"));
     }
@@ -62,12 +62,23 @@ pub(super) fn check_identity(directory: &OwnedFd, vetted: &VettedDirectory) -> R
     ))
 }
 
+/// Adds rules about files. Straight to the kernel: there may be hundreds, and the library looks at every file
+/// once more.
 struct Rules {
-    ruleset: RulesetCreated,
+    ruleset: OwnedFd,
+    /// What this kernel knows; a rule with more would be invalid.
+    known: BitFlags<AccessFs>,
 }
 
 impl Rules {
-    fn writable(&mut self, plan: &LandlockPlan) -> Result<(), StepError> {
+    fn of(ruleset: &RulesetCreated, plan: &LandlockPlan) -> Result<Self, StepError> {
+        let descriptor: Option<OwnedFd> = ruleset.try_clone().step("landlock")?.into();
+        let ruleset = descriptor.ok_or_else(|| StepError::new("landlock", "the kernel has none"))?;
+        let version = i32::try_from(plan.version).unwrap_or(i32::MAX);
+        Ok(Self { ruleset, known: AccessFs::from_all(ABI::from(version)) })
+    }
+
+    fn writable(&self, plan: &LandlockPlan) -> Result<(), StepError> {
         let rights =
             AccessFs::from_all(NEWEST) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
         for root in &plan.read_write {
@@ -83,7 +94,7 @@ impl Rules {
         Ok(())
     }
 
-    fn devices(&mut self, plan: &LandlockPlan) -> Result<(), StepError> {
+    fn devices(&self, plan: &LandlockPlan) -> Result<(), StepError> {
         for path in DEVICES {
             self.allow_if_present(Path::new(path), AccessFs::ReadFile | AccessFs::WriteFile)?;
         }
@@ -95,24 +106,38 @@ impl Rules {
                 )?;
             }
         }
-        self.own_terminal()
+        self.own_streams()
     }
 
-    /// A terminal that the command has already may be opened again, as `/dev/stderr` does.
-    fn own_terminal(&mut self) -> Result<(), StepError> {
-        for name in ["0", "1", "2"] {
-            let Ok(file) = open(&Path::new("/proc/self/fd").join(name)) else { continue };
-            let is_device = rustix::fs::fstat(&file)
-                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_char_device());
-            let path = std::fs::read_link(Path::new("/proc/self/fd").join(name)).unwrap_or_default();
-            if is_device && path.starts_with("/dev/pts") {
-                self.allow(&file, AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev)?;
+    /// A terminal or a file that the command has already may be opened again, as `/dev/stderr` does: for what
+    /// its descriptor is good for, and no more. A file can be emptied through a descriptor to write, too.
+    fn own_streams(&self) -> Result<(), StepError> {
+        for (name, stream) in
+            [("0", rustix::stdio::stdin()), ("1", rustix::stdio::stdout()), ("2", rustix::stdio::stderr())]
+        {
+            let Ok(stat) = rustix::fs::fstat(stream) else { continue };
+            let kind = FileType::from_raw_mode(stat.st_mode);
+            let path = Path::new("/proc/self/fd").join(name);
+            let is_terminal = || std::fs::read_link(&path).is_ok_and(|path| path.starts_with("/dev/pts"));
+            let rights = match (kind, rustix::fs::fcntl_getfl(stream)) {
+                (FileType::CharacterDevice, _) if is_terminal() => {
+                    AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev
+                }
+                (FileType::RegularFile, Ok(mode)) => match mode & OFlags::RWMODE {
+                    OFlags::RDONLY => AccessFs::ReadFile.into(),
+                    OFlags::WRONLY => AccessFs::WriteFile | AccessFs::Truncate,
+                    _ => AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::Truncate,
+                },
+                _ => continue,
+            };
+            if let Ok(file) = open(&path) {
+                self.allow(&file, rights)?;
             }
         }
         Ok(())
     }
 
-    fn readable(&mut self, plan: &LandlockPlan) -> Result<(), StepError> {
+    fn readable(&self, plan: &LandlockPlan) -> Result<(), StepError> {
         let rights = AccessFs::from_read(NEWEST);
         for path in &plan.also_readable {
             self.allow_if_present(path, rights)?;
@@ -137,22 +162,23 @@ impl Rules {
     }
 
     /// A path that is not there now is not granted: that fails closed.
-    fn allow_if_present(&mut self, path: &Path, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
+    fn allow_if_present(&self, path: &Path, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
         match open(path) {
             Ok(file) => self.allow(&file, rights),
             Err(_) => Ok(()),
         }
     }
 
-    fn allow(&mut self, file: &OwnedFd, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
+    fn allow(&self, file: &OwnedFd, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
         let stat = rustix::fs::fstat(file).step("landlock")?;
         // Rights of directories on a file would make the rule invalid.
         let is_directory = FileType::from_raw_mode(stat.st_mode).is_dir();
         self.add(file, if is_directory { rights } else { rights & AccessFs::from_file(NEWEST) })
     }
 
-    fn add(&mut self, file: &OwnedFd, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
-        (&mut self.ruleset).add_rule(PathBeneath::new(file.as_fd(), rights)).map(|_| ()).step("landlock")
+    fn add(&self, file: &OwnedFd, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
+        sys::add_landlock_rule(self.ruleset.as_fd(), file.as_fd(), (rights & self.known).bits())
+            .step("landlock")
     }
 }
 

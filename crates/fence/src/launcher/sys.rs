@@ -82,6 +82,41 @@ pub(super) fn join_new_keyring() -> io::Result<bool> {
     }
 }
 
+/// Makes `number` another name of a descriptor, which exec does not close.
+pub(super) fn duplicate_to(descriptor: i32, number: i32) {
+    // SAFETY: whatever had that number was given up by this process before.
+    unsafe { libc::dup2(descriptor, number) };
+}
+
+/// Puts a filter on this process, for good.
+pub(super) fn install_filter(program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(io::Error::other)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    // SAFETY: the kernel copies the program, which is as long as is said, and changes nothing of it.
+    check(unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) })?;
+    Ok(())
+}
+
+/// Allows what `rights` says below a file or directory.
+pub(super) fn add_landlock_rule(
+    ruleset: BorrowedFd<'_>,
+    beneath: BorrowedFd<'_>,
+    rights: u64,
+) -> io::Result<()> {
+    const PATH_BENEATH: libc::c_long = 1;
+    #[repr(C, packed)]
+    struct PathBeneath {
+        rights: u64,
+        beneath: libc::c_int,
+    }
+    let rule = PathBeneath { rights, beneath: beneath.as_raw_fd() };
+    // SAFETY: the structure is the one that the kernel expects for this kind of rule, and outlives the call.
+    check(unsafe {
+        libc::syscall(libc::SYS_landlock_add_rule, ruleset.as_raw_fd(), PATH_BENEATH, &raw const rule, 0)
+    })?;
+    Ok(())
+}
+
 /// Closes descriptors, or marks them to be closed by exec.
 pub(super) fn close_range(first: u32, last: u32, on_exec: bool) -> io::Result<()> {
     let flags = if on_exec { libc::CLOSE_RANGE_CLOEXEC } else { 0 };

@@ -75,18 +75,12 @@ fn assess(policy: &Policy, name: Name) -> (Status, &'static str, Option<&'static
     let seatbelt = (Status::Enforced, "seatbelt", None);
     let absent = |note| (Status::Unenforced, "none", Some(note));
     match name {
-        Name::FsWriteScope
-        | Name::FsMetadataWrites
-        | Name::UnixPathname
-        | Name::Signals
-        | Name::DeviceIoctl => seatbelt,
         Name::FsReadScope if matches!(policy.read, ReadMode::Open { .. }) => {
             (Status::NotRequested, "none", Some("read mode open: all but the deny list can be read"))
         }
         Name::DenyRead if policy.deny_read.is_empty() => {
             (Status::NotRequested, "none", Some("the deny list is empty"))
         }
-        Name::FsReadScope | Name::DenyRead | Name::FsMetadataReads => seatbelt,
         Name::Tcp | Name::Udp => match policy.network {
             Network::All => (Status::NotRequested, "none", Some("not restricted")),
             Network::Localhost { .. } => (
@@ -104,7 +98,18 @@ fn assess(policy: &Policy, name: Name) -> (Status, &'static str, Option<&'static
         Name::TempIsolation => {
             (Status::Enforced, "seatbelt, session directory", Some("its size is not bounded"))
         }
-        Name::OtherFamilies | Name::UnixAbstract | Name::Ptrace | Name::SysvIpc => seatbelt,
+        Name::FsWriteScope
+        | Name::FsReadScope
+        | Name::DenyRead
+        | Name::FsMetadataWrites
+        | Name::FsMetadataReads
+        | Name::UnixPathname
+        | Name::UnixAbstract
+        | Name::OtherFamilies
+        | Name::Signals
+        | Name::Ptrace
+        | Name::SysvIpc
+        | Name::DeviceIoctl => seatbelt,
         Name::Keyring => (Status::Enforced, "seatbelt", Some("no keychain service can be reached")),
         Name::NestedUserns | Name::IoUring | Name::NoNewPrivs | Name::Capabilities => {
             (Status::NotRequested, "none", Some("does not exist on macOS"))

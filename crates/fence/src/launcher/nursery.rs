@@ -1,0 +1,67 @@
+//! A launcher that was started ahead. Loading this binary takes longer than everything a launcher does in
+//! Tier A, so a process that launches often keeps one that is loaded: for each order it makes a copy of
+//! itself, a child of its own parent, which goes on as if it had been started for that order alone.
+
+use std::io::IoSliceMut;
+use std::mem::MaybeUninit;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
+
+use super::sys;
+use crate::order::{MAX_PASSED, NURSERY_FD};
+
+/// Above all numbers that descriptors are passed as.
+const HIGH: i32 = 64;
+
+/// Waits for orders until the parent closes the other end, or is no more.
+pub(super) fn tend() -> ! {
+    // What a terminal sends to the parent's group is the parent's to pass on.
+    let _ = rustix::process::setsid();
+    let _ = sys::close_range(NURSERY_FD.unsigned_abs() + 1, u32::MAX, false);
+    // SAFETY: the descriptor was given to this process for its whole life.
+    let channel = unsafe { BorrowedFd::borrow_raw(NURSERY_FD) };
+    while let Some(passed) = receive(channel) {
+        let copy = sys::fork_sibling();
+        if let Ok(0) = copy {
+            take_places(passed);
+            super::launch();
+        }
+        let pid = copy.unwrap_or(0);
+        if rustix::net::send(channel, &pid.to_ne_bytes(), SendFlags::NOSIGNAL).is_err() {
+            break;
+        }
+    }
+    sys::exit(0)
+}
+
+/// The descriptors of one order, each with the number that it is to have.
+fn receive(channel: BorrowedFd<'_>) -> Option<Vec<(OwnedFd, u8)>> {
+    let mut numbers = [0; MAX_PASSED];
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut data = [IoSliceMut::new(&mut numbers)];
+    let message = loop {
+        match rustix::net::recvmsg(channel, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
+            Err(rustix::io::Errno::INTR) => {}
+            received => break received.ok().filter(|message| message.bytes > 0)?,
+        }
+    };
+    let descriptors = control.drain().flat_map(|part| match part {
+        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<OwnedFd>>(),
+        _ => Vec::new(),
+    });
+    Some(descriptors.zip(numbers[..message.bytes].iter().copied()).collect())
+}
+
+/// In the copy: puts the descriptors where a launcher looks for them, and closes every other.
+fn take_places(passed: Vec<(OwnedFd, u8)>) {
+    let high: Vec<(OwnedFd, u8)> = passed
+        .into_iter()
+        .filter_map(|(fd, number)| Some((rustix::io::fcntl_dupfd_cloexec(&fd, HIGH).ok()?, number)))
+        .collect();
+    let _ = sys::close_range(0, HIGH.unsigned_abs() - 1, false);
+    for (fd, number) in &high {
+        sys::duplicate_to(fd.as_raw_fd(), i32::from(*number));
+    }
+}
