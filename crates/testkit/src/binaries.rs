@@ -12,6 +12,11 @@ pub fn fixture_binary() -> PathBuf {
     built_binary("ringfence-fixture")
 }
 
+/// The program that tries to escape from the fence.
+pub fn attacker_binary() -> PathBuf {
+    built_binary("ringfence-attacker")
+}
+
 fn built_binary(name: &str) -> PathBuf {
     let path = profile_directory().join(name);
     assert!(

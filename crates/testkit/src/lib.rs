@@ -5,6 +5,7 @@
 
 #![allow(clippy::needless_pass_by_value, reason = "tests write `json!({…})` in the place of an argument")]
 
+mod attack;
 mod binaries;
 mod client_exchange;
 mod collected_output;
@@ -25,7 +26,11 @@ mod reply;
 mod waiting;
 mod workspace_dir;
 
-pub use binaries::{fixture_binary, ringfence_binary};
+pub use attack::{
+    ARGUMENT_SECRET, AttackOutcome, AttackResult, AttackStage, ENVIRONMENT_SECRET, InheritedDescriptors,
+    KEY_SECRET, KernelOffer, MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimReport,
+};
+pub use binaries::{attacker_binary, fixture_binary, ringfence_binary};
 pub use client_exchange::Exchange;
 pub use collected_output::CollectedOutput;
 pub use event_parser::SseEvent;

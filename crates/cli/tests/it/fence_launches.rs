@@ -1,0 +1,168 @@
+//! The fence as the gateway uses it: many launches by one launcher, and a scope that is swapped between the
+//! decision and the launch.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use fence::{
+    Allowance, Command, DeniedPath, Ending, LaunchError, Launcher, Limits, Network, Plan, Policy, ReadMode,
+    Stdio, Temp, TierChoice, UnixSockets, VettedDirectory,
+};
+use testkit::{WorkspaceDir, ringfence_binary, workspace_dir};
+
+/// A scope, a directory beside it, and a plan for the scope.
+struct Ground {
+    workspace: WorkspaceDir,
+    launcher: Launcher,
+    tier: TierChoice,
+}
+
+const TIERS: [TierChoice; 2] = [TierChoice::A, TierChoice::B];
+
+impl Ground {
+    fn new(name: &str, tier: TierChoice) -> Self {
+        let workspace = workspace_dir(name);
+        for directory in ["scope", "beside", "temp"] {
+            std::fs::create_dir(workspace.join(directory)).unwrap();
+        }
+        let launcher = Launcher::with_executable(&ringfence_binary()).with_nursery();
+        Self { workspace, launcher, tier }
+    }
+
+    fn scope(&self) -> PathBuf {
+        self.workspace.join("scope")
+    }
+
+    fn plan(&self) -> Plan {
+        let policy = Policy {
+            scope: vec![fence::vet_scope(&self.scope(), None, None).unwrap()],
+            read_write: vec![VettedDirectory::own(&self.workspace.join("temp")).unwrap()],
+            read: ReadMode::Open { also: Vec::new() },
+            deny_read: DeniedPath::resolve(&self.workspace.join("beside")),
+            hidden: Vec::new(),
+            protected: Vec::new(),
+            temp: Temp::Private { directory: self.workspace.join("temp"), bytes: 1 << 20 },
+            network: Network::None,
+            unix_sockets: UnixSockets::Deny,
+            allowances: BTreeSet::from([Allowance::Root]),
+            limits: Limits::default(),
+            tier: self.tier,
+            allow_degraded: BTreeSet::new(),
+            require: BTreeSet::new(),
+            shared_hardlinks: None,
+        };
+        fence::plan(&policy, &self.launcher.kernel()).unwrap()
+    }
+
+    /// Runs a script and returns how it ended, with what it printed.
+    fn run(&self, plan: &Plan, script: &str) -> Result<(Ending, String), LaunchError> {
+        let command = Command {
+            program: "/bin/sh".into(),
+            arguments: vec!["-c".into(), script.into()],
+            environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
+            directory: self.scope(),
+        };
+        let nothing = File::open("/dev/null").unwrap();
+        let (reader, writer) = std::io::pipe().unwrap();
+        let stdio = Stdio { stdin: nothing.as_fd(), stdout: writer.as_fd(), stderr: writer.as_fd() };
+        let launched = self.launcher.launch(plan, &command, stdio, self.workspace.path());
+        drop(writer);
+        let mut text = String::new();
+        let mut reader = reader;
+        let mut fenced = launched?;
+        reader.read_to_string(&mut text).unwrap();
+        Ok((fenced.wait()?, text))
+    }
+}
+
+fn swap(path: &Path, by: impl FnOnce()) {
+    std::fs::rename(path, path.with_extension("before")).unwrap();
+    by();
+}
+
+#[test]
+fn one_launcher_serves_many_and_none_sees_another() {
+    for tier in TIERS {
+        let ground = Ground::new("launch-many", tier);
+        let plan = ground.plan();
+        for number in 0..20 {
+            let (ending, text) = ground.run(&plan, &format!("echo {number}; exit {number}")).unwrap();
+            assert_eq!((ending.code, text.trim()), (Some(number), number.to_string().as_str()), "{tier:?}");
+        }
+        let (_, text) = ground.run(&plan, "echo no > ../beside/x; ls /proc/self/fd | wc -l").unwrap();
+        assert!(!ground.workspace.join("beside/x").exists());
+        // Standard streams, and the directory that is being listed.
+        assert_eq!(text.lines().last().map(str::trim), Some("4"), "{text}");
+    }
+}
+
+#[test]
+fn launches_at_the_same_time_do_not_meet() {
+    for tier in TIERS {
+        let ground = Ground::new("launch-together", tier);
+        let plan = ground.plan();
+        std::thread::scope(|threads| {
+            for number in 0..8 {
+                let (ground, plan) = (&ground, &plan);
+                threads.spawn(move || {
+                    for round in 0..5 {
+                        let word = format!("{number}.{round}");
+                        let (ending, text) = ground.run(plan, &format!("echo {word}")).unwrap();
+                        assert_eq!((ending.code, text.trim()), (Some(0), word.as_str()));
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_scope_that_became_another_directory_is_refused() {
+    for tier in TIERS {
+        let ground = Ground::new("launch-swapped", tier);
+        let plan = ground.plan();
+        assert_eq!(ground.run(&plan, "echo in > file").unwrap().0.code, Some(0), "the control");
+        let scope = ground.scope();
+        swap(&scope, || std::fs::create_dir(&scope).unwrap());
+        let refused = ground.run(&plan, "echo in > file").unwrap_err();
+        assert!(
+            matches!(&refused, LaunchError::Refused { step, .. } if step == "scope"),
+            "{tier:?}: {refused}"
+        );
+        assert!(!scope.join("file").exists());
+    }
+}
+
+#[test]
+fn a_scope_that_became_a_link_is_refused() {
+    for tier in TIERS {
+        let ground = Ground::new("launch-linked", tier);
+        let plan = ground.plan();
+        let (scope, beside) = (ground.scope(), ground.workspace.join("beside"));
+        swap(&scope, || std::os::unix::fs::symlink(&beside, &scope).unwrap());
+        let refused = ground.run(&plan, "echo in > file").unwrap_err();
+        assert!(
+            matches!(&refused, LaunchError::Refused { step, .. } if step == "scope"),
+            "{tier:?}: {refused}"
+        );
+        assert!(!beside.join("file").exists());
+    }
+}
+
+#[test]
+fn a_parent_of_the_scope_that_was_swapped_widens_nothing() {
+    for tier in TIERS {
+        let (ground, other) = (Ground::new("launch-parent", tier), Ground::new("launch-other", tier));
+        let plan = ground.plan();
+        let parent = ground.workspace.path().to_owned();
+        swap(&parent, || std::os::unix::fs::symlink(other.workspace.path(), &parent).unwrap());
+        let refused = ground.run(&plan, "echo in > file").unwrap_err();
+        assert!(matches!(&refused, LaunchError::Refused { .. }), "{tier:?}: {refused}");
+        assert!(!other.scope().join("file").exists());
+        std::fs::remove_file(&parent).unwrap();
+        std::fs::rename(parent.with_extension("before"), &parent).unwrap();
+    }
+}

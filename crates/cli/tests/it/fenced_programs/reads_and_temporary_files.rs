@@ -1,0 +1,91 @@
+//! Programs with few rights to read, and without temporary files.
+
+use testkit::{node_binary, python_binary};
+
+use super::fenced_run::FencedRun;
+
+const STRICT: &[&str] = &["--net", "none", "--read-mode", "strict"];
+const NO_TEMPORARY_FILES: &[&str] = &["--net", "none", "--no-temp-files"];
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_start_with_strict_reads_wherever_they_are_installed() {
+    for run in FencedRun::in_each_tier().await {
+        let node = node_binary();
+        let sum = run.run(STRICT, [node.to_str().unwrap(), "-p", "require('os').cpus().length > 0"]).await;
+        sum.succeeded().assert_stdout("true\n");
+        run.run(STRICT, ["node", "-p", "1 + 1"]).await.succeeded().assert_stdout("2\n");
+        let python = python_binary();
+        let script = "import json, sqlite3, ssl, mcp; print('imported')";
+        let imported = run.run(STRICT, [python.to_str().unwrap(), "-c", script]).await;
+        imported.succeeded().assert_stdout("imported\n");
+        let git = run.run(STRICT, ["git", "init", "--quiet", "repository"]).await.succeeded();
+        assert!(run.in_scope("repository/.git/HEAD").is_file(), "{git:?}");
+        let script = "echo text > file && sort file | tr a-z A-Z && id -u > /dev/null && date > /dev/null";
+        run.sh(STRICT, script).await.succeeded().assert_stdout("TEXT\n");
+        let npx = run.run(STRICT, ["npx", "--version"]).await.succeeded();
+        assert!(npx.stdout.contains('.'), "{npx:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strict_reads_stop_at_other_projects_and_the_home() {
+    for run in FencedRun::in_each_tier().await {
+        let (project, note) = (run.ground.outside().join("source"), run.ground.home().join("note"));
+        std::fs::write(&project, "another project\n").unwrap();
+        std::fs::write(&note, "of the caller\n").unwrap();
+        run.write_in_scope("own", "own\n");
+        run.ground.belongs_to_caller();
+        let script = format!(
+            "cat own; for file in '{}' '{}'; do cat \"$file\" || echo refused; done; ls '{}' || echo refused",
+            project.display(),
+            note.display(),
+            run.ground.home().display()
+        );
+        let strict = run.sh(STRICT, &script).await.succeeded();
+        strict.assert_stdout("own\nrefused\nrefused\nrefused\n");
+        let named = ["--read", project.to_str().unwrap()];
+        let strict = run.sh(&[STRICT, &named].concat(), &script).await.succeeded();
+        strict.assert_stdout("own\nanother project\nrefused\nrefused\n");
+        let open = run.sh(&["--net", "none"], &script).await.succeeded();
+        assert!(open.stdout.starts_with("own\nanother project\nof the caller\n"), "{open:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn temporary_files_are_private_and_gone_afterwards() {
+    for run in FencedRun::in_each_tier().await {
+        let script = "set -e; file=$(mktemp); echo text > \"$file\"; cat \"$file\"; echo \"$TMPDIR\"; \
+                      test \"$TMPDIR\" = \"$TMP\" && test \"$TMPDIR\" = \"$TEMP\"; echo \"$file\"; \
+                      cp /bin/true \"$TMPDIR/program\"; \"$TMPDIR/program\" && echo executed";
+        let ended = run.sh(&["--net", "none"], script).await.succeeded();
+        let lines: Vec<&str> = ended.stdout.lines().collect();
+        let [text, directory, file, executed] = lines[..] else { panic!("{ended:?}") };
+        assert_eq!((text, executed), ("text", "executed"), "{ended:?}");
+        assert!(file.starts_with(directory) && !std::path::Path::new(file).exists(), "{ended:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_temporary_files_writing_one_fails_and_memory_files_work() {
+    for run in FencedRun::in_each_tier().await {
+        let mktemp = run.run(NO_TEMPORARY_FILES, ["mktemp"]).await;
+        mktemp.assert_code(1);
+        let script = "echo \"${TMPDIR-unset} ${TMP-unset} ${TEMP-unset}\"
+            for directory in /tmp /var/tmp /dev/shm; do
+                (echo x > $directory/ringfence-no-temp) 2> /dev/null || echo refused
+            done";
+        let written = run.sh(NO_TEMPORARY_FILES, script).await.succeeded();
+        written.assert_stdout("unset unset unset\nrefused\nrefused\nrefused\n");
+        let node = "try { fs.mkdtempSync(os.tmpdir() + '/x-') } catch (error) { console.log(error.code) }";
+        let expected = if run.tier == "a" { "EACCES\n" } else { "EROFS\n" };
+        let node = run.run(NO_TEMPORARY_FILES, ["node", "-e", node]).await.succeeded();
+        node.assert_stdout(expected);
+        let memory = "import os
+descriptor = os.memfd_create('x')
+os.write(descriptor, open('/bin/true', 'rb').read())
+os.set_inheritable(descriptor, True)
+print(os.spawnv(os.P_WAIT, f'/proc/self/fd/{descriptor}', ['true']))";
+        let memory = run.run(NO_TEMPORARY_FILES, ["python3", "-c", memory]).await.succeeded();
+        memory.assert_stdout("0\n");
+    }
+}

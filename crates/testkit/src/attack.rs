@@ -1,0 +1,145 @@
+//! What `ringfence-attacker` and the escape tests tell each other: the stage on which the attempts are made,
+//! the outcome of each, and what the victim noticed.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+/// Where everything is that an attempt reaches for. Files are named after the row that is after them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AttackStage {
+    /// The workspace, in which all is allowed.
+    pub scope: PathBuf,
+    /// Its sibling, in which nothing is; the working directory of the victim.
+    pub outside: PathBuf,
+    /// The home of the caller; has `.ssh/id_rsa`.
+    pub home: PathBuf,
+    /// Where the programs lie: readable, not writable.
+    pub programs: PathBuf,
+    /// The executable that built the fence.
+    pub launcher: PathBuf,
+    /// A name that nobody else uses, for files in shared directories.
+    pub unique_name: String,
+    /// The temporary directory of another fenced command.
+    pub other_temp: PathBuf,
+    pub victim: VictimAddress,
+    /// Descriptors that the launcher inherits: a writable file, a connected socket, and a unix socket in
+    /// which a descriptor waits.
+    pub inherited: InheritedDescriptors,
+}
+
+impl AttackStage {
+    pub fn in_scope(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.scope.join(name)
+    }
+
+    pub fn outside(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.outside.join(name)
+    }
+
+    pub fn private_key(&self) -> PathBuf {
+        self.home.join(".ssh/id_rsa")
+    }
+
+    pub fn unix_stream(&self) -> PathBuf {
+        self.outside("stream.sock")
+    }
+
+    pub fn unix_datagram(&self) -> PathBuf {
+        self.outside("datagram.sock")
+    }
+
+    /// A copy of the attacker that belongs to root and has the set-user-id bit.
+    pub fn setuid_program(&self) -> PathBuf {
+        self.programs.join("attacker-setuid")
+    }
+
+    /// A copy of the attacker with file capabilities.
+    pub fn capable_program(&self) -> PathBuf {
+        self.programs.join("attacker-capable")
+    }
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InheritedDescriptors {
+    pub file: i32,
+    pub socket: i32,
+    pub unix: i32,
+}
+
+/// How to reach the victim, as it says itself when it is ready.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VictimAddress {
+    pub pid: i32,
+    /// On 127.0.0.1, and never allowed.
+    pub tcp_port: u16,
+    /// On `::1`, and never allowed.
+    pub tcp6_port: u16,
+    /// On 127.0.0.1, and allowed where a mode can name a port.
+    pub allowed_port: u16,
+    pub udp_port: u16,
+    pub abstract_name: String,
+    pub shared_memory: i32,
+    pub queue: String,
+    /// Where [`MEMORY_SECRET`] lies.
+    pub secret_address: usize,
+}
+
+/// In the memory of the victim.
+pub const MEMORY_SECRET: &str = "secret-in-memory";
+/// In its environment.
+pub const ENVIRONMENT_SECRET: &str = "secret-in-environment";
+/// In its arguments.
+pub const ARGUMENT_SECRET: &str = "secret-in-arguments";
+/// In its segment of shared memory.
+pub const SEGMENT_SECRET: &str = "secret-in-segment";
+/// In `~/.ssh/id_rsa`.
+pub const KEY_SECRET: &str = "secret-in-private-key";
+
+/// What reached the victim.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct VictimReport {
+    /// Every text that came over any of its sockets: the names of rows.
+    pub received: BTreeSet<String>,
+    /// How often `SIGUSR1` and `SIGUSR2` came.
+    pub user_signals: [u32; 2],
+    /// What its segment of shared memory holds.
+    pub segment: String,
+    /// How many messages wait in its POSIX queue.
+    pub queued: i64,
+}
+
+/// One row, tried.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct AttackResult {
+    pub id: String,
+    #[serde(flatten)]
+    pub outcome: AttackOutcome,
+    /// What was read, seen or found out.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub detail: String,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum AttackOutcome {
+    Allowed,
+    /// The error's name, or `none` where nothing failed and nothing was gained either.
+    Refused {
+        errno: String,
+    },
+    Killed {
+        signal: i32,
+    },
+    /// Neither succeeded nor failed in a very long time.
+    Hung,
+}
+
+/// What the kernel offers, found by doing.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct KernelOffer {
+    /// 0: no Landlock.
+    pub landlock_abi: i64,
+    pub user_namespaces: bool,
+}

@@ -1,0 +1,39 @@
+//! I01–I04: shared memory, message queues and keys of others.
+
+use testkit::AttackStage;
+
+use crate::attempts::Row;
+use crate::files::done;
+use crate::system::{Attempt, Errno, call};
+
+pub(crate) const ROWS: &[Row] = &[
+    ("I01", attach_segment),
+    ("I02", send_to_queue),
+    ("I03", |_| done(call!(libc::SYS_keyctl, GET_KEYRING_ID, SESSION_KEYRING, 0))),
+    ("I04", |_| done(call!(libc::SYS_add_key, c"user", c"attacker", c"secret".as_ptr(), 6, PROCESS_KEYRING))),
+];
+
+const GET_KEYRING_ID: i32 = 0;
+const PROCESS_KEYRING: i32 = -2;
+const SESSION_KEYRING: i32 = -3;
+
+/// Reads the segment of the victim, and writes into it.
+fn attach_segment(stage: &AttackStage) -> Attempt {
+    // SAFETY: a new mapping at an address of the kernel's choice touches no memory of Rust's.
+    let segment = unsafe { libc::shmat(stage.victim.shared_memory, std::ptr::null(), 0) };
+    if segment.addr() == usize::MAX {
+        return Err(Errno::last());
+    }
+    // SAFETY: the victim made the segment one page long, and ends its text with a zero.
+    let text = unsafe { std::ffi::CStr::from_ptr(segment.cast()) }.to_string_lossy().into_owned();
+    // SAFETY: as above; nothing borrows from the segment any more.
+    unsafe { segment.cast::<u8>().write_volatile(b'!') };
+    Ok(text)
+}
+
+fn send_to_queue(stage: &AttackStage) -> Attempt {
+    let name = std::ffi::CString::new(stage.victim.queue.as_str()).map_err(|_| Errno(libc::EINVAL))?;
+    // The system call, unlike the function of libc, takes the name without its slash.
+    let queue = call!(libc::SYS_mq_open, name, libc::O_RDWR, 0, 0)?;
+    done(call!(libc::SYS_mq_timedsend, queue, c"I02".as_ptr(), 3, 0, 0))
+}

@@ -1,0 +1,100 @@
+//! `ringfence-attacker`: tries to get out of the fence that it runs in, in every way that `escapes.md` lists,
+//! and tells what came of each attempt. It is also its own victim, and every other ill-behaved program that the
+//! tests of the fence need.
+
+#![allow(unsafe_code, reason = "the attempts are system calls, made as an attacker makes them")]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_possible_wrap,
+    clippy::cast_sign_loss,
+    reason = "registers hold numbers of every width"
+)]
+
+mod attempts;
+mod endings;
+mod files;
+mod ipc;
+mod kernel;
+mod launch;
+mod leftovers;
+mod must_work;
+mod network;
+mod processes;
+mod programs;
+mod race;
+mod reads;
+mod ring;
+mod system;
+mod victim;
+
+use std::path::Path;
+use std::process::ExitCode;
+
+use testkit::KernelOffer;
+
+use system::{Attempt, Errno};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(code) => code,
+        Err(complaint) => {
+            eprintln!("ringfence-attacker: {complaint}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<ExitCode, String> {
+    let owned = |texts: &[&str]| -> Vec<String> { texts.iter().copied().map(str::to_owned).collect() };
+    match arguments {
+        ["try", stage, only @ ..] => {
+            attempts::try_rows(Path::new(stage), &owned(only).into_iter().collect())?;
+        }
+        ["launch", stage, command @ ..] => return Err(launch::launch(Path::new(stage), &owned(command))),
+        ["victim", outside, ..] => victim::be_victim(Path::new(outside))?,
+        ["kernel"] => print_kernel_offer(),
+        ["touch", path] => return Ok(exit_code(files::create(path))),
+        ["privileges"] => programs::print_privileges()?,
+        ["write-32-bit-program", path] => {
+            programs::write_32_bit_program(Path::new(path)).map_err(|errno| errno.to_string())?;
+        }
+        ["fork-bomb"] => endings::fork_bomb()?,
+        ["hog-memory", mebibytes] => endings::hog_memory(number(mebibytes)?),
+        ["fill", directory] => endings::fill(Path::new(directory))?,
+        ["open-files"] => endings::open_files()?,
+        ["flood", mebibytes] => endings::flood(number(mebibytes)?)?,
+        ["daemonise", lock] => print_attempt(endings::daemonise(Path::new(lock)))?,
+        ["stay", lock] => print_attempt(endings::stay(Path::new(lock), false))?,
+        ["stay-stubbornly", lock] => print_attempt(endings::stay(Path::new(lock), true))?,
+        ["show-temp"] => endings::show_temp()?,
+        ["create-when-told", paths @ ..] => endings::create_when_told(&owned(paths))?,
+        ["race", directory, rounds, seed] => {
+            race::race(Path::new(directory), number(rounds)?, number(seed)?)?;
+        }
+        _ => return Err(format!("{arguments:?} is nothing that I do")),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Result<T, String> {
+    text.parse().map_err(|_| format!("{text:?} is not a number"))
+}
+
+fn print_attempt(attempt: Attempt) -> Result<(), String> {
+    println!("{}", attempt.map_err(|errno| errno.to_string())?);
+    Ok(())
+}
+
+/// The number of the error, for a parent that is part of this program.
+fn exit_code(attempt: Attempt) -> ExitCode {
+    let errno = attempt.map_or_else(|errno| errno, |_| Errno(0));
+    ExitCode::from(u8::try_from(errno.0).unwrap_or(u8::MAX))
+}
+
+fn print_kernel_offer() {
+    let offer =
+        KernelOffer { landlock_abi: kernel::landlock_abi(), user_namespaces: kernel::has_user_namespaces() };
+    println!("{}", serde_json::to_string(&offer).expect("numbers are valid JSON"));
+}

@@ -1,0 +1,253 @@
+//! The process outside that the attempts are aimed at. It listens in every way, keeps secrets in every place,
+//! and tells what reached it whenever it reads a line.
+
+use std::collections::BTreeSet;
+use std::ffi::CStr;
+use std::io::{Error, ErrorKind, Read, Write};
+use std::net::{TcpListener, UdpSocket};
+use std::os::fd::{AsRawFd, RawFd};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use testkit::{MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimReport};
+
+use crate::processes::close_all_but;
+use crate::system::{Errno, Fork, call, fork, leave, read};
+
+/// Lives until the end of its standard input.
+pub(crate) fn be_victim(outside: &Path) -> Result<(), String> {
+    count_signals();
+    let victim = Victim::new(outside).map_err(|error| error.to_string())?;
+    victim.serve().map_err(|error| error.to_string())
+}
+
+struct Victim {
+    tcp: [TcpListener; 3],
+    udp: UdpSocket,
+    unix: [UnixListener; 2],
+    unix_datagram: UnixDatagram,
+    segment: *mut libc::c_char,
+    queue: Queue,
+    address: VictimAddress,
+}
+
+/// A stream that somebody has opened to the victim.
+trait Connection: Read + Write + AsRawFd {}
+impl<T: Read + Write + AsRawFd> Connection for T {}
+
+/// What came so far.
+#[derive(Default)]
+struct Seen {
+    connections: Vec<Box<dyn Connection>>,
+    received: BTreeSet<String>,
+}
+
+impl Victim {
+    fn new(outside: &Path) -> Result<Self, Error> {
+        let tcp = [
+            TcpListener::bind("127.0.0.1:0")?,
+            TcpListener::bind("[::1]:0")?,
+            TcpListener::bind("127.0.0.1:0")?,
+        ];
+        let udp = UdpSocket::bind("127.0.0.1:0")?;
+        let name = format!("ringfence-victim-{}", std::process::id());
+        let abstract_address = SocketAddr::from_abstract_name(&name)?;
+        let unix =
+            [UnixListener::bind(outside.join("stream.sock"))?, UnixListener::bind_addr(&abstract_address)?];
+        let unix_datagram = UnixDatagram::bind(outside.join("datagram.sock"))?;
+        let (shared_memory, segment) = make_segment()?;
+        let queue = Queue::new(&name)?;
+        let secret: &'static mut str = Box::leak(MEMORY_SECRET.to_owned().into_boxed_str());
+        let address = VictimAddress {
+            pid: std::process::id().cast_signed(),
+            tcp_port: tcp[0].local_addr()?.port(),
+            tcp6_port: tcp[1].local_addr()?.port(),
+            allowed_port: tcp[2].local_addr()?.port(),
+            udp_port: udp.local_addr()?.port(),
+            abstract_name: name.clone(),
+            shared_memory,
+            queue: name,
+            secret_address: secret.as_ptr().addr(),
+        };
+        for listener in &tcp {
+            listener.set_nonblocking(true)?;
+        }
+        for listener in &unix {
+            listener.set_nonblocking(true)?;
+        }
+        udp.set_nonblocking(true)?;
+        unix_datagram.set_nonblocking(true)?;
+        Ok(Self { tcp, udp, unix, unix_datagram, segment, queue, address })
+    }
+
+    fn serve(&self) -> Result<(), Error> {
+        let mut stdin = std::io::stdin().lock();
+        let mut stdout = std::io::stdout().lock();
+        writeln!(stdout, "{}", serde_json::to_string(&self.address)?)?;
+        let mut seen = Seen::default();
+        loop {
+            let is_asked = self.wait(&seen.connections);
+            while self.take_one(&mut seen)? {}
+            if is_asked {
+                let mut line = [0; 100];
+                match stdin.read(&mut line) {
+                    Ok(0) => return Ok(()),
+                    Ok(_) => writeln!(stdout, "{}", serde_json::to_string(&self.report(&seen)?)?)?,
+                    Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+
+    /// Until something comes. Tells whether standard input is ready.
+    fn wait(&self, connections: &[Box<dyn Connection>]) -> bool {
+        let mut descriptors: Vec<RawFd> = vec![0];
+        descriptors.extend(self.tcp.iter().map(AsRawFd::as_raw_fd));
+        descriptors.extend(self.unix.iter().map(AsRawFd::as_raw_fd));
+        descriptors.extend([self.udp.as_raw_fd(), self.unix_datagram.as_raw_fd()]);
+        descriptors.extend(connections.iter().map(|connection| connection.as_raw_fd()));
+        let mut polled: Vec<libc::pollfd> =
+            descriptors.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
+        // SAFETY: the elements that are pointed to live until the call returns.
+        let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
+        // After a signal nothing is said of the descriptors.
+        ready > 0 && polled[0].revents != 0
+    }
+
+    /// Takes in one thing that waits, and tells whether there was one.
+    fn take_one(&self, seen: &mut Seen) -> Result<bool, Error> {
+        for listener in &self.tcp {
+            if let Some((stream, _)) = unless_empty(listener.accept())? {
+                stream.set_nonblocking(true)?;
+                seen.connections.push(Box::new(stream));
+                return Ok(true);
+            }
+        }
+        for listener in &self.unix {
+            if let Some((stream, _)) = unless_empty(listener.accept())? {
+                stream.set_nonblocking(true)?;
+                seen.connections.push(Box::new(stream));
+                return Ok(true);
+            }
+        }
+        let mut text = [0; 100];
+        for received in [self.udp.recv(&mut text), self.unix_datagram.recv(&mut text)] {
+            if let Some(length) = unless_empty(received)? {
+                seen.received.insert(String::from_utf8_lossy(&text[..length]).into_owned());
+                return Ok(true);
+            }
+        }
+        Ok(seen.hear_connections())
+    }
+
+    fn report(&self, seen: &Seen) -> Result<VictimReport, Error> {
+        // SAFETY: the segment is one page long and its last byte is never written.
+        let segment = unsafe { CStr::from_ptr(self.segment) };
+        Ok(VictimReport {
+            received: seen.received.clone(),
+            user_signals: [SIGNALS[0].load(Ordering::Relaxed), SIGNALS[1].load(Ordering::Relaxed)],
+            segment: segment.to_string_lossy().into_owned(),
+            queued: self.queue.length().map_err(|errno| Error::from_raw_os_error(errno.0))?,
+        })
+    }
+}
+
+impl Seen {
+    /// What the first connection that has something says; it is answered. Ended ones go.
+    fn hear_connections(&mut self) -> bool {
+        let mut heard = false;
+        self.connections.retain_mut(|connection| {
+            let mut text = [0; 100];
+            match connection.read(&mut text) {
+                Ok(length @ 1..) => {
+                    heard = true;
+                    self.received.insert(String::from_utf8_lossy(&text[..length]).into_owned());
+                    connection.write_all(b"heard").is_ok()
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => true,
+                Ok(0) | Err(_) => false,
+            }
+        });
+        heard
+    }
+}
+
+fn unless_empty<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
+    match answer {
+        Ok(answer) => Ok(Some(answer)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A segment that goes when nobody is attached any more.
+fn make_segment() -> Result<(i32, *mut libc::c_char), Error> {
+    const PAGE: usize = 4096;
+    // SAFETY: a new segment, mapped at an address of the kernel's choice, touches no memory of Rust's; the text
+    // and the zero after it fit into a page.
+    unsafe {
+        let id = libc::shmget(libc::IPC_PRIVATE, PAGE, libc::IPC_CREAT | 0o600);
+        let segment = libc::shmat(id, std::ptr::null(), 0);
+        if id == -1 || segment.addr() == usize::MAX {
+            return Err(Error::last_os_error());
+        }
+        libc::shmctl(id, libc::IPC_RMID, std::ptr::null_mut());
+        segment.cast::<u8>().copy_from(SEGMENT_SECRET.as_ptr(), SEGMENT_SECRET.len());
+        Ok((id, segment.cast()))
+    }
+}
+
+/// A POSIX queue that goes with its process, however that ends.
+struct Queue {
+    descriptor: i32,
+}
+
+impl Queue {
+    fn new(name: &str) -> Result<Self, Error> {
+        let name = std::ffi::CString::new(name)?;
+        // Flags, how many messages it holds, how long each may be, how many it has.
+        let attributes = [0_i64, 4, 16, 0, 0, 0, 0, 0];
+        let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
+        let opened = call!(libc::SYS_mq_open, name, flags, 0o600, attributes.as_ptr());
+        let opened = opened.and_then(|descriptor| remove_at_end(&name).map(|()| descriptor));
+        let descriptor = opened.map_err(|errno| Error::from_raw_os_error(errno.0))? as i32;
+        Ok(Self { descriptor })
+    }
+
+    fn length(&self) -> Result<i64, Errno> {
+        let mut attributes = [0_i64; 8];
+        call!(libc::SYS_mq_getsetattr, self.descriptor, 0, attributes.as_mut_ptr())?;
+        Ok(attributes[3])
+    }
+}
+
+/// Leaves a process that waits for the end of this one, and then removes the queue.
+fn remove_at_end(queue: &CStr) -> Result<(), Errno> {
+    let mut ends = [0_i32; 2];
+    call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC)?;
+    let [end, _held_until_the_end] = ends;
+    if let Fork::Child = fork()? {
+        close_all_but(end);
+        drop(read(end));
+        drop(call!(libc::SYS_mq_unlink, queue));
+        leave(0);
+    }
+    Ok(())
+}
+
+static SIGNALS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+
+extern "C" fn count_signal(signal: i32) {
+    SIGNALS[usize::from(signal == libc::SIGUSR2)].fetch_add(1, Ordering::Relaxed);
+}
+
+fn count_signals() {
+    let handler = count_signal as extern "C" fn(i32);
+    for signal in [libc::SIGUSR1, libc::SIGUSR2] {
+        // SAFETY: the handler only adds to an atomic number.
+        unsafe { libc::signal(signal, handler as libc::sighandler_t) };
+    }
+}
