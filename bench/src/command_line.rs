@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::{Parser, Subcommand};
 
 use crate::failure::Failure;
+use crate::fence_variants::{FenceMeasurement, FenceVariant};
 use crate::legs::Leg;
 use crate::measurement_names::Measurement;
 
@@ -15,17 +16,21 @@ pub(crate) struct CommandLine {
     /// Also measure supergateway and the two mcp-proxy packages (installs them under target/bench/peers)
     #[arg(long)]
     pub(crate) peers: bool,
+    /// Measure the fence instead: starting commands in it, and what it costs them
+    #[arg(long, conflicts_with = "peers")]
+    pub(crate) fence: bool,
     /// A short smoke run: the figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only these legs and measurements (latency, throughput, creation, big, memory, processes)
+    /// Only these legs and measurements (latency, throughput, creation, big, memory, processes; of the fence
+    /// launch, open, keeper)
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
-    /// Where the results go as JSON [default: target/bench/results.json]
+    /// Where the results go as JSON [default: target/bench/results.json, of the fence fence-results.json]
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// How many rounds each leg is measured in [default: 7, quick: 2]
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100))]
+    /// How many rounds each leg is measured in [default: 7, quick: 2; of the fence 400, quick: 20]
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     rounds: Option<u32>,
     #[command(subcommand)]
     pub(crate) own_process: Option<OwnProcess>,
@@ -36,18 +41,32 @@ pub(crate) struct CommandLine {
 pub(crate) enum OwnProcess {
     #[command(hide = true)]
     BareAxumServer,
+    #[command(hide = true)]
+    FenceOpenClose { file: PathBuf, count: u32 },
+    #[command(hide = true)]
+    FenceWait,
 }
 
 impl CommandLine {
     pub(crate) fn rounds(&self) -> u32 {
-        self.rounds.unwrap_or(if self.quick { 2 } else { 7 })
+        self.rounds.unwrap_or(match (self.fence, self.quick) {
+            (false, false) => 7,
+            (false, true) => 2,
+            (true, false) => 400,
+            (true, true) => 20,
+        })
     }
 
     /// Fails on a name in `--only` that is neither a leg nor a measurement.
     pub(crate) fn check_names(&self) -> Result<(), Failure> {
         let known = |name: &String| {
-            Leg::ALL.iter().any(|leg| leg.name() == name)
-                || Measurement::ALL.iter().any(|measurement| measurement.group() == name)
+            if self.fence {
+                FenceVariant::ALL.iter().any(|variant| variant.name() == name)
+                    || FenceMeasurement::ALL.iter().any(|measurement| measurement.name() == name)
+            } else {
+                Leg::ALL.iter().any(|leg| leg.name() == name)
+                    || Measurement::ALL.iter().any(|measurement| measurement.group() == name)
+            }
         };
         match self.only.iter().find(|name| !known(name)) {
             None => Ok(()),
@@ -67,6 +86,21 @@ impl CommandLine {
         let named = |measurement: &Measurement| self.only.iter().any(|name| name == measurement.group());
         let any_named = Measurement::ALL.iter().any(named);
         Measurement::ALL.into_iter().filter(|measurement| !any_named || named(measurement)).collect()
+    }
+
+    /// What is not fenced is what the rest is compared with, so it is always there.
+    pub(crate) fn fence_variants(&self) -> Vec<FenceVariant> {
+        let named = |variant: &FenceVariant| self.only.iter().any(|name| name == variant.name());
+        let any_named = FenceVariant::ALL.iter().any(named);
+        let chosen =
+            |variant: &FenceVariant| !any_named || named(variant) || *variant == FenceVariant::Unfenced;
+        FenceVariant::ALL.into_iter().filter(chosen).collect()
+    }
+
+    pub(crate) fn fence_measurements(&self) -> Vec<FenceMeasurement> {
+        let named = |measurement: &FenceMeasurement| self.only.iter().any(|name| name == measurement.name());
+        let any_named = FenceMeasurement::ALL.iter().any(named);
+        FenceMeasurement::ALL.into_iter().filter(|measurement| !any_named || named(measurement)).collect()
     }
 }
 
@@ -92,5 +126,15 @@ mod tests {
         assert_eq!(parse(&[]).legs().len(), 4);
         assert_eq!(parse(&["--peers"]).legs().len(), 7);
         assert_eq!(parse(&["--quick"]).rounds(), 2);
+    }
+
+    #[test]
+    fn the_fence_has_names_of_its_own() {
+        let line = parse(&["--fence", "--only", "tier-a,launch"]);
+        line.check_names().unwrap();
+        assert_eq!(line.fence_variants(), [FenceVariant::Unfenced, FenceVariant::TierA]);
+        assert_eq!(line.fence_measurements(), [FenceMeasurement::Launch]);
+        parse(&["--fence", "--only", "latency"]).check_names().unwrap_err();
+        parse(&["--only", "launch"]).check_names().unwrap_err();
     }
 }

@@ -1,11 +1,17 @@
 //! The benchmark of ringfence: the same load on direct stdio, a bare axum server, ringfence and its peers.
 //!
 //! `cargo run --release -p ringfence-bench [-- --peers]` builds what it measures, prints Markdown tables and
-//! writes JSON. A missed bound is reported and is no failure; a wrong or missing answer is one.
+//! writes JSON; with `--fence` it measures the fence instead. A missed bound is reported and is no failure; a wrong or missing answer is one.
 
 mod bare_axum_server;
 mod command_line;
 mod failure;
+mod fence_costs;
+mod fence_launch;
+mod fence_report;
+mod fence_results;
+mod fence_schedule;
+mod fence_variants;
 mod http_connection;
 mod http_response_head;
 mod http_session;
@@ -32,7 +38,7 @@ mod started_processes;
 mod statistics;
 mod stdio_session;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Instant;
 
@@ -41,6 +47,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use crate::command_line::{CommandLine, OwnProcess};
 use crate::failure::{Failure, WhileDoing};
+use crate::fence_report::FenceDescription;
+use crate::fence_schedule::FenceSchedule;
 use crate::machine::Machine;
 use crate::programs::Programs;
 use crate::report_markdown::RunDescription;
@@ -49,8 +57,11 @@ use crate::run_schedule::RunSchedule;
 
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
-    let outcome = match command_line.own_process {
+    let outcome = match &command_line.own_process {
         Some(OwnProcess::BareAxumServer) => bare_axum_server::run(),
+        Some(OwnProcess::FenceOpenClose { file, count }) => fence_costs::run_open_close(file, *count),
+        Some(OwnProcess::FenceWait) => fence_costs::run_wait(),
+        None if command_line.fence => run_fence_benchmark(&command_line),
         None => run_benchmark(&command_line),
     };
     match outcome {
@@ -81,8 +92,43 @@ fn run_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
         elapsed_seconds: started.elapsed().as_secs(),
     };
     println!("{}", report_markdown::markdown_report(&description, &results));
-    write_json(command_line, &programs, &description, &results)?;
-    fail_on_own_failures(&results)
+    let file = command_line.json.clone().unwrap_or_else(|| programs.work_directory.join("results.json"));
+    write_json(&file, &report_json::json_report(&description, &results))?;
+    fail_on(
+        &results
+            .own_failures()
+            .map(|note| format!("{}: {}", note.leg.name(), note.reason))
+            .collect::<Vec<_>>(),
+    )
+}
+
+fn run_fence_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
+    command_line.check_names()?;
+    let programs = programs::build_and_locate()?;
+    let started = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Fences end with this process, so an interruption needs no care.
+    let run = FenceSchedule::prepare(command_line, &programs)?.run(&runtime);
+    let description = FenceDescription {
+        command_line: described_command_line(),
+        machine: Machine::read(),
+        host: run.host,
+        variants: command_line.fence_variants(),
+        measurements: command_line.fence_measurements(),
+        rounds: command_line.rounds(),
+        elapsed_seconds: started.elapsed().as_secs(),
+    };
+    let results = run.results;
+    println!("{}", fence_report::markdown_report(&description, &results));
+    let file = command_line.json.clone();
+    let file = file.unwrap_or_else(|| programs.work_directory.join("fence-results.json"));
+    write_json(&file, &fence_report::json_report(&description, &results))?;
+    fail_on(
+        &results
+            .own_failures()
+            .map(|note| format!("{}: {}", note.variant.name(), note.reason))
+            .collect::<Vec<_>>(),
+    )
 }
 
 /// Dropping the schedule kills every process it started.
@@ -101,22 +147,13 @@ fn described_command_line() -> String {
     if arguments.is_empty() { command.to_owned() } else { format!("{command} -- {}", arguments.join(" ")) }
 }
 
-fn write_json(
-    command_line: &CommandLine,
-    programs: &Programs,
-    description: &RunDescription,
-    results: &Results,
-) -> Result<(), Failure> {
-    let file: PathBuf =
-        command_line.json.clone().unwrap_or_else(|| programs.work_directory.join("results.json"));
-    let report = serde_json::to_string_pretty(&report_json::json_report(description, results))?;
-    std::fs::write(&file, report + "\n").while_doing(&format!("writing {}", file.display()))?;
+fn write_json(file: &Path, report: &serde_json::Value) -> Result<(), Failure> {
+    let report = serde_json::to_string_pretty(report)?;
+    std::fs::write(file, report + "\n").while_doing(&format!("writing {}", file.display()))?;
     eprintln!("written to {}", file.display());
     Ok(())
 }
 
-fn fail_on_own_failures(results: &Results) -> Result<(), Failure> {
-    let failed: Vec<String> =
-        results.own_failures().map(|note| format!("{}: {}", note.leg.name(), note.reason)).collect();
+fn fail_on(failed: &[String]) -> Result<(), Failure> {
     if failed.is_empty() { Ok(()) } else { Err(Failure::new(failed.join("\n"))) }
 }

@@ -71,12 +71,19 @@ pub(crate) fn processor_seconds(process_ids: &[u32]) -> f64 {
 
 /// Proportional set size of these processes together, in KiB.
 pub(crate) fn proportional_set_kib(process_ids: &[u32]) -> f64 {
-    let kib_of = |process_id: &u32| -> Option<f64> {
-        let rollup = fs::read_to_string(format!("/proc/{process_id}/smaps_rollup")).ok()?;
-        let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-        line.split_ascii_whitespace().next()?.parse().ok()
-    };
-    process_ids.iter().filter_map(kib_of).sum()
+    process_ids.iter().filter_map(|process_id| memory_kib(*process_id)).map(|(set, _)| set).sum()
+}
+
+/// Proportional set size of a process and what of it is private and dirty, in KiB; none if it is gone, or
+/// does not let this user look.
+pub(crate) fn memory_kib(process_id: u32) -> Option<(f64, f64)> {
+    let rollup = fs::read_to_string(format!("/proc/{process_id}/smaps_rollup")).ok()?;
+    Some((rollup_kib(&rollup, "Pss:")?, rollup_kib(&rollup, "Private_Dirty:")?))
+}
+
+fn rollup_kib(rollup: &str, field: &str) -> Option<f64> {
+    let rest = rollup.lines().find_map(|line| line.strip_prefix(field))?;
+    rest.split_ascii_whitespace().next()?.parse().ok()
 }
 
 #[cfg(test)]
@@ -91,5 +98,12 @@ mod tests {
         assert!(table.descendants_of(1).contains(&own) || own == 1);
         assert!(proportional_set_kib(&[own]) > 0.0);
         assert!(processor_seconds(&[own]) >= 0.0);
+    }
+
+    #[test]
+    fn fields_of_the_rollup_are_told_apart() {
+        let rollup = "Rss: 9 kB\nPss:          812 kB\nPss_Dirty:    300 kB\nPrivate_Dirty:  120 kB\n";
+        let found = ["Pss:", "Private_Dirty:", "Swap:"].map(|field| rollup_kib(rollup, field));
+        assert_eq!(found, [Some(812.0), Some(120.0), None]);
     }
 }

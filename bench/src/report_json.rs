@@ -3,24 +3,13 @@
 use serde_json::{Map, Value, json};
 
 use crate::legs::Leg;
-use crate::reach::{Bound, reach_rows};
+use crate::reach::{Bound, ReachRow, reach_rows};
 use crate::report_markdown::RunDescription;
 use crate::results::Results;
 
 pub(crate) fn json_report(run: &RunDescription, results: &Results) -> Value {
     let legs: Map<String, Value> =
         run.legs.iter().map(|leg| (leg.name().to_owned(), leg_figures(*leg, run, results))).collect();
-    let reach: Vec<Value> = reach_rows(results)
-        .iter()
-        .map(|row| {
-            json!({
-                "figure": row.figure,
-                "measured": row.measured,
-                "bound": row.bound.map(Bound::described),
-                "met": row.is_met(),
-            })
-        })
-        .collect();
     let notes: Vec<Value> = results
         .notes()
         .iter()
@@ -39,9 +28,22 @@ pub(crate) fn json_report(run: &RunDescription, results: &Results) -> Value {
         "elapsed_seconds": run.elapsed_seconds,
         "other_load_percent_per_round": results.other_load_percents(),
         "legs": legs,
-        "reach": reach,
+        "reach": reach_as_json(&reach_rows(results)),
         "notes": notes,
     })
+}
+
+pub(crate) fn reach_as_json(rows: &[ReachRow]) -> Value {
+    rows.iter()
+        .map(|row| {
+            json!({
+                "figure": row.figure,
+                "measured": row.measured,
+                "bound": row.bound.map(Bound::described),
+                "met": row.is_met(),
+            })
+        })
+        .collect()
 }
 
 fn leg_figures(leg: Leg, run: &RunDescription, results: &Results) -> Value {

@@ -10,7 +10,7 @@ use crate::reach::{Bound, ReachRow, reach_rows};
 use crate::results::Results;
 use crate::statistics::{median, percentile};
 
-const ABSENT: &str = "–";
+pub(crate) const ABSENT: &str = "–";
 
 /// What a report is about, besides its results.
 #[derive(Debug)]
@@ -25,7 +25,7 @@ pub(crate) struct RunDescription {
 
 pub(crate) fn markdown_report(run: &RunDescription, results: &Results) -> String {
     let mut report = heading(run);
-    report.push_str(&other_load_line(results));
+    report.push_str(&other_load_line("round", results.other_load_percents()));
     let titles = [
         ("latency", "Sequential latency: one session, one call in flight"),
         ("throughput", "Throughput: sessions × calls in flight each"),
@@ -51,17 +51,7 @@ pub(crate) fn markdown_report(run: &RunDescription, results: &Results) -> String
 }
 
 fn heading(run: &RunDescription) -> String {
-    let machine = &run.machine;
-    let mut text = format!(
-        "`{}`\n\n{}, Linux {}, {} cores ({}), median of {} interleaved rounds, {} s in all.\n",
-        run.command_line,
-        machine.date,
-        machine.kernel,
-        machine.cores,
-        machine.processor,
-        run.rounds,
-        run.elapsed_seconds
-    );
+    let mut text = run_line(&run.command_line, &run.machine, run.rounds, run.elapsed_seconds);
     let peers: Vec<String> = run.legs.iter().filter_map(|leg| peers::described(*leg)).collect();
     if !peers.is_empty() {
         let _ = writeln!(text, "Peers, with their default settings and logging off: {}.", peers.join("; "));
@@ -69,10 +59,18 @@ fn heading(run: &RunDescription) -> String {
     text
 }
 
+/// The command, and where and how often it was run.
+pub(crate) fn run_line(command_line: &str, machine: &Machine, rounds: u32, seconds: u64) -> String {
+    let Machine { date, kernel, processor, cores } = machine;
+    format!(
+        "`{command_line}`\n\n{date}, Linux {kernel}, {cores} cores ({processor}), \
+         median of {rounds} interleaved rounds, {seconds} s in all.\n"
+    )
+}
+
 /// Says how busy the machine was otherwise, and warns when that spoils the figures.
-fn other_load_line(results: &Results) -> String {
+pub(crate) fn other_load_line(between: &str, percents: &[f64]) -> String {
     const QUIET_PERCENT: f64 = 5.0;
-    let percents = results.other_load_percents();
     let (Some(middle), Some(highest)) = (median(percents), percentile(percents, 100)) else {
         return String::new();
     };
@@ -82,7 +80,7 @@ fn other_load_line(results: &Results) -> String {
         ""
     };
     format!(
-        "Other load before each round: median {middle:.0} %, highest {highest:.0} % of all cores.{warning}\n"
+        "Other load before each {between}: median {middle:.0} %, highest {highest:.0} % of all cores.{warning}\n"
     )
 }
 
@@ -110,7 +108,7 @@ fn cell(leg: Leg, measurement: Measurement, figure: Figure, results: &Results) -
 }
 
 /// Three significant digits or the whole number, with thousands apart.
-fn readable_number(value: f64) -> String {
+pub(crate) fn readable_number(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 {
         let digits = format!("{value:.0}");
@@ -128,7 +126,7 @@ fn readable_number(value: f64) -> String {
     if size >= 10.0 { format!("{value:.1}") } else { format!("{value:.2}") }
 }
 
-fn reach_table(rows: &[ReachRow]) -> String {
+pub(crate) fn reach_table(rows: &[ReachRow]) -> String {
     let mut table = vec![["figure", "measured", "bound", "met"].map(str::to_owned).to_vec()];
     for row in rows {
         let met = match row.is_met() {
@@ -157,7 +155,7 @@ fn footnotes(results: &Results) -> String {
 }
 
 /// A Markdown table whose columns line up in a terminal too: words to the left, numbers to the right.
-fn aligned_table(rows: &[Vec<String>]) -> String {
+pub(crate) fn aligned_table(rows: &[Vec<String>]) -> String {
     let column_count = rows.first().map_or(0, Vec::len);
     let width_of = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
     let widths: Vec<usize> = (0..column_count).map(width_of).collect();

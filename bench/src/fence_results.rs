@@ -1,0 +1,168 @@
+//! What a run of the fence's benchmark has found, and how far the fence reaches.
+
+use std::collections::BTreeMap;
+
+use crate::fence_variants::{FenceFigure, FenceMeasurement, FenceVariant};
+use crate::reach::{Bound, ReachRow};
+use crate::statistics::{median, percentile, ratios_per_round};
+
+/// Of noisy samples, what is left when the machine did little else.
+const QUIET_PERCENTILE: usize = 10;
+
+#[derive(Debug, Default)]
+pub(crate) struct FenceResults {
+    samples: BTreeMap<(FenceVariant, FenceFigure), Vec<Option<f64>>>,
+    notes: Vec<FenceNote>,
+    pub(crate) other_load_percents: Vec<f64>,
+}
+
+/// Why a figure is missing, or rests on fewer rounds.
+#[derive(Debug)]
+pub(crate) struct FenceNote {
+    pub(crate) variant: FenceVariant,
+    /// None: the variant could not be had at all.
+    pub(crate) measurement: Option<FenceMeasurement>,
+    pub(crate) reason: String,
+}
+
+impl FenceResults {
+    pub(crate) fn record(&mut self, variant: FenceVariant, figure: FenceFigure, round: usize, value: f64) {
+        let rounds = self.samples.entry((variant, figure)).or_default();
+        if rounds.len() <= round {
+            rounds.resize(round + 1, None);
+        }
+        rounds[round] = Some(value);
+    }
+
+    pub(crate) fn note(
+        &mut self,
+        variant: FenceVariant,
+        measurement: Option<FenceMeasurement>,
+        reason: String,
+    ) {
+        self.notes.push(FenceNote { variant, measurement, reason });
+    }
+
+    pub(crate) fn notes(&self) -> &[FenceNote] {
+        &self.notes
+    }
+
+    /// Failed before, hence not tried again.
+    pub(crate) fn is_given_up(&self, variant: FenceVariant, measurement: FenceMeasurement) -> bool {
+        self.notes
+            .iter()
+            .any(|note| note.variant == variant && note.measurement.is_none_or(|noted| noted == measurement))
+    }
+
+    pub(crate) fn per_round(&self, variant: FenceVariant, figure: FenceFigure) -> &[Option<f64>] {
+        self.samples.get(&(variant, figure)).map(Vec::as_slice).unwrap_or_default()
+    }
+
+    fn measured(&self, variant: FenceVariant, figure: FenceFigure) -> Vec<f64> {
+        self.per_round(variant, figure).iter().flatten().copied().collect()
+    }
+
+    pub(crate) fn median(&self, variant: FenceVariant, figure: FenceFigure) -> Option<f64> {
+        median(&self.measured(variant, figure))
+    }
+
+    pub(crate) fn quiet(&self, variant: FenceVariant, figure: FenceFigure) -> Option<f64> {
+        percentile(&self.measured(variant, figure), QUIET_PERCENTILE)
+    }
+
+    /// The median of the ratios of each round.
+    pub(crate) fn ratio(
+        &self,
+        variant: FenceVariant,
+        base: FenceVariant,
+        figure: FenceFigure,
+    ) -> Option<f64> {
+        median(&ratios_per_round(self.per_round(variant, figure), self.per_round(base, figure)))
+    }
+
+    /// The ratio of the quiet values.
+    pub(crate) fn quiet_ratio(
+        &self,
+        variant: FenceVariant,
+        base: FenceVariant,
+        figure: FenceFigure,
+    ) -> Option<f64> {
+        let base = self.quiet(base, figure).filter(|base| *base > 0.0)?;
+        Some(self.quiet(variant, figure)? / base)
+    }
+
+    pub(crate) fn own_failures(&self) -> impl Iterator<Item = &FenceNote> {
+        self.notes.iter().filter(|note| !note.variant.is_foreign())
+    }
+}
+
+pub(crate) fn fence_reach_rows(results: &FenceResults) -> Vec<ReachRow> {
+    use FenceVariant as V;
+    const KEEPER_KIB: f64 = 0.7 * 1024.0;
+    let both = |words: &str, figure: FenceFigure, ours: V, base: V, limit: f64| {
+        let named = |statistic: &str| format!("{words}, {} / {}, {statistic}", ours.name(), base.name());
+        [
+            ReachRow {
+                figure: named("median of the rounds"),
+                measured: results.ratio(ours, base, figure),
+                bound: Some(Bound::AtMost(limit)),
+            },
+            ReachRow {
+                figure: named("p10"),
+                measured: results.quiet_ratio(ours, base, figure),
+                bound: Some(Bound::AtMost(limit)),
+            },
+        ]
+    };
+    let keeper = |variant: V| ReachRow {
+        figure: format!("PSS KiB of a waiting keeper among 8, {}", variant.name()),
+        measured: results.median(variant, FenceFigure::KeeperAmongOthers),
+        bound: Some(Bound::AtMost(KEEPER_KIB)),
+    };
+    let (launch, open) = (FenceFigure::Launch, FenceFigure::OpenClose);
+    [
+        both("launch and wait", launch, V::TierA, V::Unfenced, 5.0),
+        both("launch and wait", launch, V::TierB, V::Unfenced, 9.0),
+        both("launch and wait", launch, V::TierB, V::Bubblewrap, 1.0),
+        both("open and close", open, V::TierA, V::Unfenced, 1.3),
+        both("open and close", open, V::TierB, V::Unfenced, 1.3),
+    ]
+    .into_iter()
+    .flatten()
+    .chain([V::TierA, V::TierB].map(keeper))
+    .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn close(found: Option<f64>, expected: f64) -> bool {
+        found.is_some_and(|found| (found - expected).abs() < 1e-9)
+    }
+
+    #[test]
+    fn ratios_are_of_the_rounds_and_of_the_quiet_values() {
+        let mut results = FenceResults::default();
+        for (round, (ours, base)) in [(8.0, 2.0), (9.0, 3.0), (4.0, 2.0)].into_iter().enumerate() {
+            results.record(FenceVariant::TierA, FenceFigure::Launch, round, ours);
+            results.record(FenceVariant::Unfenced, FenceFigure::Launch, round, base);
+        }
+        let rows = fence_reach_rows(&results);
+        assert!(close(rows[0].measured, 3.0));
+        assert!(close(rows[1].measured, 2.0));
+        assert_eq!(rows[0].is_met(), Some(true));
+        assert_eq!(rows[2].is_met(), None);
+    }
+
+    #[test]
+    fn a_variant_that_cannot_be_had_is_given_up_and_fails_only_if_it_is_ours() {
+        let mut results = FenceResults::default();
+        results.note(FenceVariant::Bubblewrap, None, "not installed".to_owned());
+        assert!(results.is_given_up(FenceVariant::Bubblewrap, FenceMeasurement::Keeper));
+        assert_eq!(results.own_failures().count(), 0);
+        results.note(FenceVariant::TierB, Some(FenceMeasurement::Launch), "refused".to_owned());
+        assert!(!results.is_given_up(FenceVariant::TierB, FenceMeasurement::OpenClose));
+        assert_eq!(results.own_failures().count(), 1);
+    }
+}
