@@ -144,6 +144,8 @@ pub enum ScopeError {
     Unreachable { path: PathBuf, reason: String },
     #[error("{} is not writable for this user", .0.display())]
     NotWritable(PathBuf),
+    #[error("{} belongs to another user, and inside a fence root has no capabilities to write it", .0.display())]
+    AnothersOfRoot(PathBuf),
     #[error("{} belongs to the system", .0.display())]
     System(PathBuf),
     #[error("{} holds directories of others", .0.display())]
@@ -160,6 +162,7 @@ impl ScopeError {
             Self::Missing(_) => "create the directory first, or name another one",
             Self::NotADirectory(_) => "name the directory that the file is in",
             Self::Unreachable { .. } => "check the permissions of the directories above it",
+            Self::AnothersOfRoot(_) => "run ringfence as the user who owns it",
             Self::NotWritable(_) => "choose a directory that you own, or run as its owner",
             Self::System(_) | Self::Shared(_) => {
                 "name the directory of one project; a fence around the whole system would protect nothing"
@@ -192,7 +195,18 @@ pub fn vet_scope(
     }
     rustix::fs::access(canonical, Access::WRITE_OK | Access::EXEC_OK)
         .map_err(|_| ScopeError::NotWritable(canonical.to_owned()))?;
+    if rustix::process::geteuid().is_root() && !is_writable_without_capabilities(canonical) {
+        return Err(ScopeError::AnothersOfRoot(canonical.to_owned()));
+    }
     Ok(vetted)
+}
+
+/// Root may write everything, but not inside a fence, where it has no capabilities.
+fn is_writable_without_capabilities(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| {
+        let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode());
+        (owner == 0 && mode & 0o200 != 0) || (group == 0 && mode & 0o020 != 0) || mode & 0o002 != 0
+    })
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -322,6 +336,17 @@ mod tests {
         assert!(matches!(vet_scope(&directory, Some(&deep), None), Err(ScopeError::Home(_))));
         assert!(vet_scope(&deep, Some(&directory), None).is_ok());
         assert!(matches!(vet_scope(&deep, None, Some(&directory)), Err(ScopeError::Ringfence(_))));
+    }
+
+    #[test]
+    fn root_cannot_lend_what_is_anothers() {
+        let directory = scratch("paths-anothers");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&directory, Some(1234), Some(1234)).unwrap();
+            assert!(matches!(vet_scope(&directory, None, None), Err(ScopeError::AnothersOfRoot(_))));
+            std::os::unix::fs::chown(&directory, Some(0), Some(0)).unwrap();
+        }
+        assert!(vet_scope(&directory, None, None).is_ok());
     }
 
     #[test]

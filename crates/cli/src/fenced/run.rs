@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use fence::network::{AllowedHosts, HostPattern, Listeners};
 use fence::scope_scan::{aftermath, shared_files};
@@ -17,6 +18,9 @@ use super::options::{FenceOptions, HardlinkChoice, RunArguments, RunningOptions,
 use super::report;
 use super::standard_streams::StandardStreams;
 use crate::program;
+
+/// What a command may take to end after SIGTERM. Other signals may mean something else to it.
+const GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, FenceFailure> {
     let directory = working_directory(None)?;
@@ -211,8 +215,9 @@ async fn attend(
             std::future::pending::<()>().await;
         }
     };
-    let mut is_flooded = false;
-    tokio::pin!(network, flood);
+    let (mut is_flooded, mut is_ending) = (false, false);
+    let deadline = tokio::time::sleep(GRACE);
+    tokio::pin!(network, flood, deadline);
     loop {
         tokio::select! {
             // In this order: a command may end because its output is read no more.
@@ -223,6 +228,14 @@ async fn attend(
             }
             signal = signals.next() => {
                 pass_on(&mut remote, signal, signals.count > 1);
+                if signal == Signal::TERM {
+                    deadline.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                    is_ending = true;
+                }
+            }
+            () = &mut deadline, if is_ending => {
+                is_ending = false;
+                remote.kill();
             }
             ending = &mut ended => return Ok((ending.map_err(io::Error::other)??, is_flooded)),
             () = &mut network => {}

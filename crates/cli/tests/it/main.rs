@@ -5,6 +5,7 @@ mod chaos;
 mod clients_and_servers;
 mod command_line;
 mod conformance;
+mod doctor;
 mod escapes;
 mod fence_ends;
 mod fence_launches;
