@@ -300,7 +300,7 @@ impl Channels {
                 Err(error) => Err(error),
             };
             let is_last = matches!(news, Err(LaunchError::Lost | LaunchError::Stuck | LaunchError::Io(_)));
-            outcome = outcome.or(Some(news));
+            outcome = Some(later(outcome, news));
             if is_last {
                 break;
             }
@@ -346,6 +346,18 @@ impl Channels {
             let _ = rustix::process::kill_process(keeper, Signal::KILL);
         }
         let _ = rustix::process::waitpid(Some(keeper), WaitOptions::empty());
+    }
+}
+
+/// The first news decides, but a command that started may have ended by now.
+fn later(
+    outcome: Option<Result<Option<Ending>, LaunchError>>,
+    news: Result<Option<Ending>, LaunchError>,
+) -> Result<Option<Ending>, LaunchError> {
+    match (outcome, news) {
+        (Some(Ok(None)), Ok(ended)) => Ok(ended),
+        (Some(outcome), _) => outcome,
+        (None, news) => news,
     }
 }
 
@@ -530,5 +542,47 @@ impl Remote {
 
     pub fn kill(&mut self) {
         self.lifeline = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Follows a launch in which the events arrive in this order.
+    fn follow(events: &[Event]) -> Result<Fenced, LaunchError> {
+        let (reader, writer) = rustix::pipe::pipe().unwrap();
+        let (_, lifeline) = rustix::pipe::pipe().unwrap();
+        let mut writer = File::from(writer);
+        for event in events {
+            writeln!(writer, "{}", serde_json::to_string(event).unwrap()).unwrap();
+        }
+        drop(writer);
+        let channels =
+            Channels { launcher: child(), events: Events::new(reader.into()), lifeline, listeners: None };
+        let plan = crate::plan::tests::tier_b();
+        channels.follow(&plan, Path::new("/bin/true"))
+    }
+
+    /// A process that ends at once and waits to be reaped.
+    fn child() -> Pid {
+        Pid::from_child(&std::process::Command::new("true").spawn().unwrap())
+    }
+
+    #[test]
+    fn a_command_that_ends_before_its_keeper_is_known_has_ended_all_the_same() {
+        let keeper = child().as_raw_nonzero().get();
+        let ended = Event::Ended { code: Some(7), signal: None };
+        let mut fenced = follow(&[Event::Started, ended, Event::Keeper { pid: keeper }]).unwrap();
+        assert_eq!(fenced.wait().unwrap().code, Some(7));
+    }
+
+    #[test]
+    fn a_refusal_counts_whoever_says_it() {
+        let refused = || Event::Refused { step: "x".to_owned(), reason: "y".to_owned() };
+        let keeper = Event::Keeper { pid: child().as_raw_nonzero().get() };
+        assert!(matches!(follow(&[refused(), keeper]), Err(LaunchError::Refused { .. })));
+        assert!(matches!(follow(&[refused()]), Err(LaunchError::Refused { .. })));
+        assert!(matches!(follow(&[]), Err(LaunchError::Lost)));
     }
 }

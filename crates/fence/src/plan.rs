@@ -504,6 +504,10 @@ pub(crate) mod tests {
         }
     }
 
+    pub(crate) fn tier_b() -> Plan {
+        plan(&policy(), &kernel(7, true)).unwrap()
+    }
+
     fn missing(policy: &Policy, kernel: &Kernel) -> Vec<String> {
         plan(policy, kernel).unwrap_err().missing.into_iter().map(|missing| missing.what).collect()
     }
