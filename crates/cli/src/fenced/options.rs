@@ -14,7 +14,7 @@ Examples:
       writes only inside the directory; temporary files are private, secrets unreadable
   ringfence run --scope . --net none -- python3 script.py
       the same without network
-  ringfence run --net http --allow-host '*.pypi.org' --allow-host pypi.org -- pip install --target lib six
+  ringfence run --net http --allow-host '*.example.org' -- curl -sS https://api.example.org/
       only HTTPS, only to these hosts
   ringfence run --report --json -- true
       what holds here, as JSON on stderr
