@@ -136,10 +136,7 @@ pub(crate) fn fence_reach_rows(results: &FenceResults) -> Vec<ReachRow> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn close(found: Option<f64>, expected: f64) -> bool {
-        found.is_some_and(|found| (found - expected).abs() < 1e-9)
-    }
+    use crate::statistics::tests::close;
 
     #[test]
     fn ratios_are_of_the_rounds_and_of_the_quiet_values() {

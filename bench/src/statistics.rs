@@ -33,10 +33,10 @@ pub(crate) fn ratios_per_round(numerator: &[Option<f64>], denominator: &[Option<
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
-    fn close(found: Option<f64>, expected: f64) -> bool {
+    pub(crate) fn close(found: Option<f64>, expected: f64) -> bool {
         found.is_some_and(|found| (found - expected).abs() < 1e-9)
     }
 

@@ -7,24 +7,8 @@ use std::str::FromStr;
 
 use crate::error::Failure;
 
-/// What every program needs to find its files, its language and its terminal, and to trust the same
-/// certificates as its user does.
-const PASSED_ON: &[&str] = &[
-    "PATH",
-    "HOME",
-    "LANG",
-    "TERM",
-    "TZ",
-    "TMPDIR",
-    "SSL_CERT_FILE",
-    "SSL_CERT_DIR",
-    "NODE_EXTRA_CA_CERTS",
-    "REQUESTS_CA_BUNDLE",
-    "CURL_CA_BUNDLE",
-    "PIP_CERT",
-    "GIT_SSL_CAINFO",
-];
-const PASSED_ON_PREFIX: &str = "LC_";
+/// What an upstream gets besides the basics while it has no directories of its own.
+const ALSO_PASSED_ON: &[&str] = &["HOME", "TMPDIR"];
 
 /// `--env NAME` or `--env NAME=VALUE`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,7 +52,7 @@ pub(crate) fn for_upstream(
 ) -> Result<Vec<(OsString, OsString)>, Failure> {
     let parent: BTreeMap<OsString, OsString> = parent.into_iter().collect();
     let is_passed_on = |name: &OsString| {
-        name.to_str().is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX))
+        fence::environment::is_basic(name) || name.to_str().is_some_and(|name| ALSO_PASSED_ON.contains(&name))
     };
     let mut environment: BTreeMap<OsString, OsString> = parent
         .iter()

@@ -2,10 +2,10 @@
 
 use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 use crate::kernel::Kernel;
-use crate::plan::{Missing, Refusal, namespace_remedy};
 use crate::policy::{
     Allowance, HardlinkCount, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, UnixSockets,
 };
+use crate::refusal::{Missing, Refusal, cgroup_remedy, namespace_remedy};
 
 /// How much a policy wants a protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,11 +126,6 @@ fn network_sentence(network: &Network) -> String {
             ports(list)
         ),
     }
-}
-
-pub(crate) fn cgroup_remedy() -> &'static str {
-    "start ringfence where it may make control groups, for example with \
-     `systemd-run --user --scope -p Delegate=yes ringfence …`"
 }
 
 struct Host<'a> {

@@ -257,17 +257,11 @@ impl CgroupLeaf {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let directory = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join(name);
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        directory
-    }
+    use crate::scratch;
 
     #[test]
     fn the_group_above_is_used_where_it_may_limit_its_children() {
-        let mount = scratch("cgroup-above");
+        let mount = scratch::directory("cgroup-above");
         let slice = mount.join("user.slice");
         std::fs::create_dir_all(slice.join("terminal.scope")).unwrap();
         std::fs::write(slice.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
@@ -280,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_group_of_its_own_is_divided() {
-        let mount = scratch("cgroup-own");
+        let mount = scratch::directory("cgroup-own");
         let own = mount.join("run.scope");
         std::fs::create_dir_all(&own).unwrap();
         std::fs::write(own.join("cgroup.controllers"), "cpu memory pids").unwrap();
@@ -299,7 +293,7 @@ mod tests {
 
     #[test]
     fn without_a_group_there_is_no_limit() {
-        let mount = scratch("cgroup-none");
+        let mount = scratch::directory("cgroup-none");
         assert!(CgroupHost::find_v2("0::/\n", &mount).is_none());
         assert!(CgroupHost::find_v1("4:memory:/nowhere\n", &mount.join("absent")).is_none());
     }

@@ -8,15 +8,11 @@ use std::path::Path;
 
 /// What programs need to find their files, their language and their terminal, and to trust the same
 /// certificates as their user does.
-const PASSED_ON: &[&str] = &[
+const BASICS: &[&str] = &[
     "PATH",
     "LANG",
     "TERM",
-    "COLORTERM",
-    "NO_COLOR",
     "TZ",
-    "USER",
-    "LOGNAME",
     "SSL_CERT_FILE",
     "SSL_CERT_DIR",
     "NODE_EXTRA_CA_CERTS",
@@ -24,10 +20,11 @@ const PASSED_ON: &[&str] = &[
     "CURL_CA_BUNDLE",
     "PIP_CERT",
     "GIT_SSL_CAINFO",
-    "JAVA_HOME",
-    "GOROOT",
 ];
-const PASSED_ON_PREFIX: &str = "LC_";
+const BASICS_PREFIX: &str = "LC_";
+
+/// What a fenced command gets besides.
+const ALSO_PASSED_ON: &[&str] = &["COLORTERM", "NO_COLOR", "USER", "LOGNAME", "JAVA_HOME", "GOROOT"];
 
 /// Toolchains that are found through the home directory, which is another one inside.
 const TOOLCHAINS: &[(&str, &str)] = &[
@@ -75,11 +72,15 @@ pub fn is_stripped(name: &OsStr) -> bool {
     STRIPPED.contains(&name) || STRIPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 
-/// What of the parent's environment every command gets.
+/// Whether any program, fenced or not, gets this variable of its parent.
+pub fn is_basic(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| BASICS.contains(&name) || name.starts_with(BASICS_PREFIX))
+}
+
+/// What of the parent's environment every fenced command gets.
 pub fn passed_on(parent: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<OsString, OsString> {
-    let is_passed = |name: &OsString| {
-        name.to_str().is_some_and(|name| PASSED_ON.contains(&name) || name.starts_with(PASSED_ON_PREFIX))
-    };
+    let is_passed =
+        |name: &OsString| is_basic(name) || name.to_str().is_some_and(|name| ALSO_PASSED_ON.contains(&name));
     parent.into_iter().filter(|(name, _)| is_passed(name)).collect()
 }
 
@@ -181,8 +182,7 @@ mod tests {
 
     #[test]
     fn only_the_identity_of_the_git_settings_is_taken() {
-        let home = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join("git-identity");
-        std::fs::create_dir_all(&home).unwrap();
+        let home = crate::scratch::directory("git-identity");
         let settings = "[core]\n\tsshCommand = evil\n[user]\n\tname = A B\n\temail = a@b\n\tsigningkey = k\n[alias]\nname = x\n";
         std::fs::write(home.join(".gitconfig"), settings).unwrap();
         let inside = home.join("inside");

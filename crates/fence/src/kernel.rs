@@ -18,7 +18,7 @@ impl Kernel {
     pub fn remedies(&self) -> Vec<String> {
         let mut remedies = Vec::new();
         if matches!(self.namespaces, Namespaces::Missing { .. }) {
-            remedies.push(crate::plan::namespace_remedy().to_owned());
+            remedies.push(crate::refusal::namespace_remedy().to_owned());
         }
         if self.landlock < 6 {
             remedies.push(
@@ -27,7 +27,7 @@ impl Kernel {
             );
         }
         if !self.limits.memory || !self.limits.processes {
-            remedies.push(crate::assessment::cgroup_remedy().to_owned());
+            remedies.push(crate::refusal::cgroup_remedy().to_owned());
         }
         remedies
     }

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 use std::fs::File;
-use std::io::{self, IoSliceMut, Read, Seek, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-};
+use rustix::net::RecvFlags;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOptions};
 use thiserror::Error;
 
@@ -28,10 +25,10 @@ use crate::order::{
     CGROUP_FD, Canaries, DeniedCanary, EVENTS_FD, Event, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD,
     MAX_EVENT, ORDER_FD, Order, OrderedCommand,
 };
-use crate::plan::{NetworkNamespace, Plan};
+use crate::plan::{NetworkNamespace, Plan, SeccompPlan};
 use crate::policy::{Command, Tier};
 use crate::raw_path::Raw;
-use crate::spawn;
+use crate::{passing, spawn};
 
 /// A launcher that says nothing for so long is stuck, on a dead network mount perhaps.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -44,7 +41,7 @@ pub struct Launcher {
     /// A launcher that is loaded already, where many are needed.
     nursery: Option<Nursery>,
     /// Filters whose costly canary was tried since this process began.
-    tried: Mutex<HashSet<String>>,
+    tried: Mutex<HashSet<SeccompPlan>>,
 }
 
 /// What the command is given as standard input, output and error. Pipes, files, terminals; never sockets.
@@ -154,25 +151,8 @@ impl Launcher {
         stdio: Stdio<'_>,
         outside: &Path,
     ) -> Result<Fenced, LaunchError> {
-        let program = command.as_ref().map(|command| command.program.clone()).unwrap_or_default();
         let leaf = self.cgroups.as_ref().map(|host| host.leaf(&plan.cgroup)).transpose()?.flatten();
-        let members = leaf.as_ref().map(CgroupLeaf::member_files).transpose()?.unwrap_or_default();
-        let order = Order {
-            plan: plan.clone(),
-            command,
-            parent: rustix::process::getpid().as_raw_nonzero().get(),
-            umask: current_umask(),
-            cgroups: members.len(),
-            canaries: Canaries {
-                outside: outside.to_owned(),
-                denied: denied_canary(plan),
-                foreign_calls: self.is_first_of_its_kind(plan),
-            },
-        };
-        let started = self
-            .spawn_launcher(plan, &order, stdio, &members)
-            .and_then(|channels| channels.follow(plan, &program));
-        match started {
+        match self.start_in(leaf.as_ref(), plan, command, stdio, outside) {
             Ok(mut fenced) => {
                 fenced.leaf = leaf;
                 Ok(fenced)
@@ -186,10 +166,34 @@ impl Launcher {
         }
     }
 
+    fn start_in(
+        &self,
+        leaf: Option<&CgroupLeaf>,
+        plan: &Plan,
+        command: Option<OrderedCommand>,
+        stdio: Stdio<'_>,
+        outside: &Path,
+    ) -> Result<Fenced, LaunchError> {
+        let program = command.as_ref().map(|command| command.program.clone()).unwrap_or_default();
+        let members = leaf.map(CgroupLeaf::member_files).transpose()?.unwrap_or_default();
+        let order = Order {
+            steps: plan.steps.clone(),
+            command,
+            parent: rustix::process::getpid().as_raw_nonzero().get(),
+            umask: current_umask(),
+            cgroups: members.len(),
+            canaries: Canaries {
+                outside: outside.to_owned(),
+                denied: denied_canary(plan),
+                foreign_calls: self.is_first_of_its_kind(plan),
+            },
+        };
+        self.spawn_launcher(plan, &order, stdio, &members)?.follow(plan, &program)
+    }
+
     /// The costly canary is tried once for each kind of filter.
     fn is_first_of_its_kind(&self, plan: &Plan) -> bool {
-        let kind = serde_json::to_string(&plan.seccomp).unwrap_or_default();
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner).insert(kind)
+        self.tried.lock().unwrap_or_else(PoisonError::into_inner).insert(plan.steps.seccomp.clone())
     }
 
     fn spawn_launcher(
@@ -259,12 +263,11 @@ fn sealed(bytes: &[u8]) -> io::Result<File> {
 }
 
 /// Only where listeners are to come back.
-fn listeners_channel(plan: &Plan) -> rustix::io::Result<Option<(OwnedFd, OwnedFd)>> {
-    let network = plan.namespaces.as_ref().map(|namespaces| &namespaces.network);
+fn listeners_channel(plan: &Plan) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
+    let network = plan.steps.namespaces.as_ref().map(|namespaces| &namespaces.network);
     match network {
-        Some(NetworkNamespace::Private { proxy, mirrored }) if *proxy || !mirrored.is_empty() => {
-            rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
-                .map(Some)
+        Some(NetworkNamespace::Loopback { proxy, mirrored }) if *proxy || !mirrored.is_empty() => {
+            passing::channel().map(Some)
         }
         _ => Ok(None),
     }
@@ -306,7 +309,10 @@ impl Channels {
             }
         }
         if keeper != Some(self.launcher) {
-            // It has handed over to its sibling, or given up.
+            // It has handed over to its sibling, or given up, or will do neither.
+            if keeper.is_none() && matches!(outcome, Some(Err(LaunchError::Stuck))) {
+                let _ = rustix::process::kill_process(self.launcher, Signal::KILL);
+            }
             let _ = rustix::process::waitpid(Some(self.launcher), WaitOptions::empty());
         }
         match (outcome.unwrap_or(Err(LaunchError::Lost)), keeper) {
@@ -425,16 +431,9 @@ impl Events {
 }
 
 fn receive_listeners(channel: &OwnedFd) -> Result<Listeners, LaunchError> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(launcher::MAX_LISTENERS))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut text = vec![0; 16 * 1024];
-    let flags = RecvFlags::DONTWAIT | RecvFlags::CMSG_CLOEXEC;
-    let message = rustix::net::recvmsg(channel, &mut [IoSliceMut::new(&mut text)], &mut control, flags)?;
-    let names: Vec<String> = serde_json::from_slice(&text[..message.bytes]).map_err(|_| LaunchError::Lost)?;
-    let descriptors = control.drain().flat_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<OwnedFd>>(),
-        _ => Vec::new(),
-    });
+    let (length, descriptors) = passing::receive(channel, &mut text, RecvFlags::DONTWAIT)?;
+    let names: Vec<String> = serde_json::from_slice(&text[..length]).map_err(|_| LaunchError::Lost)?;
     let mut listeners = Listeners::default();
     for (name, descriptor) in names.iter().zip(descriptors) {
         match name.as_str() {

@@ -7,7 +7,10 @@
 mod assessment;
 #[cfg(target_os = "linux")]
 mod cgroup;
+#[cfg(target_os = "linux")]
+mod children;
 mod confinement;
+mod consistency;
 pub mod environment;
 mod kernel;
 #[cfg(target_os = "linux")]
@@ -20,11 +23,16 @@ pub mod network;
 #[cfg(target_os = "linux")]
 mod nursery;
 mod order;
+#[cfg(target_os = "linux")]
+mod passing;
 mod paths;
 mod plan;
 mod policy;
 mod raw_path;
+mod refusal;
 pub mod scope_scan;
+#[cfg(test)]
+mod scratch;
 pub mod seatbelt;
 mod session_directory;
 #[cfg(target_os = "linux")]
@@ -33,6 +41,8 @@ pub mod toolchain;
 
 #[cfg(target_os = "linux")]
 pub use cgroup::LimitHit;
+#[cfg(target_os = "linux")]
+pub use children::children_of;
 pub use confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 #[cfg(target_os = "linux")]
@@ -40,9 +50,10 @@ pub use launch::{Ending, Fenced, LaunchError, Launcher, Remote, Stdio};
 #[cfg(target_os = "linux")]
 pub use launcher::run_if_launcher;
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
-pub use plan::{Missing, Plan, Refusal, plan};
+pub use plan::{Plan, plan};
 pub use policy::{
     Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, Network, Policy, ReadMode, Temp, Tier,
     TierChoice, UnixSockets,
 };
+pub use refusal::{Missing, Refusal};
 pub use session_directory::{OwnDirectory, SessionDirectory};

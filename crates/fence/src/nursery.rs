@@ -1,19 +1,16 @@
 //! The parent's side of a launcher that is loaded already: hands it the descriptors of an order and learns the
 //! number of the process that carries it out. If it is lost, the next order starts another.
 
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
-};
+use rustix::net::RecvFlags;
 use rustix::process::{Pid, WaitOptions};
 
-use crate::order::{MAX_PASSED, NURSERY_ARGUMENT, NURSERY_FD};
-use crate::spawn;
+use crate::order::{NURSERY_ARGUMENT, NURSERY_FD};
+use crate::{passing, spawn};
 
 #[derive(Debug, Default)]
 pub(crate) struct Nursery(Mutex<Option<Waiting>>);
@@ -39,8 +36,7 @@ impl Nursery {
 
 impl Waiting {
     fn start(executable: &Path) -> io::Result<Self> {
-        let kind = SocketType::SEQPACKET;
-        let (channel, end) = rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?;
+        let (channel, end) = passing::channel()?;
         let nothing = std::fs::File::options().read(true).write(true).open("/dev/null")?;
         let passed =
             [(nothing.as_fd(), 0), (nothing.as_fd(), 1), (nothing.as_fd(), 2), (end.as_fd(), NURSERY_FD)];
@@ -52,12 +48,7 @@ impl Waiting {
         let channel = self.channel.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let numbers: Vec<u8> = passed.iter().filter_map(|(_, number)| u8::try_from(*number).ok()).collect();
         let descriptors: Vec<BorrowedFd<'_>> = passed.iter().map(|(fd, _)| *fd).collect();
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
-        let mut control = SendAncillaryBuffer::new(&mut space);
-        if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-            return Err(io::Error::other("too many descriptors"));
-        }
-        rustix::net::sendmsg(channel, &[IoSlice::new(&numbers)], &mut control, SendFlags::NOSIGNAL)?;
+        passing::send(channel, &numbers, &descriptors)?;
         let mut pid = [0; 4];
         let (length, _) = rustix::net::recv(channel, &mut pid, RecvFlags::empty())?;
         let pid = if length == pid.len() { i32::from_ne_bytes(pid) } else { 0 };

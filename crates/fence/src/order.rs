@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::ProtectionName;
-use crate::plan::Plan;
+use crate::plan::Steps;
 use crate::raw_path::{self, Raw};
 
 /// The argument that makes the binary a launcher.
@@ -38,7 +38,7 @@ pub(crate) const MAX_EVENT: usize = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
-    pub(crate) plan: Plan,
+    pub(crate) steps: Steps,
     /// `None`: only the fence is tried.
     pub(crate) command: Option<OrderedCommand>,
     pub(crate) parent: i32,

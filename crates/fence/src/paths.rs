@@ -292,12 +292,7 @@ fn ssh_host_keys() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let directory = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join(name);
-        std::fs::create_dir_all(&directory).unwrap();
-        directory
-    }
+    use crate::scratch;
 
     #[test]
     fn system_and_shared_directories_are_no_scopes() {
@@ -316,15 +311,14 @@ mod tests {
 
     #[test]
     fn a_link_to_the_system_is_the_system() {
-        let link = scratch("paths-link").join("to-root");
-        let _ = std::fs::remove_file(&link);
+        let link = scratch::directory("paths-link").join("to-root");
         std::os::unix::fs::symlink("/proc/self/root", &link).unwrap();
         assert_eq!(vet_scope(&link, None, None), Err(ScopeError::Shared("/".into())));
     }
 
     #[test]
     fn each_unusable_scope_has_its_reason() {
-        let directory = scratch("paths-reasons");
+        let directory = scratch::directory("paths-reasons");
         let file = directory.join("file");
         std::fs::write(&file, "").unwrap();
         assert_eq!(vet_scope(&file, None, None), Err(ScopeError::NotADirectory(file.clone())));
@@ -340,7 +334,7 @@ mod tests {
 
     #[test]
     fn root_cannot_lend_what_is_anothers() {
-        let directory = scratch("paths-anothers");
+        let directory = scratch::directory("paths-anothers");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&directory, Some(1234), Some(1234)).unwrap();
             assert!(matches!(vet_scope(&directory, None, None), Err(ScopeError::AnothersOfRoot(_))));
@@ -351,10 +345,9 @@ mod tests {
 
     #[test]
     fn a_denied_link_denies_its_target_too() {
-        let directory = scratch("paths-denied").canonicalize().unwrap();
+        let directory = scratch::directory("paths-denied");
         let (target, link) = (directory.join("target"), directory.join("link"));
         std::fs::create_dir_all(&target).unwrap();
-        let _ = std::fs::remove_file(&link);
         std::os::unix::fs::symlink(&target, &link).unwrap();
         let denied = DeniedPath::resolve(&link);
         assert_eq!(denied[0].path, link);

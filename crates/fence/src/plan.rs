@@ -1,19 +1,18 @@
 //! From a policy and a host to the list of what each layer does, or to a refusal that names what is missing
 //! and what to do about it. Pure: nothing here touches the system.
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::assessment;
 use crate::confinement::Confinement;
 use crate::kernel::{Kernel, Namespaces};
 use crate::paths::{DeniedKind, DeniedPath, VettedDirectory};
 use crate::policy::{
     Allowance, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, TierChoice, UnixSockets,
 };
-use crate::raw_path;
+use crate::refusal::{Refusal, namespace_remedy};
+use crate::{assessment, consistency, raw_path};
 
 /// Where programs and libraries live; readable in every mode.
 const SYSTEM_READABLE: &[&str] = &[
@@ -64,21 +63,28 @@ const KERNEL_READABLE: &[&str] = &["/proc", "/sys/devices/system/cpu", "/sys/fs/
 /// Files and sockets of other programs: hidden in Tier B, not granted in Tier A.
 pub(crate) const HIDDEN: &[&str] = &["/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/mqueue"];
 
-/// What each layer does for one policy on one host.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// What is done for one policy on one host, by the parent and by the launcher.
+#[derive(Clone, Debug)]
 pub struct Plan {
     pub tier: Tier,
     /// What holds if every step succeeds.
     pub confinement: Confinement,
+    pub(crate) steps: Steps,
+    /// What is bounded by a control group.
+    pub(crate) cgroup: CgroupPlan,
+    /// A denied path that is there, to try.
+    pub(crate) denied: Option<DeniedPath>,
+}
+
+/// What each layer does: the launcher's part, and all that it is told of the plan.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Steps {
+    pub(crate) tier: Tier,
     pub(crate) landlock: LandlockPlan,
     pub(crate) seccomp: SeccompPlan,
     /// Tier B only.
     pub(crate) namespaces: Option<NamespacePlan>,
     pub(crate) limits: LimitPlan,
-    /// What is bounded by a control group.
-    pub(crate) cgroup: CgroupPlan,
-    /// A denied path that is there, to try.
-    pub(crate) denied: Option<DeniedPath>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -110,7 +116,7 @@ pub(crate) enum ReadPlan {
 }
 
 /// Which system calls are refused.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct SeccompPlan {
     pub(crate) tier: Tier,
     pub(crate) network: Network,
@@ -126,8 +132,6 @@ pub(crate) struct NamespacePlan {
     #[serde(with = "raw_path::list")]
     pub(crate) hidden: Vec<PathBuf>,
     pub(crate) denied: Vec<DeniedPath>,
-    /// Read-write again on top of everything.
-    pub(crate) read_write: Vec<VettedDirectory>,
     /// Read-only inside what is read-write.
     #[serde(with = "raw_path::list")]
     pub(crate) protected: Vec<PathBuf>,
@@ -142,8 +146,10 @@ pub(crate) struct NamespacePlan {
 pub(crate) enum NetworkNamespace {
     /// The host's.
     Shared,
+    /// Its own, with nothing in it.
+    Empty,
     /// A loopback that nobody else is on, with these listeners on it.
-    Private { proxy: bool, mirrored: Vec<u16> },
+    Loopback { proxy: bool, mirrored: Vec<u16> },
 }
 
 /// What the parent sets on a control group.
@@ -162,53 +168,13 @@ pub(crate) struct LimitPlan {
     pub(crate) file_size: Option<u64>,
 }
 
-/// Why a policy cannot be had on this host.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
-    pub missing: Vec<Missing>,
-}
-
-/// One thing that was asked for and cannot be had.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
-    /// A protection by name, or the part of the policy.
-    pub what: String,
-    pub reason: String,
-    pub remedy: String,
-}
-
-impl fmt::Display for Refusal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts: Vec<String> =
-            self.missing.iter().map(|missing| format!("{}: {}", missing.what, missing.reason)).collect();
-        f.write_str(&parts.join("; "))
-    }
-}
-
-impl std::error::Error for Refusal {}
-
-impl Refusal {
-    fn of(what: &str, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self {
-            missing: vec![Missing { what: what.to_owned(), reason: reason.into(), remedy: remedy.into() }],
-        }
-    }
-
-    pub fn hint(&self) -> String {
-        let mut remedies: Vec<&str> = self.missing.iter().map(|missing| missing.remedy.as_str()).collect();
-        remedies.dedup();
-        remedies.join("; ")
-    }
-}
-
 /// Decides what each layer does, or refuses.
 pub fn plan(policy: &Policy, kernel: &Kernel) -> Result<Plan, Refusal> {
     let tier = choose_tier(policy, kernel)?;
-    check_consistency(policy, tier)?;
+    consistency::check(policy, tier)?;
     let confinement = assessment::assess(policy, kernel, tier)?;
-    Ok(Plan {
+    let steps = Steps {
         tier,
-        confinement,
         landlock: landlock_plan(policy, kernel, tier),
         seccomp: SeccompPlan {
             tier,
@@ -219,6 +185,11 @@ pub fn plan(policy: &Policy, kernel: &Kernel) -> Result<Plan, Refusal> {
         },
         namespaces: (tier == Tier::B).then(|| namespace_plan(policy)),
         limits: limit_plan(policy, kernel, tier),
+    };
+    Ok(Plan {
+        tier,
+        confinement,
+        steps,
         cgroup: cgroup_plan(policy, kernel),
         denied: policy.deny_read.iter().find(|denied| denied.kind != DeniedKind::Missing).cloned(),
     })
@@ -271,139 +242,28 @@ fn choose_tier(policy: &Policy, kernel: &Kernel) -> Result<Tier, Refusal> {
     Ok(tier)
 }
 
-/// What a user can do about missing namespaces. Never a switch that opens them for every program.
-pub(crate) fn namespace_remedy() -> &'static str {
-    "let this program create user namespaces: on Ubuntu 23.10 and later install deploy/apparmor/ringfence \
-     (see docs/fence.md), in a container allow them in its seccomp profile"
-}
-
-/// What contradicts itself, or cannot be said to the kernel in this tier.
-fn check_consistency(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
-    if policy.scope.is_empty() {
-        return Err(Refusal::of("scope", "no directory was named", "name one with --scope DIR"));
-    }
-    let writable = || policy.scope.iter().chain(&policy.read_write);
-    for denied in &policy.deny_read {
-        if let Some(root) = policy.scope.iter().find(|root| root.path().starts_with(&denied.path)) {
-            return Err(Refusal::of(
-                "deny_read",
-                format!(
-                    "{} is to be written, but {} must not be read",
-                    root.path().display(),
-                    denied.path.display()
-                ),
-                "name another scope, or take the path off the list with --allow-sensitive-reads",
-            ));
-        }
-        if tier == Tier::A && writable().any(|root| denied.path.starts_with(root.path())) {
-            return Err(Refusal::of(
-                "deny_read",
-                format!(
-                    "{} lies inside what may be written, and Landlock cannot take a part back",
-                    denied.path.display()
-                ),
-                "name a narrower scope, take the path off the list with --allow-sensitive-reads, or use --tier b",
-            ));
-        }
-    }
-    check_readable(policy, tier)?;
-    for protected in &policy.protected {
-        if tier == Tier::A {
-            return Err(Refusal::of(
-                "protected paths",
-                format!(
-                    "{} cannot be read-only inside a writable scope without a mount namespace",
-                    protected.display()
-                ),
-                "use --tier b where the host allows it",
-            ));
-        }
-        if !writable().any(|root| protected.starts_with(root.path())) {
-            return Err(Refusal::of(
-                "protected paths",
-                format!("{} is not inside the scope", protected.display()),
-                "everything outside the scope is read-only already",
-            ));
-        }
-    }
-    check_network(policy, tier)
-}
-
-/// In Tier A a denied path inside a readable one can only be kept out where the readable one is expanded.
-fn check_readable(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
-    let (plan, listed) = read_plan(policy, tier);
-    let system = match plan {
-        ReadPlan::Only(paths) => paths,
-        ReadPlan::AllExcept { .. } => Vec::new(),
+/// Where temporary files and shared memory objects may be made.
+fn writable_temp(policy: &Policy, tier: Tier) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> = match (&policy.temp, tier) {
+        (Temp::Private { .. }, Tier::B) => return ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into(),
+        (Temp::Private { directory, .. }, Tier::A) => vec![directory.clone()],
+        (Temp::None, _) => Vec::new(),
     };
-    for readable in listed.iter().chain(&system) {
-        if let Some(denied) = policy.deny_read.iter().find(|denied| denied.path.starts_with(readable))
-            && tier == Tier::A
-        {
-            return Err(Refusal::of(
-                "deny_read",
-                format!("{} lies inside {}, which is to be read", denied.path.display(), readable.display()),
-                "name a narrower --read, take the path off the list with --allow-sensitive-reads, or use --tier b",
-            ));
-        }
+    if policy.allows(Allowance::SharedMemory) {
+        paths.push("/dev/shm".into());
     }
-    Ok(())
-}
-
-fn check_network(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
-    if policy.network.needs_namespace() && tier == Tier::A {
-        return Err(Refusal::of(
-            "tcp",
-            format!(
-                "network mode {} needs a network namespace, which Tier A does not have",
-                policy.network.name()
-            ),
-            format!("{}; or use --net none, or --net ports for a filter by port alone", namespace_remedy()),
-        ));
-    }
-    if let Network::Ports { ports } | Network::Localhost { ports } = &policy.network
-        && ports.contains(&0)
-    {
-        return Err(Refusal::of("network", "port 0 is not a port", "name ports from 1 to 65535"));
-    }
-    if matches!(&policy.network, Network::Ports { ports } if ports.is_empty()) {
-        return Err(Refusal::of(
-            "network",
-            "mode ports without a port",
-            "name one with --port, or use --net none",
-        ));
-    }
-    Ok(())
+    paths
 }
 
 fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
-    let mut read_write = [policy.scope.clone(), policy.read_write.clone()].concat();
-    let mut writable_temp = Vec::new();
-    match (&policy.temp, tier) {
-        (Temp::Private { .. }, Tier::B) => {
-            writable_temp.extend(["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from));
-        }
-        (Temp::Private { directory, .. }, Tier::A) => {
-            writable_temp.push(directory.clone());
-            if policy.allows(Allowance::SharedMemory) {
-                writable_temp.push("/dev/shm".into());
-            }
-        }
-        (Temp::None, _) => {
-            if policy.allows(Allowance::SharedMemory) {
-                writable_temp.push("/dev/shm".into());
-            }
-        }
-    }
-    read_write.dedup_by(|a, b| a.path() == b.path());
     let (read, also_readable) = read_plan(policy, tier);
     LandlockPlan {
         version: kernel.landlock,
-        read_write,
+        read_write: [policy.scope.clone(), policy.read_write.clone()].concat(),
         read,
         also_readable,
         pty: policy.allows(Allowance::Terminals),
-        writable_temp,
+        writable_temp: writable_temp(policy, tier),
         tcp_connect: match &policy.network {
             Network::Ports { ports } => Some(ports.clone()),
             _ => None,
@@ -411,7 +271,7 @@ fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
     }
 }
 
-fn read_plan(policy: &Policy, tier: Tier) -> (ReadPlan, Vec<PathBuf>) {
+pub(crate) fn read_plan(policy: &Policy, tier: Tier) -> (ReadPlan, Vec<PathBuf>) {
     match &policy.read {
         ReadMode::Open { also } => {
             let hidden = hidden(policy).chain(["/dev".into()]);
@@ -433,9 +293,9 @@ fn hidden(policy: &Policy) -> impl Iterator<Item = PathBuf> {
 fn namespace_plan(policy: &Policy) -> NamespacePlan {
     let network = match &policy.network {
         Network::All | Network::Ports { .. } => NetworkNamespace::Shared,
-        Network::None => NetworkNamespace::Private { proxy: false, mirrored: Vec::new() },
-        Network::Localhost { ports } => NetworkNamespace::Private { proxy: false, mirrored: ports.clone() },
-        Network::Http { .. } => NetworkNamespace::Private { proxy: true, mirrored: Vec::new() },
+        Network::None => NetworkNamespace::Empty,
+        Network::Localhost { ports } => NetworkNamespace::Loopback { proxy: false, mirrored: ports.clone() },
+        Network::Http { .. } => NetworkNamespace::Loopback { proxy: true, mirrored: Vec::new() },
     };
     let readable = match &policy.read {
         ReadMode::Open { also } => also,
@@ -449,7 +309,6 @@ fn namespace_plan(policy: &Policy) -> NamespacePlan {
         network,
         hidden: hidden(policy).collect(),
         denied: policy.deny_read.clone(),
-        read_write: [policy.scope.clone(), policy.read_write.clone()].concat(),
         protected: policy.protected.clone(),
         exposed: readable.iter().filter(|path| is_hidden(path)).cloned().collect(),
         temp_bytes: match policy.temp {
@@ -472,7 +331,7 @@ pub(crate) mod tests {
 
     pub(crate) fn policy() -> Policy {
         Policy {
-            scope: vec![vetted("/work/project")],
+            scope: vec![vetted("/srv/project")],
             read_write: vec![vetted("/home/u/.cache/ringfence/sessions/1/home")],
             read: ReadMode::Open { also: Vec::new() },
             deny_read: vec![DeniedPath { path: "/home/u/.ssh".into(), kind: DeniedKind::Directory }],
@@ -517,7 +376,7 @@ pub(crate) mod tests {
         assert_eq!(plan(&policy(), &kernel(7, true)).unwrap().tier, Tier::B);
         let without = plan(&policy(), &kernel(7, false)).unwrap();
         assert_eq!(without.tier, Tier::A);
-        assert!(without.namespaces.is_none());
+        assert!(without.steps.namespaces.is_none());
         let visibility = without.confinement.protection(ProtectionName::ProcVisibility).unwrap();
         assert_eq!(visibility.status, Status::Unenforced);
     }
@@ -566,9 +425,9 @@ pub(crate) mod tests {
     #[test]
     fn contradictions_are_refused() {
         let deny = |path: &str| vec![DeniedPath { path: path.into(), kind: DeniedKind::Directory }];
-        let around = Policy { deny_read: deny("/work"), ..policy() };
+        let around = Policy { deny_read: deny("/srv"), ..policy() };
         assert_eq!(missing(&around, &kernel(7, true)), ["deny_read"]);
-        let inside = Policy { deny_read: deny("/work/project/secrets"), ..policy() };
+        let inside = Policy { deny_read: deny("/srv/project/secrets"), ..policy() };
         assert_eq!(missing(&inside, &kernel(7, false)), ["deny_read"]);
         assert!(plan(&inside, &kernel(7, true)).is_ok(), "a mask can hide a part of the scope");
         let in_readable = Policy {
@@ -577,7 +436,7 @@ pub(crate) mod tests {
             ..policy()
         };
         assert_eq!(missing(&in_readable, &kernel(7, true)), ["deny_read"]);
-        let protected = Policy { protected: vec!["/work/project/.git/hooks".into()], ..policy() };
+        let protected = Policy { protected: vec!["/srv/project/.git/hooks".into()], ..policy() };
         assert_eq!(missing(&protected, &kernel(7, false)), ["protected paths"]);
         assert_eq!(missing(&Policy { scope: Vec::new(), ..policy() }, &kernel(7, true)), ["scope"]);
     }

@@ -85,7 +85,7 @@ pub enum Temp {
 }
 
 /// What the command can reach over the network.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum Network {
     /// Not restricted.
@@ -124,7 +124,7 @@ impl Network {
 }
 
 /// Sockets of family `AF_UNIX`. Pairs of connected ones are always possible.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum UnixSockets {
     Deny,
@@ -168,7 +168,7 @@ pub enum TierChoice {
 }
 
 /// The layers around a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, Hash)]
 #[serde(rename_all = "lowercase")]
 pub enum Tier {
     /// Hygiene, Landlock, seccomp.

@@ -154,17 +154,11 @@ fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Path, &Metadata)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn scratch(name: &str) -> PathBuf {
-        let directory = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join(name);
-        let _ = std::fs::remove_dir_all(&directory);
-        std::fs::create_dir_all(&directory).unwrap();
-        directory.canonicalize().unwrap()
-    }
+    use crate::scratch;
 
     #[test]
     fn only_links_to_the_outside_count() {
-        let base = scratch("scan-links");
+        let base = scratch::directory("scan-links");
         let scope = base.join("scope");
         std::fs::create_dir_all(scope.join("node_modules/pkg")).unwrap();
         std::fs::write(scope.join("inside"), "").unwrap();
@@ -180,7 +174,7 @@ mod tests {
 
     #[test]
     fn set_id_bits_go_and_outward_links_are_named() {
-        let scope = scratch("scan-aftermath");
+        let scope = scratch::directory("scan-aftermath");
         std::fs::write(scope.join("tool"), "").unwrap();
         std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", scope.join("out")).unwrap();

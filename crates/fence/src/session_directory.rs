@@ -158,9 +158,7 @@ mod tests {
     use super::*;
 
     fn own(name: &str) -> OwnDirectory {
-        let base = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join(name);
-        let _ = std::fs::remove_dir_all(&base);
-        OwnDirectory::open(Some(&base), None).unwrap()
+        OwnDirectory::open(Some(&crate::scratch::directory(name)), None).unwrap()
     }
 
     #[test]
@@ -182,8 +180,8 @@ mod tests {
     #[test]
     fn caches_are_one_per_scope() {
         let own = own("session-caches");
-        let one = own.caches_of(Path::new("/work/a")).unwrap();
-        assert_eq!(own.caches_of(Path::new("/work/a")).unwrap(), one);
+        let one = own.caches_of(Path::new("/srv/a")).unwrap();
+        assert_eq!(own.caches_of(Path::new("/srv/a")).unwrap(), one);
         assert_ne!(own.caches_of(Path::new("/other/a")).unwrap(), one);
     }
 }

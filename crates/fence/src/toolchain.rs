@@ -59,12 +59,9 @@ mod tests {
 
     #[test]
     fn the_interpreter_of_a_script_is_readable_too() {
-        let base = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join("toolchain");
-        let base = {
-            std::fs::create_dir_all(base.join("tools/bin")).unwrap();
-            std::fs::create_dir_all(base.join("node/bin")).unwrap();
-            base.canonicalize().unwrap()
-        };
+        let base = crate::scratch::directory("toolchain");
+        std::fs::create_dir_all(base.join("tools/bin")).unwrap();
+        std::fs::create_dir_all(base.join("node/bin")).unwrap();
         std::fs::write(base.join("tools/bin/npx"), "#!/usr/bin/env node\n").unwrap();
         std::fs::write(base.join("node/bin/node"), "\x7fELF").unwrap();
         let readable = readable_for(&base.join("tools/bin/npx"), base.join("node/bin").as_os_str(), &[]);

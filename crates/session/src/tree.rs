@@ -130,7 +130,7 @@ pub(crate) fn reap_orphans() {
 }
 
 fn own_children() -> Vec<Pid> {
-    children_of("self")
+    fence::children_of(rustix::process::getpid())
 }
 
 fn with_descendants(pid: Pid) -> Vec<Pid> {
@@ -138,26 +138,11 @@ fn with_descendants(pid: Pid) -> Vec<Pid> {
     let mut looked_at = 0;
     while let Some(&parent) = found.get(looked_at) {
         looked_at += 1;
-        for child in children_of(&parent.as_raw_nonzero().to_string()) {
+        for child in fence::children_of(parent) {
             if !found.contains(&child) {
                 found.push(child);
             }
         }
     }
     found
-}
-
-/// The children of all threads of a process, as the kernel lists them. Empty where it does not.
-fn children_of(process: &str) -> Vec<Pid> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
-    threads
-        .flatten()
-        .filter_map(|thread| fs::read_to_string(thread.path().join("children")).ok())
-        .flat_map(|children| {
-            children
-                .split_ascii_whitespace()
-                .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
-                .collect::<Vec<_>>()
-        })
-        .collect()
 }

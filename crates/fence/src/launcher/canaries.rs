@@ -17,17 +17,17 @@ const REFUSALS: &[Errno] = &[Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOE
 pub(super) fn after_landlock(order: &Order) -> Result<Vec<Name>, StepError> {
     let mut shown = Vec::new();
     write_outside(&order.canaries.outside)?;
-    for root in &order.plan.landlock.read_write {
+    for root in &order.steps.landlock.read_write {
         write_inside(root.path())?;
     }
     shown.push(Name::FsWriteScope);
     if read_denied(order)? {
         shown.push(Name::DenyRead);
     }
-    if order.plan.tier == Tier::B {
+    if order.steps.tier == Tier::B {
         own_process_namespace()?;
         shown.extend([Name::ProcVisibility, Name::Signals]);
-    } else if order.plan.landlock.version >= 6 {
+    } else if order.steps.landlock.version >= 6 {
         expect(
             "signal to the parent",
             sys::attempt(libc::SYS_kill, [order.parent.into(), 0, 0, 0]),
@@ -46,7 +46,7 @@ pub(super) fn after_landlock(order: &Order) -> Result<Vec<Name>, StepError> {
 
 /// System calls, with the filter on.
 pub(super) fn after_seccomp(order: &Order) -> Result<Vec<Name>, StepError> {
-    let seccomp = &order.plan.seccomp;
+    let seccomp = &order.steps.seccomp;
     let mut shown = vec![Name::OtherFamilies, Name::IoUring, Name::Keyring];
     expect("io_uring_setup", sys::attempt(libc::SYS_io_uring_setup, [0, 0, 0, 0]), &[libc::ENOSYS])?;
     expect("keyctl", sys::attempt(libc::SYS_keyctl, [0, 0, 0, 0]), &[libc::EPERM])?;
@@ -79,7 +79,7 @@ pub(super) fn after_seccomp(order: &Order) -> Result<Vec<Name>, StepError> {
         expect("kcmp", sys::attempt(libc::SYS_kcmp, [0, 0, 0, 0]), &[libc::EPERM])?;
         shown.push(Name::Ptrace);
     }
-    if order.plan.tier == Tier::A {
+    if order.steps.tier == Tier::A {
         expect("shmat", sys::attempt(libc::SYS_shmat, [-1, 0, 0, 0]), &[libc::EPERM])?;
         expect("setpriority", sys::attempt(libc::SYS_setpriority, [2, 0, 19, 0]), &[libc::EPERM])?;
         shown.extend([Name::SysvIpc, Name::SchedControl]);

@@ -7,9 +7,10 @@ use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, poll};
-use rustix::process::{Pid, WaitOptions, WaitStatus};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::{InStep, StepError, report, sys};
+use crate::children::children_of;
 use crate::order::{Event, LIFELINE_FD};
 
 /// Signals that are passed on to the command.
@@ -174,22 +175,11 @@ fn reap_until(command: Pid) -> Option<WaitStatus> {
 /// Kills every descendant that is there now. What a killed process leaves behind becomes a child of this one
 /// and is met in the next round.
 fn kill_descendants() {
-    let mut unseen = vec![rustix::process::getpid().as_raw_nonzero().get()];
+    let mut unseen = vec![rustix::process::getpid()];
     while let Some(parent) = unseen.pop() {
         for child in children_of(parent) {
-            let _ = sys::kill(child, libc::SIGKILL);
+            let _ = rustix::process::kill_process(child, Signal::KILL);
             unseen.push(child);
         }
     }
-}
-
-/// The kernel lists children by the thread that made them.
-fn children_of(process: i32) -> Vec<i32> {
-    let threads = std::fs::read_dir(format!("/proc/{process}/task")).into_iter().flatten().flatten();
-    threads
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
-        .flat_map(|text| {
-            text.split_ascii_whitespace().filter_map(|word| word.parse().ok()).collect::<Vec<_>>()
-        })
-        .collect()
 }

@@ -31,7 +31,6 @@ use crate::order::{
 use crate::policy::Tier;
 use crate::raw_path::Raw;
 
-pub(crate) use namespaces::MAX_LISTENERS;
 pub(crate) use probe::probe_namespaces;
 
 /// The exit code of a launch that was refused.
@@ -109,16 +108,16 @@ fn prepare(order: &Order) -> Result<Infallible, StepError> {
     hygiene::close_surplus(order.cgroups)?;
     hygiene::leave_terminal_and_signals(order)?;
     hygiene::join_cgroups(order.cgroups)?;
-    hygiene::set_limits(&order.plan.limits)?;
-    match order.plan.tier {
+    hygiene::set_limits(&order.steps.limits)?;
+    match order.steps.tier {
         Tier::A => {
-            hygiene::limit_processes(&order.plan.limits)?;
+            hygiene::limit_processes(&order.steps.limits)?;
             supervise(order)
         }
         Tier::B => {
             // Only in a user namespace of its own does this limit count the command's processes alone.
             namespaces::enter(order)?;
-            hygiene::limit_processes(&order.plan.limits)?;
+            hygiene::limit_processes(&order.steps.limits)?;
             become_init(order)
         }
     }
@@ -149,9 +148,7 @@ fn supervise(order: &Order) -> Result<Infallible, StepError> {
 /// Tier B: this process is the first of its pid namespace. It goes into the fence itself and then starts the
 /// command, which inherits everything.
 fn become_init(order: &Order) -> Result<Infallible, StepError> {
-    let plan =
-        order.plan.namespaces.as_ref().ok_or_else(|| StepError::new("namespaces", "none are planned"))?;
-    mounts::arrange(plan)?;
+    mounts::arrange(&order.steps)?;
     let keeper = keeper::Keeper::prepare(keeper::Role::Init)?;
     let shown = confine(order)?;
     confirm(order, shown);
@@ -171,9 +168,9 @@ fn confine(order: &Order) -> Result<Vec<ProtectionName>, StepError> {
     hygiene::close_on_exec()?;
     hygiene::drop_capabilities()?;
     hygiene::forbid_new_privileges()?;
-    ruleset::restrict(&order.plan.landlock)?;
+    ruleset::restrict(&order.steps.landlock)?;
     let mut shown = canaries::after_landlock(order)?;
-    filter::install(&order.plan.seccomp)?;
+    filter::install(&order.steps.seccomp)?;
     shown.extend(canaries::after_seccomp(order)?);
     Ok(shown)
 }

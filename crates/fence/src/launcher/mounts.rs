@@ -16,7 +16,7 @@ use rustix::mount::{
 
 use super::{InStep, StepError, sys};
 use crate::paths::{DeniedKind, VettedDirectory};
-use crate::plan::{NamespacePlan, NetworkNamespace};
+use crate::plan::{NamespacePlan, NetworkNamespace, Steps};
 
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SETUID: u64 = libc::MOUNT_ATTR_NOSUID;
@@ -36,21 +36,24 @@ const MASKS_BYTES: u64 = 1024 * 1024;
 /// So many files fit as if each had this size.
 const BYTES_PER_FILE: u64 = 2048;
 
-pub(super) fn arrange(plan: &NamespacePlan) -> Result<(), StepError> {
+pub(super) fn arrange(steps: &Steps) -> Result<(), StepError> {
+    let none = || StepError::new("namespaces", "none are planned");
+    let plan = steps.namespaces.as_ref().ok_or_else(none)?;
+    let writable = &steps.landlock.read_write;
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .step("private mounts")?;
     // Copies of a read-only mount are read-only, so these come first.
-    let kept = keep(plan)?;
+    let kept = keep(plan, writable)?;
     sys::mount_setattr(None, c"/", READ_ONLY | NO_SETUID, true).step("read-only root")?;
     let memory = Memory::attach(plan.temp_bytes)?;
-    let covers = cover(plan, &memory, &kept)?;
+    let covers = cover(plan, writable, &memory, &kept)?;
     for cover in covers {
         attach(&cover.source, &cover.target)?;
     }
     for tree in kept {
         tree.attach()?;
     }
-    cover_inside_scope(plan, &memory)?;
+    cover_inside_scope(plan, writable, &memory)?;
     for path in &plan.protected {
         make_read_only(path)?;
     }
@@ -80,9 +83,9 @@ impl KeptTree {
     }
 }
 
-fn keep(plan: &NamespacePlan) -> Result<Vec<KeptTree>, StepError> {
+fn keep(plan: &NamespacePlan, writable: &[VettedDirectory]) -> Result<Vec<KeptTree>, StepError> {
     let mut kept = Vec::new();
-    for root in outermost(&plan.read_write) {
+    for root in outermost(writable) {
         let directory = rustix::fs::open(
             root.path(),
             OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
@@ -219,12 +222,17 @@ struct Cover {
 }
 
 /// The covers of everything outside the scope, with places in them for what is kept below.
-fn cover(plan: &NamespacePlan, memory: &Memory, kept: &[KeptTree]) -> Result<Vec<Cover>, StepError> {
+fn cover(
+    plan: &NamespacePlan,
+    writable: &[VettedDirectory],
+    memory: &Memory,
+    kept: &[KeptTree],
+) -> Result<Vec<Cover>, StepError> {
     let mut covers = Vec::new();
     let denied = plan
         .denied
         .iter()
-        .filter(|denied| !is_hidden(plan, &denied.path) && !is_in_scope(plan, &denied.path));
+        .filter(|denied| !is_hidden(plan, &denied.path) && !is_writable(writable, &denied.path));
     for denied in denied {
         match denied.kind {
             DeniedKind::Directory => covers.push(cover_directory(&denied.path, memory, kept, covers.len())?),
@@ -289,13 +297,17 @@ fn make_place(directory: &OwnedFd, place: &Path, is_directory: bool) -> Result<(
     Ok(())
 }
 
-fn is_in_scope(plan: &NamespacePlan, path: &Path) -> bool {
-    plan.read_write.iter().any(|root| path.starts_with(root.path()))
+fn is_writable(roots: &[VettedDirectory], path: &Path) -> bool {
+    roots.iter().any(|root| path.starts_with(root.path()))
 }
 
 /// Denied paths inside the scope, which is mounted by now.
-fn cover_inside_scope(plan: &NamespacePlan, memory: &Memory) -> Result<(), StepError> {
-    for denied in plan.denied.iter().filter(|denied| is_in_scope(plan, &denied.path)) {
+fn cover_inside_scope(
+    plan: &NamespacePlan,
+    writable: &[VettedDirectory],
+    memory: &Memory,
+) -> Result<(), StepError> {
+    for denied in plan.denied.iter().filter(|denied| is_writable(writable, &denied.path)) {
         let source = match denied.kind {
             DeniedKind::Directory => memory.mount_of(EMPTY_DIRECTORY, false)?,
             DeniedKind::File => memory.mount_of(EMPTY_FILE, false)?,
@@ -316,7 +328,7 @@ fn make_read_only(path: &Path) -> Result<(), StepError> {
 
 /// With the proxy comes its name server.
 fn give_resolver(plan: &NamespacePlan, memory: &Memory) -> Result<(), StepError> {
-    if !matches!(plan.network, NetworkNamespace::Private { proxy: true, .. }) {
+    if !matches!(plan.network, NetworkNamespace::Loopback { proxy: true, .. }) {
         return Ok(());
     }
     let Ok(place) = std::fs::canonicalize("/etc/resolv.conf") else { return Ok(()) };

@@ -1,29 +1,23 @@
 //! Tier B: namespaces of its own, the listeners on its private loopback, and the first process in it.
 
-use std::io::{self, IoSlice, Write};
-use std::mem::MaybeUninit;
+use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::thread::UnshareFlags;
 
 use super::{InStep, StepError, report, sys};
 use crate::network::{DNS_ADDRESS, PROXY_PORT};
 use crate::order::{Event, LISTENERS_FD, Order};
+use crate::passing;
 use crate::plan::NetworkNamespace;
-
-/// A message of the kernel takes no more descriptors than this.
-pub(crate) const MAX_LISTENERS: usize = 200;
 
 /// Enters the namespaces. Returns in their first process, a child of this process's parent; this one ends.
 pub(super) fn enter(order: &Order) -> Result<(), StepError> {
-    let network = order.plan.namespaces.as_ref().map_or(&NetworkNamespace::Shared, |plan| &plan.network);
+    let network = order.steps.namespaces.as_ref().map_or(&NetworkNamespace::Shared, |plan| &plan.network);
     unshare(*network != NetworkNamespace::Shared).step("unshare")?;
     rustix::system::sethostname(b"ringfence").step("hostname")?;
-    if let NetworkNamespace::Private { proxy, mirrored } = network
-        && (*proxy || order.plan.seccomp.network.name() == "localhost")
-    {
+    if let NetworkNamespace::Loopback { proxy, mirrored } = network {
         sys::bring_loopback_up().step("loopback")?;
         let listeners = make_listeners(*proxy, mirrored)?;
         // Without any there is nobody to send them to.
@@ -91,14 +85,7 @@ fn send_listeners(listeners: &[NamedListener]) -> Result<(), StepError> {
     let names: Vec<&str> = listeners.iter().map(|(name, _)| name.as_str()).collect();
     let text = serde_json::to_vec(&names).step("listeners")?;
     let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(|(_, fd)| fd.as_fd()).collect();
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_LISTENERS))];
-    let mut control = SendAncillaryBuffer::new(&mut space);
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
-        return Err(StepError::new("listeners", "too many ports"));
-    }
     // SAFETY: the descriptor was given to this process for this purpose.
     let channel = unsafe { BorrowedFd::borrow_raw(LISTENERS_FD) };
-    rustix::net::sendmsg(channel, &[IoSlice::new(&text)], &mut control, SendFlags::empty())
-        .step("listeners")?;
-    Ok(())
+    passing::send(channel, &text, &descriptors).step("listeners")
 }

@@ -2,14 +2,13 @@
 //! Tier A, so a process that launches often keeps one that is loaded: for each order it makes a copy of
 //! itself, a child of its own parent, which goes on as if it had been started for that order alone.
 
-use std::io::IoSliceMut;
-use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
+use rustix::net::{RecvFlags, SendFlags};
 
 use super::sys;
 use crate::order::{MAX_PASSED, NURSERY_FD};
+use crate::passing;
 
 /// Above all numbers that descriptors are passed as.
 const HIGH: i32 = 64;
@@ -38,20 +37,8 @@ pub(super) fn tend() -> ! {
 /// The descriptors of one order, each with the number that it is to have.
 fn receive(channel: BorrowedFd<'_>) -> Option<Vec<(OwnedFd, u8)>> {
     let mut numbers = [0; MAX_PASSED];
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
-    let mut control = RecvAncillaryBuffer::new(&mut space);
-    let mut data = [IoSliceMut::new(&mut numbers)];
-    let message = loop {
-        match rustix::net::recvmsg(channel, &mut data, &mut control, RecvFlags::CMSG_CLOEXEC) {
-            Err(rustix::io::Errno::INTR) => {}
-            received => break received.ok().filter(|message| message.bytes > 0)?,
-        }
-    };
-    let descriptors = control.drain().flat_map(|part| match part {
-        RecvAncillaryMessage::ScmRights(descriptors) => descriptors.collect::<Vec<OwnedFd>>(),
-        _ => Vec::new(),
-    });
-    Some(descriptors.zip(numbers[..message.bytes].iter().copied()).collect())
+    let (length, descriptors) = passing::receive(channel, &mut numbers, RecvFlags::empty()).ok()?;
+    (length > 0).then(|| descriptors.into_iter().zip(numbers[..length].iter().copied()).collect())
 }
 
 /// In the copy: puts the descriptors where a launcher looks for them, and closes every other.

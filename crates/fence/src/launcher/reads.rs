@@ -103,11 +103,8 @@ mod tests {
 
     #[test]
     fn what_is_denied_and_what_is_above_it_is_not_granted() {
-        let base = std::env::current_exe().unwrap().with_file_name("fence-unit-tests").join("reads");
-        let base = {
-            std::fs::create_dir_all(base.join("secret/deep")).unwrap();
-            base.canonicalize().unwrap()
-        };
+        let base = crate::scratch::directory("reads");
+        std::fs::create_dir_all(base.join("secret/deep")).unwrap();
         std::fs::write(base.join("plain"), "").unwrap();
         let mut granted = Vec::new();
         all_except(&[base.join("secret")], &mut |readable| {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::{SeatbeltNetwork, SeatbeltRead, SeatbeltRequest};
 use crate::confinement::{Confinement, Protection, ProtectionName as Name, Status, Verified};
-use crate::plan::{Missing, Refusal};
 use crate::policy::{Allowance, Network, Policy, ReadMode, Temp, Tier, UnixSockets};
+use crate::refusal::{Missing, Refusal};
 
 /// What the profile of a policy is made from. `proxy_port`: where the proxy listens, for the mode that needs it.
 pub fn request(policy: &Policy, proxy_port: Option<u16>, tag: &str) -> Result<SeatbeltRequest, Refusal> {
@@ -134,9 +134,9 @@ mod tests {
     #[test]
     fn a_policy_becomes_a_profile() {
         let request = request(&policy(), None, "ringfence-1").unwrap();
-        assert!(request.writable.contains(&"/work/project".into()));
+        assert!(request.writable.contains(&"/srv/project".into()));
         let profile = super::super::profile(&request).unwrap();
-        assert!(profile.parameters.iter().any(|(_, value)| value == "/work/project"));
+        assert!(profile.parameters.iter().any(|(_, value)| value == "/srv/project"));
     }
 
     #[test]

@@ -1,0 +1,103 @@
+//! What contradicts itself in a policy, or cannot be said to the kernel in a tier. Pure, like the plan.
+
+use crate::plan::{ReadPlan, read_plan};
+use crate::policy::{Network, Policy, Tier};
+use crate::refusal::{Refusal, namespace_remedy};
+
+pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
+    if policy.scope.is_empty() {
+        return Err(Refusal::of("scope", "no directory was named", "name one with --scope DIR"));
+    }
+    let writable = || policy.scope.iter().chain(&policy.read_write);
+    for denied in &policy.deny_read {
+        if let Some(root) = policy.scope.iter().find(|root| root.path().starts_with(&denied.path)) {
+            return Err(Refusal::of(
+                "deny_read",
+                format!(
+                    "{} is to be written, but {} must not be read",
+                    root.path().display(),
+                    denied.path.display()
+                ),
+                "name another scope, or take the path off the list with --allow-sensitive-reads",
+            ));
+        }
+        if tier == Tier::A && writable().any(|root| denied.path.starts_with(root.path())) {
+            return Err(Refusal::of(
+                "deny_read",
+                format!(
+                    "{} lies inside what may be written, and Landlock cannot take a part back",
+                    denied.path.display()
+                ),
+                "name a narrower scope, take the path off the list with --allow-sensitive-reads, or use --tier b",
+            ));
+        }
+    }
+    check_readable(policy, tier)?;
+    for protected in &policy.protected {
+        if tier == Tier::A {
+            return Err(Refusal::of(
+                "protected paths",
+                format!(
+                    "{} cannot be read-only inside a writable scope without a mount namespace",
+                    protected.display()
+                ),
+                "use --tier b where the host allows it",
+            ));
+        }
+        if !writable().any(|root| protected.starts_with(root.path())) {
+            return Err(Refusal::of(
+                "protected paths",
+                format!("{} is not inside the scope", protected.display()),
+                "everything outside the scope is read-only already",
+            ));
+        }
+    }
+    check_network(policy, tier)
+}
+
+/// In Tier A a denied path inside a readable one can only be kept out where the readable one is expanded.
+fn check_readable(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
+    let (plan, listed) = read_plan(policy, tier);
+    let system = match plan {
+        ReadPlan::Only(paths) => paths,
+        ReadPlan::AllExcept { .. } => Vec::new(),
+    };
+    for readable in listed.iter().chain(&system) {
+        if let Some(denied) = policy.deny_read.iter().find(|denied| denied.path.starts_with(readable))
+            && tier == Tier::A
+        {
+            return Err(Refusal::of(
+                "deny_read",
+                format!("{} lies inside {}, which is to be read", denied.path.display(), readable.display()),
+                "name a narrower --read, take the path off the list with --allow-sensitive-reads, or use --tier b",
+            ));
+        }
+    }
+    Ok(())
+}
+
+fn check_network(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
+    if policy.network.needs_namespace() && tier == Tier::A {
+        return Err(Refusal::of(
+            "tcp",
+            format!(
+                "network mode {} needs a network namespace, which Tier A does not have",
+                policy.network.name()
+            ),
+            format!("{}; or use --net none, or --net ports for a filter by port alone", namespace_remedy()),
+        ));
+    }
+    if let Network::Ports { ports } | Network::Localhost { ports } = &policy.network
+        && ports.contains(&0)
+    {
+        return Err(Refusal::of("network", "port 0 is not a port", "name ports from 1 to 65535"));
+    }
+    if matches!(&policy.network, Network::Ports { ports } if ports.is_empty()) {
+        return Err(Refusal::of(
+            "network",
+            "mode ports without a port",
+            "name one with --port, or use --net none",
+        ));
+    }
+    Ok(())
+}
