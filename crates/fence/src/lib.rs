@@ -4,6 +4,7 @@
 //! what each layer does, or into a [`Refusal`]. A [`Launcher`] starts the command inside and returns a
 //! [`Fenced`] process with the [`Confinement`] that was really put around it.
 
+mod arrangement;
 mod assessment;
 #[cfg(target_os = "linux")]
 mod cgroup;
@@ -39,6 +40,10 @@ mod session_directory;
 mod spawn;
 pub mod toolchain;
 
+pub use arrangement::{
+    Arrangement, ArrangementError, CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice,
+    Surroundings,
+};
 #[cfg(target_os = "linux")]
 pub use cgroup::LimitHit;
 #[cfg(target_os = "linux")]

@@ -15,7 +15,8 @@ use sha2::{Digest, Sha256};
 pub struct OwnDirectory(PathBuf);
 
 impl OwnDirectory {
-    /// Below the user's caches, or below `/var/tmp` for a user without a home.
+    /// Below the user's caches, or below `/var/tmp` for a user without a home. What commands of a process
+    /// that was killed have left there goes.
     pub fn open(cache_home: Option<&Path>, home: Option<&Path>) -> io::Result<Self> {
         let candidates = [
             cache_home.filter(|path| path.is_absolute()).map(|cache| cache.join("ringfence")),
@@ -25,7 +26,10 @@ impl OwnDirectory {
         let mut last_error = io::Error::from(io::ErrorKind::NotFound);
         for path in candidates.into_iter().flatten() {
             match make_private(&path) {
-                Ok(()) => return Ok(Self(path.canonicalize()?)),
+                Ok(()) => {
+                    sweep(&path.join("sessions"));
+                    return Ok(Self(path.canonicalize()?));
+                }
                 Err(error) => last_error = error,
             }
         }
@@ -81,7 +85,6 @@ impl SessionDirectory {
     pub fn create(own: &OwnDirectory) -> io::Result<Self> {
         let sessions = own.path().join("sessions");
         make_private(&sessions)?;
-        sweep(&sessions);
         let mut random = [0; 12];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
         let name = hexadecimal(&random);
@@ -105,6 +108,13 @@ impl SessionDirectory {
 
     pub fn temp(&self) -> PathBuf {
         self.path.join("temp")
+    }
+
+    /// A place for downloads that goes with the rest.
+    pub fn caches(&self) -> io::Result<PathBuf> {
+        let caches = self.path.join("caches");
+        make_private(&caches)?;
+        Ok(caches)
     }
 
     /// Removes everything. A command may have taken its own rights away from directories.
@@ -170,9 +180,8 @@ mod tests {
         std::fs::write(killed.home().join("file"), "").unwrap();
         // As if the process had been killed: the lock is gone, the directory is not.
         drop(killed);
-        let third = SessionDirectory::create(&own).unwrap();
+        let own = OwnDirectory::open(own.path().parent(), None).unwrap();
         assert!(live_path.exists() && !killed_path.exists());
-        third.remove().unwrap();
         live.remove().unwrap();
         assert_eq!(std::fs::read_dir(own.path().join("sessions")).unwrap().count(), 0);
     }

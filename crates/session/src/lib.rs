@@ -24,6 +24,7 @@ mod stream;
 mod tree;
 mod upstream;
 mod worker;
+mod workspace_root;
 
 pub use counters::Counters;
 pub use error::{Refusal, StartFailure};
@@ -34,3 +35,4 @@ pub use settings::Settings;
 pub use stream::{Delivery, First, Next, StreamReader};
 pub use tree::{adopt_orphans, end_all_children};
 pub use upstream::{Lifecycle, Upstream};
+pub use workspace_root::{RootError, parse_root};

@@ -4,21 +4,30 @@ use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use fence::{CgroupVersion, Confinement, Kernel, Launcher, Missing, Namespaces};
+use fence::{
+    Arrangement, CacheChoice, CgroupVersion, Confinement, Kernel, Launcher, Missing, Namespaces, ReadChoice,
+    ScopeChoice, Surroundings,
+};
 use serde_json::json;
 
-use super::arrangement::{Arrangement, DefaultScope};
 use super::failure::FenceFailure;
 use super::options::DoctorArguments;
 use super::report;
+use super::settings::settings;
 
 pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FenceFailure> {
     let launcher = Launcher::new();
     let kernel = launcher.kernel();
-    let arrangement = Arrangement::new(&arguments.fence, DefaultScope::Empty)?;
+    let surroundings = Surroundings::of_this_process()?;
+    let settings = settings(&arguments.fence, ReadChoice::Open)?;
+    let scope = match arguments.fence.scope.as_slice() {
+        [] => ScopeChoice::Empty,
+        directories => ScopeChoice::Directories(directories),
+    };
+    let arrangement = Arrangement::new(&settings, scope, CacheChoice::Private, &surroundings)?;
     let examined =
         fence::plan(&arrangement.policy, &kernel).map_err(|refusal| refusal.missing).and_then(|plan| {
-            launcher.rehearse(&plan, &arrangement.outside).map_err(|error| vec![did_not_hold(&error)])
+            launcher.rehearse(&plan, surroundings.outside()).map_err(|error| vec![did_not_hold(&error)])
         });
     let _ = arrangement.session.remove();
     let text = if arguments.json { as_json(&kernel, &examined) } else { as_text(&kernel, &examined) };

@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use fence::{LaunchError, Refusal, ScopeError};
+use fence::{ArrangementError, LaunchError, Refusal};
 
 use crate::error::Failure;
 
@@ -15,10 +15,9 @@ const NOT_FOUND: u8 = 127;
 
 #[derive(Debug)]
 pub(crate) enum FenceFailure {
-    Scope(ScopeError),
+    Arrangement(ArrangementError),
     Refused(Refusal),
     Launch(LaunchError),
-    Hardlinks { count: u64, example: String },
     Argument { message: String, hint: String },
     Command(Failure),
     Io { what: &'static str, error: io::Error },
@@ -40,13 +39,8 @@ impl FenceFailure {
 
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Scope(error) => Some(error.hint().to_owned()),
+            Self::Arrangement(error) => error.hint(),
             Self::Refused(refusal) => Some(refusal.hint()),
-            Self::Hardlinks { .. } => Some(
-                "install packages again with copies instead of links (uv: UV_LINK_MODE=copy, pnpm: \
-                 package-import-method=copy), or run with --hardlinks protect or --hardlinks warn"
-                    .to_owned(),
-            ),
             Self::Argument { hint, .. } => Some(hint.clone()),
             Self::Command(failure) => failure.hint(),
             Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -65,14 +59,11 @@ impl FenceFailure {
 impl fmt::Display for FenceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Scope(error) => write!(f, "refused: {error}")?,
+            Self::Arrangement(error @ ArrangementError::Directory(_)) => write!(f, "{error}")?,
+            Self::Arrangement(error) => write!(f, "refused: {error}")?,
             Self::Refused(refusal) => write!(f, "refused: {refusal}")?,
             Self::Launch(error @ LaunchError::Exec { .. }) => write!(f, "cannot execute {error}")?,
             Self::Launch(error) => write!(f, "refused: {error}")?,
-            Self::Hardlinks { count, example } => write!(
-                f,
-                "refused: {count} files of the scope have another name outside it, for example {example}"
-            )?,
             Self::Argument { message, .. } => write!(f, "refused: {message}")?,
             Self::Command(failure) => write!(f, "{}", failure.message())?,
             Self::Io { what, error } => write!(f, "{what}: {error}")?,
@@ -84,9 +75,9 @@ impl fmt::Display for FenceFailure {
     }
 }
 
-impl From<ScopeError> for FenceFailure {
-    fn from(error: ScopeError) -> Self {
-        Self::Scope(error)
+impl From<ArrangementError> for FenceFailure {
+    fn from(error: ArrangementError) -> Self {
+        Self::Arrangement(error)
     }
 }
 

@@ -1,12 +1,12 @@
 //! `ringfence run`, `sandboxed_shell` and `doctor`: one command inside a fence, and what a fence amounts to
 //! on this host.
 
-mod arrangement;
 mod doctor;
 mod failure;
 mod options;
 mod report;
 mod run;
+mod settings;
 mod standard_streams;
 
 pub(crate) use doctor::run as run_doctor;

@@ -111,9 +111,10 @@ pub(crate) struct FenceOptions {
     /// One more path that may be read (repeatable).
     #[arg(long, value_name = "PATH")]
     pub(crate) read: Vec<PathBuf>,
-    /// What may be read: everything but the deny list, or only the system and the scope.
-    #[arg(long, value_enum, default_value_t = ReadChoice::Open)]
-    pub(crate) read_mode: ReadChoice,
+    /// What may be read: everything but the deny list (open, the default of run), or only the system, the
+    /// scope and what the command needs to start (strict, the default of serve).
+    #[arg(long, value_enum)]
+    pub(crate) read_mode: Option<ReadChoice>,
     /// One more path that must not be read (repeatable).
     #[arg(long, value_name = "PATH")]
     pub(crate) deny_read: Vec<PathBuf>,
@@ -147,7 +148,7 @@ pub(crate) struct FenceOptions {
     pub(crate) allow_host: Vec<String>,
     /// A port (repeatable; --net ports). 80 and 443, if none is named.
     #[arg(long, value_name = "PORT")]
-    pub(crate) port: Vec<u16>,
+    pub(crate) tcp_port: Vec<u16>,
     /// development: network all. offline: network none.
     #[arg(long, value_enum, conflicts_with = "net")]
     pub(crate) profile: Option<Profile>,

@@ -1,6 +1,6 @@
 //! `ringfence run`: arranges the fence, starts the command in it, waits, and tells how it ended.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,15 +8,19 @@ use std::time::Duration;
 
 use fence::network::{AllowedHosts, HostPattern, Listeners};
 use fence::scope_scan::{aftermath, shared_files};
-use fence::{Command, Ending, Fenced, Launcher, LimitHit, Network, Plan, Remote};
+use fence::{
+    Arrangement, CacheChoice, Command, Ending, FenceSettings, Fenced, HardlinkChoice, Launcher, LimitHit,
+    Network, Plan, ReadChoice, Remote, ScopeChoice, Surroundings,
+};
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::arrangement::{Arrangement, DefaultScope};
 use super::failure::FenceFailure;
-use super::options::{FenceOptions, HardlinkChoice, RunArguments, RunningOptions, ShellArguments};
+use super::options::{FenceOptions, RunArguments, RunningOptions, ShellArguments};
 use super::report;
+use super::settings::settings;
 use super::standard_streams::StandardStreams;
+use crate::environment::Variable;
 use crate::program;
 
 /// What a command may take to end after SIGTERM. Other signals may mean something else to it.
@@ -47,110 +51,140 @@ fn run_in(
     directory: PathBuf,
     command: &[OsString],
 ) -> Result<ExitCode, FenceFailure> {
-    let launcher = Launcher::new();
-    let mut arrangement = Arrangement::new(options, DefaultScope::Directory(&directory))?;
-    let result = run_arranged(&launcher, &mut arrangement, options, running, directory, command);
+    let settings = settings(options, ReadChoice::Open)?;
+    let surroundings = Surroundings::of_this_process()?;
+    let default = [directory.clone()];
+    let scope = if options.scope.is_empty() { &default[..] } else { &options.scope };
+    let scope = ScopeChoice::Directories(scope);
+    let mut arrangement = Arrangement::new(&settings, scope, CacheChoice::KeptForScope, &surroundings)?;
+    let site = Site { launcher: Launcher::new(), settings, surroundings };
+    let result = site.run(&mut arrangement, running, directory, command);
     if let Err(error) = arrangement.session.remove() {
         eprintln!("ringfence: the session's files could not be removed: {error}");
     }
     result
 }
 
-fn run_arranged(
-    launcher: &Launcher,
-    arrangement: &mut Arrangement,
-    options: &FenceOptions,
-    running: &RunningOptions,
-    directory: PathBuf,
-    command: &[OsString],
-) -> Result<ExitCode, FenceFailure> {
-    refuse_shared_files(arrangement, options)?;
-    if running.report && arrangement.shared.is_none() {
-        let shared = shared_files(&arrangement.scope_paths());
-        arrangement.policy.shared_hardlinks = Some(shared.as_count());
-        arrangement.shared = Some(shared);
+/// What the steps of one run need beside the arrangement.
+struct Site {
+    launcher: Launcher,
+    settings: FenceSettings,
+    surroundings: Surroundings,
+}
+
+impl Site {
+    fn run(
+        &self,
+        arrangement: &mut Arrangement,
+        running: &RunningOptions,
+        directory: PathBuf,
+        command: &[OsString],
+    ) -> Result<ExitCode, FenceFailure> {
+        if running.report {
+            arrangement.look_for_shared_files();
+        }
+        let search_path = std::env::var_os("PATH").unwrap_or_default();
+        let program = program::find(&command[0], &search_path)?;
+        arrangement.make_readable(&program, &self.surroundings);
+        let kernel = self.launcher.kernel();
+        let plan = fence::plan(&arrangement.policy, &kernel)?;
+        if kernel.is_root {
+            eprintln!(
+                "ringfence: running as root: without capabilities, but what root owns in the scope is root's"
+            );
+        }
+        let command = Command {
+            program,
+            arguments: command[1..].to_vec(),
+            environment: self.environment(arrangement, &plan, running)?,
+            directory: starting_directory(arrangement, directory),
+        };
+        let began = now();
+        let (ending, is_flooded) = self.execute(arrangement, &plan, &command, running)?;
+        tell_ending(ending, running.max_output.filter(|_| is_flooded));
+        tell_aftermath(arrangement, began);
+        Ok(ExitCode::from(u8::try_from(ending.exit_code()).unwrap_or(u8::MAX)))
     }
-    let search_path = std::env::var_os("PATH").unwrap_or_default();
-    let program = program::find(&command[0], &search_path)?;
-    arrangement.make_readable(&program);
-    let kernel = launcher.kernel();
-    let plan = fence::plan(&arrangement.policy, &kernel)?;
-    if kernel.is_root {
-        eprintln!(
-            "ringfence: running as root: without capabilities, but what root owns in the scope is root's"
-        );
+
+    /// The whole environment of the command.
+    fn environment(
+        &self,
+        arrangement: &Arrangement,
+        plan: &Plan,
+        running: &RunningOptions,
+    ) -> Result<Vec<(OsString, OsString)>, FenceFailure> {
+        let mut result = arrangement.environment(plan, &self.surroundings)?;
+        let parent = &self.surroundings.environment;
+        for variable in &running.env {
+            if fence::environment::is_stripped(OsStr::new(variable.name())) {
+                eprintln!("ringfence: {}", left_out(variable));
+            } else {
+                result.insert(variable.name().into(), variable.value_in(parent)?);
+            }
+        }
+        for variable in &running.force_env {
+            result.insert(variable.name().into(), variable.value_in(parent)?);
+        }
+        Ok(result.into_iter().collect())
     }
-    let command = Command {
-        program,
-        arguments: command[1..].to_vec(),
-        environment: arrangement.environment(&plan, running)?,
-        directory: starting_directory(arrangement, directory),
-    };
-    let began = now();
-    let (ending, is_flooded) = execute(launcher, arrangement, &plan, &command, running, options)?;
-    tell_ending(ending, running.max_output.filter(|_| is_flooded));
-    tell_aftermath(arrangement, began);
-    Ok(ExitCode::from(u8::try_from(ending.exit_code()).unwrap_or(u8::MAX)))
+
+    fn execute(
+        &self,
+        arrangement: &Arrangement,
+        plan: &Plan,
+        command: &Command,
+        running: &RunningOptions,
+    ) -> Result<(Ending, bool), FenceFailure> {
+        let io_failure = |error| FenceFailure::Io { what: "cannot start", error };
+        // Signals that come from now on are for the command.
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_failure)?;
+        let entered = runtime.enter();
+        let mut signals = Signals::listen().map_err(io_failure)?;
+        let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
+        if running.report {
+            // What is printed has been tried, in a fence like the one that the command gets.
+            print_report(&self.launcher.rehearse(plan, self.surroundings.outside())?, running.json);
+        }
+        let mut fenced = self.launcher.launch(plan, command, streams.stdio(), self.surroundings.outside())?;
+        let flooded = streams.flooded.take();
+        let carriers = streams.release();
+        if arrangement.shared.is_none() && self.settings.hardlinks == HardlinkChoice::Warn {
+            warn_of_shared_files(arrangement.scope_paths());
+        } else if let Some(shared) = arrangement.shared.as_ref().filter(|shared| shared.count > 0) {
+            print_shared_files(shared);
+        }
+        let listeners = std::mem::take(&mut fenced.listeners);
+        let hosts = allowed_hosts(&arrangement.policy.network);
+        let ended = runtime.block_on(async {
+            let ended = attend(fenced, &mut signals, listeners, hosts, flooded).await?;
+            // A reader that does not read may hold the rest of the output up, but not a user who is impatient.
+            let finished = tokio::task::spawn_blocking(|| carriers.finish());
+            tokio::select! {
+                _ = finished => {}
+                () = signals.second() => {}
+            }
+            Ok(ended)
+        });
+        drop(entered);
+        // Whoever still writes for a reader that does not read is left behind.
+        runtime.shutdown_background();
+        ended
+    }
+}
+
+/// Why a variable that the user asked for is not passed on.
+fn left_out(variable: &Variable) -> String {
+    format!(
+        "{} is left out, because it makes programs load code or reach the user's helpers; --force-env passes it on",
+        variable.name()
+    )
 }
 
 /// Where the user is, if that is inside; else the scope.
 fn starting_directory(arrangement: &Arrangement, directory: PathBuf) -> PathBuf {
     let scope = arrangement.scope_paths();
     if scope.iter().any(|root| directory.starts_with(root)) { directory } else { scope[0].clone() }
-}
-
-fn refuse_shared_files(arrangement: &Arrangement, options: &FenceOptions) -> Result<(), FenceFailure> {
-    match &arrangement.shared {
-        Some(shared) if options.hardlinks == HardlinkChoice::Refuse && shared.count > 0 => {
-            let example = shared.examples.first().map(|path| path.display().to_string()).unwrap_or_default();
-            Err(FenceFailure::Hardlinks { count: shared.count, example })
-        }
-        _ => Ok(()),
-    }
-}
-
-fn execute(
-    launcher: &Launcher,
-    arrangement: &Arrangement,
-    plan: &Plan,
-    command: &Command,
-    running: &RunningOptions,
-    options: &FenceOptions,
-) -> Result<(Ending, bool), FenceFailure> {
-    let io_failure = |error| FenceFailure::Io { what: "cannot start", error };
-    // Signals that come from now on are for the command.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_failure)?;
-    let entered = runtime.enter();
-    let mut signals = Signals::listen().map_err(io_failure)?;
-    let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
-    if running.report {
-        // What is printed has been tried, in a fence like the one that the command gets.
-        print_report(&launcher.rehearse(plan, &arrangement.outside)?, running.json);
-    }
-    let mut fenced = launcher.launch(plan, command, streams.stdio(), &arrangement.outside)?;
-    let flooded = streams.flooded.take();
-    let carriers = streams.release();
-    if arrangement.shared.is_none() && options.hardlinks == HardlinkChoice::Warn {
-        warn_of_shared_files(arrangement.scope_paths());
-    } else if let Some(shared) = arrangement.shared.as_ref().filter(|shared| shared.count > 0) {
-        print_shared_files(shared);
-    }
-    let listeners = std::mem::take(&mut fenced.listeners);
-    let hosts = allowed_hosts(&arrangement.policy.network);
-    let ended = runtime.block_on(async {
-        let ended = attend(fenced, &mut signals, listeners, hosts, flooded).await?;
-        // A reader that does not read may hold the rest of the output up, but not a user who is impatient.
-        let finished = tokio::task::spawn_blocking(|| carriers.finish());
-        tokio::select! {
-            _ = finished => {}
-            () = signals.second() => {}
-        }
-        Ok(ended)
-    });
-    drop(entered);
-    // Whoever still writes for a reader that does not read is left behind.
-    runtime.shutdown_background();
-    ended
 }
 
 fn print_report(confinement: &fence::Confinement, as_json: bool) {

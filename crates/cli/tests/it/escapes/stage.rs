@@ -112,7 +112,7 @@ impl Stage {
         command.arg("--scope").arg(&self.attack.scope);
         let port = self.attack.victim.allowed_port.to_string();
         match fence.network {
-            Network::Ports => command.args(["--port", &port]),
+            Network::Ports => command.args(["--tcp-port", &port]),
             Network::Localhost => command.args(["--host-port", &port]),
             Network::All | Network::None | Network::Loopback | Network::Http => &mut command,
         };

@@ -126,7 +126,7 @@ async fn ports_allows_tcp_to_these_ports_alone() {
     let udp = format!("udp:127.0.0.1:{}", allowed.port);
     for run in FencedRun::in_each_tier().await {
         let probes = [&v4, &v6, &other_v4, &other_v6, &udp, "dns:host.example", "pair"];
-        let outcomes = probe(&run, &["--net", "ports", "--port", &allowed_port], &probes).await;
+        let outcomes = probe(&run, &["--net", "ports", "--tcp-port", &allowed_port], &probes).await;
         outcomes.assert(&v4, "host");
         if allowed.has_ipv6 {
             outcomes.assert(&v6, "host");

@@ -1,0 +1,112 @@
+//! From the options, as the user wrote them, to what a fence is to be.
+
+use std::collections::BTreeSet;
+
+use fence::network::HostPattern;
+use fence::{Allowance, FenceSettings, Limit, LimitOrigin, Limits, Network, UnixSockets};
+
+use super::failure::FenceFailure;
+use super::options::{FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice};
+
+/// The most processes, if the user does not say.
+const DEFAULT_PROCESSES: u64 = 2048;
+
+/// `read_mode`: what may be read if the options do not say.
+pub(crate) fn settings(
+    options: &FenceOptions,
+    read_mode: fence::ReadChoice,
+) -> Result<FenceSettings, FenceFailure> {
+    let has_temp = !options.no_temp_files && options.temp != TempChoice::None;
+    Ok(FenceSettings {
+        write: options.write.clone(),
+        read: options.read.clone(),
+        read_mode: match options.read_mode {
+            Some(ReadChoice::Open) => fence::ReadChoice::Open,
+            Some(ReadChoice::Strict) => fence::ReadChoice::Strict,
+            None => read_mode,
+        },
+        deny_read: options.deny_read.clone(),
+        allow_sensitive_reads: options.allow_sensitive_reads.clone(),
+        temp_bytes: has_temp.then_some(options.temp_size),
+        network: network(options)?,
+        unix_sockets: if options.unix_sockets { UnixSockets::Allow } else { UnixSockets::Deny },
+        allowances: allowances(options),
+        limits: limits(options),
+        tier: options.tier,
+        allow_degraded: options.allow_degraded.iter().copied().collect(),
+        require: options.require.iter().copied().collect(),
+        hardlinks: match options.hardlinks {
+            HardlinkChoice::Warn => fence::HardlinkChoice::Warn,
+            HardlinkChoice::Refuse => fence::HardlinkChoice::Refuse,
+            HardlinkChoice::Protect => fence::HardlinkChoice::Protect,
+        },
+        protect_metadata: options.protect_metadata,
+    })
+}
+
+fn network(options: &FenceOptions) -> Result<Network, FenceFailure> {
+    let choice = options.net.unwrap_or(match options.profile {
+        Some(Profile::Offline) => NetworkChoice::None,
+        Some(Profile::Development) | None => NetworkChoice::All,
+    });
+    let misplaced = [
+        (!options.host_port.is_empty() && choice != NetworkChoice::Localhost, "--host-port", "localhost"),
+        (!options.allow_host.is_empty() && choice != NetworkChoice::Http, "--allow-host", "http"),
+        (!options.tcp_port.is_empty() && choice != NetworkChoice::Ports, "--tcp-port", "ports"),
+    ];
+    if let Some((_, option, mode)) = misplaced.into_iter().find(|(is_misplaced, ..)| *is_misplaced) {
+        return Err(FenceFailure::Argument {
+            message: format!("{option} means something only with --net {mode}"),
+            hint: format!("add --net {mode}, or leave {option} out"),
+        });
+    }
+    for host in &options.allow_host {
+        host.parse::<HostPattern>().map_err(|error| FenceFailure::Argument {
+            message: format!("--allow-host {host}: {error}"),
+            hint: "name a host such as example.org, or *.example.org for those below it".to_owned(),
+        })?;
+    }
+    Ok(match choice {
+        NetworkChoice::All => Network::All,
+        NetworkChoice::None => Network::None,
+        NetworkChoice::Localhost => Network::Localhost { ports: options.host_port.clone() },
+        NetworkChoice::Http => {
+            Network::Http { hosts: (!options.allow_host.is_empty()).then(|| options.allow_host.clone()) }
+        }
+        NetworkChoice::Ports if options.tcp_port.is_empty() => Network::Ports { ports: vec![80, 443] },
+        NetworkChoice::Ports => Network::Ports { ports: options.tcp_port.clone() },
+    })
+}
+
+fn allowances(options: &FenceOptions) -> BTreeSet<Allowance> {
+    [
+        (options.shm, Allowance::SharedMemory),
+        (options.pty, Allowance::Terminals),
+        (options.allow_debug, Allowance::Debugging),
+        (options.allow_nested_userns, Allowance::NestedUserns),
+        (options.allow_root, Allowance::Root),
+    ]
+    .into_iter()
+    .filter_map(|(is_allowed, allowance)| is_allowed.then_some(allowance))
+    .collect()
+}
+
+fn limits(options: &FenceOptions) -> Limits {
+    let asked = |value| Limit { value, origin: LimitOrigin::Asked };
+    let default = |value| Limit { value, origin: LimitOrigin::Default };
+    Limits {
+        memory: options.memory.map(asked).or_else(|| default_memory().map(default)),
+        processes: Some(options.processes.map_or(default(DEFAULT_PROCESSES), asked)),
+        cpus: options.cpus,
+        open_files: options.open_files,
+        file_size: options.file_size,
+    }
+}
+
+/// Three quarters of what the machine has: a runaway command must not take the machine with it.
+fn default_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024 / 4 * 3)
+}

@@ -1,0 +1,181 @@
+//! Roots as clients spell them: from a URI, or the bare absolute path that some send, to a path. Only the
+//! spelling is judged here; what lies at the path is looked at when the scope is locked.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// The longest path that the kernel takes.
+const MAX_PATH: usize = 4096;
+
+/// Why a root is not one.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum RootError {
+    #[error("it is not a file URI")]
+    NotAFile,
+    #[error("it names another host")]
+    ForeignHost,
+    #[error("it has a query or a fragment")]
+    QueryOrFragment,
+    #[error("its percent-encoding is broken")]
+    BadEncoding,
+    #[error("it holds a NUL character")]
+    Nul,
+    #[error("it is not an absolute path in its plain form")]
+    NotPlain,
+    #[error("it holds a backslash")]
+    Backslash,
+    #[error("it is longer than {MAX_PATH} bytes")]
+    TooLong,
+    #[error("it was left as a variable that nobody filled in")]
+    Unfilled,
+}
+
+/// Reads `file:///path`, `file://localhost/path` or `/path`.
+pub fn parse_root(text: &str) -> Result<PathBuf, RootError> {
+    if text.contains("${") {
+        return Err(RootError::Unfilled);
+    }
+    if text.len() > MAX_PATH * 3 {
+        return Err(RootError::TooLong);
+    }
+    let bytes = if text.starts_with('/') { text.as_bytes().to_vec() } else { decode(path_of_uri(text)?)? };
+    check_plain(&bytes)?;
+    Ok(PathBuf::from(OsString::from_vec(bytes)))
+}
+
+fn path_of_uri(text: &str) -> Result<&str, RootError> {
+    let rest = text.strip_prefix("file://").ok_or(RootError::NotAFile)?;
+    if rest.contains(['?', '#']) {
+        return Err(RootError::QueryOrFragment);
+    }
+    let slash = rest.find('/').ok_or(RootError::NotPlain)?;
+    match &rest[..slash] {
+        "" | "localhost" => Ok(&rest[slash..]),
+        _ => Err(RootError::ForeignHost),
+    }
+}
+
+/// Once, never twice: a second round would see things that the client did not write.
+fn decode(text: &str) -> Result<Vec<u8>, RootError> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
+        let (Some(high), Some(low)) = (digit(), digit()) else { return Err(RootError::BadEncoding) };
+        let decoded = u8::try_from(high * 16 + low).map_err(|_| RootError::BadEncoding)?;
+        // A slash that was hidden in an encoding was hidden for a reason.
+        if decoded == b'/' {
+            return Err(RootError::BadEncoding);
+        }
+        bytes.push(decoded);
+    }
+    Ok(bytes)
+}
+
+/// An absolute path without empty, `.` or `..` steps, and without what other systems take for separators.
+fn check_plain(path: &[u8]) -> Result<(), RootError> {
+    if path.len() > MAX_PATH {
+        return Err(RootError::TooLong);
+    }
+    if path.contains(&0) {
+        return Err(RootError::Nul);
+    }
+    if path.contains(&b'\\') {
+        return Err(RootError::Backslash);
+    }
+    // What is still encoded was encoded twice, to be decoded by somebody who decodes twice.
+    let is_encoded = |bytes: &[u8]| {
+        [&b"%2e"[..], b"%2f", b"%5c", b"%00"].iter().any(|code| bytes.eq_ignore_ascii_case(code))
+    };
+    if path.windows(3).any(is_encoded) {
+        return Err(RootError::BadEncoding);
+    }
+    let Some(rest) = path.strip_prefix(b"/") else { return Err(RootError::NotPlain) };
+    // One trailing slash names the same directory.
+    let rest = rest.strip_suffix(b"/").unwrap_or(rest);
+    let mut steps = rest.split(|byte| *byte == b'/').peekable();
+    let is_root = rest.is_empty();
+    let is_plain = |step: &[u8]| !step.is_empty() && step != b"." && step != b"..";
+    let ends_oddly = |step: &[u8]| step.ends_with(b" ") || (step.ends_with(b".") && step.len() > 1);
+    if !is_root && steps.any(|step| !is_plain(step) || ends_oddly(step)) {
+        return Err(RootError::NotPlain);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_spellings_of_real_clients_are_read() {
+        for (text, path) in [
+            ("file:///home/u/project", "/home/u/project"),
+            ("file://localhost/home/u/project", "/home/u/project"),
+            ("file:///home/u/my%20project/", "/home/u/my project/"),
+            ("file:///home/u/%C3%A9t%C3%A9", "/home/u/été"),
+            ("/home/u/project", "/home/u/project"),
+            ("/home/u/..foo/.config", "/home/u/..foo/.config"),
+            ("file:///ws/．．／etc", "/ws/．．／etc"),
+        ] {
+            assert_eq!(parse_root(text), Ok(PathBuf::from(path)), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_other_spelling_has_its_reason() {
+        use RootError as Wrong;
+        let long = format!("/{}", "a".repeat(5000));
+        for (text, reason) in [
+            ("file:///ws/../etc", Wrong::NotPlain),
+            ("file:///ws/%2e%2e/etc", Wrong::NotPlain),
+            ("..%2f..%2fetc", Wrong::NotAFile),
+            ("file:///ws%2f..%2fetc", Wrong::BadEncoding),
+            ("file:///ws/a%00.txt", Wrong::Nul),
+            ("file:///ws/%", Wrong::BadEncoding),
+            ("file:///ws/%zz", Wrong::BadEncoding),
+            ("file:///ws//x", Wrong::NotPlain),
+            ("file:///ws/./x", Wrong::NotPlain),
+            ("file:///ws/x.", Wrong::NotPlain),
+            ("file:///ws/x%20", Wrong::NotPlain),
+            ("file:///ws\\x", Wrong::Backslash),
+            ("C:\\ws", Wrong::NotAFile),
+            ("file://evil.host/ws", Wrong::ForeignHost),
+            ("file://LOCALHOST/ws", Wrong::ForeignHost),
+            ("file://127.0.0.1/ws", Wrong::ForeignHost),
+            ("file://localhost.evil/ws", Wrong::ForeignHost),
+            ("file://user@/ws", Wrong::ForeignHost),
+            ("file:///ws?x", Wrong::QueryOrFragment),
+            ("file:///ws#x", Wrong::QueryOrFragment),
+            ("file:ws", Wrong::NotAFile),
+            ("file:/ws", Wrong::NotAFile),
+            ("FILE:///ws", Wrong::NotAFile),
+            ("https://example.org/ws", Wrong::NotAFile),
+            ("", Wrong::NotAFile),
+            ("relative/path", Wrong::NotAFile),
+            ("${workspaceFolder}", Wrong::Unfilled),
+            (long.as_str(), Wrong::TooLong),
+        ] {
+            assert_eq!(parse_root(text), Err(reason), "{text}");
+        }
+    }
+
+    #[test]
+    fn double_encoding_is_refused_and_decoded_once() {
+        assert_eq!(parse_root("file:///ws/%252e%252e%252fetc"), Err(RootError::BadEncoding));
+        assert_eq!(parse_root("file:///ws/100%25"), Ok("/ws/100%".into()));
+    }
+
+    #[test]
+    fn bytes_that_are_no_text_survive() {
+        use std::os::unix::ffi::OsStrExt;
+        assert_eq!(parse_root("file:///ws/%FF").unwrap().as_os_str().as_bytes(), b"/ws/\xff");
+    }
+}
