@@ -95,6 +95,12 @@ impl Surroundings {
         self.own.path()
     }
 
+    /// Where programs are installed once, for many commands to read. Hidden like the rest of what is ours; a
+    /// policy that lists a directory in there as readable shows just that one.
+    pub fn packages(&self) -> io::Result<PathBuf> {
+        self.own.packages()
+    }
+
     /// Looks at a directory that is to be a scope, without making anything of it.
     pub fn vet(&self, directory: &Path) -> Result<VettedDirectory, ScopeError> {
         vet_scope(directory, self.home.as_deref(), Some(self.own.path()))
@@ -134,6 +140,8 @@ impl ArrangementError {
 #[derive(Clone, Copy, Debug)]
 pub enum ScopeChoice<'a> {
     Directories(&'a [PathBuf]),
+    /// A directory that ringfence made below its own for this command. Users cannot name one of those.
+    Own(&'a Path),
     /// A directory of the session with nothing in it.
     Empty,
 }
@@ -169,6 +177,7 @@ impl Arrangement {
         let session = SessionDirectory::create(own).map_err(ArrangementError::Directory)?;
         let scope: Vec<VettedDirectory> = match scope {
             ScopeChoice::Directories(directories) => directories.iter().map(vet).collect::<Result<_, _>>()?,
+            ScopeChoice::Own(directory) => vec![VettedDirectory::own(directory)?],
             ScopeChoice::Empty => vec![VettedDirectory::own(&session.temp())?],
         };
         let write: Vec<VettedDirectory> = settings.write.iter().map(vet).collect::<Result<_, _>>()?;

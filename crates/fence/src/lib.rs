@@ -61,4 +61,4 @@ pub use policy::{
     TierChoice, UnixSockets,
 };
 pub use refusal::{Missing, Refusal};
-pub use session_directory::{OwnDirectory, SessionDirectory};
+pub use session_directory::{OwnDirectory, SessionDirectory, remove_tree};

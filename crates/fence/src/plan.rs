@@ -459,6 +459,26 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn one_directory_of_a_hidden_one_can_be_shown() {
+        let package = PathBuf::from("/home/u/.cache/ringfence/packages/x/1/tree");
+        let readable = vec![package.clone()];
+        for read in [ReadMode::Open { also: readable.clone() }, ReadMode::Strict { readable }] {
+            let shown = Policy { read, ..policy() };
+            for has_namespaces in [false, true] {
+                let planned = plan(&shown, &kernel(7, has_namespaces)).unwrap();
+                assert_eq!(planned.steps.landlock.also_readable, std::slice::from_ref(&package));
+                if let ReadPlan::AllExcept { denied, .. } = &planned.steps.landlock.read {
+                    assert!(denied.contains(&shown.hidden[0]));
+                }
+                if let Some(namespaces) = &planned.steps.namespaces {
+                    assert_eq!(namespaces.exposed, std::slice::from_ref(&package));
+                    assert!(namespaces.hidden.contains(&shown.hidden[0]));
+                }
+            }
+        }
+    }
+
+    #[test]
     fn a_refusal_says_what_to_do() {
         let refusal = plan(&policy(), &kernel(4, false)).unwrap_err();
         assert!(refusal.hint().contains("--allow-degraded signals"), "{}", refusal.hint());

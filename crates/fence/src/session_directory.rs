@@ -52,6 +52,13 @@ impl OwnDirectory {
         make_private(&caches)?;
         Ok(caches)
     }
+
+    /// Where programs are installed once, for many commands to read.
+    pub(crate) fn packages(&self) -> io::Result<PathBuf> {
+        let packages = self.0.join("packages");
+        make_private(&packages)?;
+        Ok(packages)
+    }
 }
 
 fn hexadecimal(bytes: &[u8]) -> String {
@@ -123,13 +130,19 @@ impl SessionDirectory {
     }
 }
 
-fn remove_session(path: &Path) -> io::Result<()> {
+/// Removes a directory that a command could write in, whatever rights it took away there.
+pub fn remove_tree(path: &Path) -> io::Result<()> {
     if let Err(error) = std::fs::remove_dir_all(path)
         && error.kind() != io::ErrorKind::NotFound
     {
         make_removable(path);
         std::fs::remove_dir_all(path)?;
     }
+    Ok(())
+}
+
+fn remove_session(path: &Path) -> io::Result<()> {
+    remove_tree(path)?;
     match std::fs::remove_file(path.with_extension("lock")) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),
