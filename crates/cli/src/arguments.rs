@@ -12,6 +12,7 @@ use crate::environment::Variable;
 use crate::error::Failure;
 use crate::fenced::{DoctorArguments, RunArguments, ShellArguments};
 use crate::logging::LogOptions;
+use crate::packages::CacheArguments;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -58,6 +59,8 @@ enum Command {
     SandboxedShell(Box<ShellArguments>),
     /// Show what this host can enforce, and what to do about the rest.
     Doctor(Box<DoctorArguments>),
+    /// Install packages of npx and uvx once, for sessions that start fast and alter nothing.
+    Cache(Box<CacheArguments>),
     /// Print completions for a shell.
     Completions { shell: Shell },
 }
@@ -174,6 +177,7 @@ pub(crate) enum Task {
     Run(Box<RunArguments>),
     SandboxedShell(Box<ShellArguments>),
     Doctor(Box<DoctorArguments>),
+    Cache(Box<CacheArguments>),
     Completions(Shell),
 }
 
@@ -193,6 +197,7 @@ impl Arguments {
     pub(crate) fn into_task(self) -> Result<Task, Failure> {
         match (self.command, self.founding.mode) {
             (Some(Command::Completions { shell }), _) => Ok(Task::Completions(shell)),
+            (Some(Command::Cache(cache)), _) => Ok(Task::Cache(cache)),
             (Some(Command::Run(run)), _) => Ok(Task::Run(run)),
             (Some(Command::SandboxedShell(shell)), _) => Ok(Task::SandboxedShell(shell)),
             (Some(Command::Doctor(doctor)), _) => Ok(Task::Doctor(doctor)),
@@ -249,7 +254,7 @@ impl ServeTask {
     }
 }
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
     text.parse::<f64>()
         .ok()
         .and_then(|seconds| Duration::try_from_secs_f64(seconds).ok())

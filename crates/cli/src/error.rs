@@ -6,6 +6,8 @@ use std::process::ExitCode;
 
 use session::StartFailure;
 
+use crate::packages::PackageFailure;
+
 /// Bad arguments; the same code that the argument parser uses.
 const USAGE: u8 = 2;
 /// Everything else.
@@ -22,6 +24,7 @@ pub(crate) enum Failure {
     NotLoopback(SocketAddr),
     Bind { address: SocketAddr, reason: std::io::Error },
     Upstream(StartFailure),
+    Package(Box<PackageFailure>),
     Io(std::io::Error),
 }
 
@@ -35,6 +38,11 @@ impl Failure {
             | Self::MissingVariable(_)
             | Self::UnknownHost { .. }
             | Self::NotLoopback(_) => ExitCode::from(USAGE),
+            Self::Package(failure) => match &**failure {
+                PackageFailure::Program(failure) => failure.exit_code(),
+                PackageFailure::NotAPackage(_) => ExitCode::from(USAGE),
+                _ => ExitCode::from(FAILED),
+            },
             Self::Bind { .. } | Self::Upstream(_) | Self::Io(_) => ExitCode::from(FAILED),
         }
     }
@@ -58,6 +66,7 @@ impl Failure {
             }
             Self::Bind { address, reason } => format!("cannot listen on {address}: {reason}"),
             Self::Upstream(failure) => failure.to_string(),
+            Self::Package(failure) => failure.to_string(),
             Self::Io(error) => error.to_string(),
         }
     }
@@ -86,6 +95,7 @@ impl Failure {
                 let stderr = failure.stderr().filter(|stderr| !stderr.is_empty())?;
                 format!("the server's last words on stderr were:\n{}", indented(stderr))
             }
+            Self::Package(failure) => return failure.hint(),
             Self::Bind { .. } | Self::Io(_) => return None,
         })
     }
@@ -102,6 +112,12 @@ impl fmt::Display for Failure {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
         }
+    }
+}
+
+impl From<PackageFailure> for Failure {
+    fn from(failure: PackageFailure) -> Self {
+        Self::Package(Box::new(failure))
     }
 }
 

@@ -5,6 +5,7 @@ mod environment;
 mod error;
 mod fenced;
 mod logging;
+mod packages;
 mod program;
 mod serve;
 mod signals;
@@ -35,6 +36,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Task::Run(arguments) => return Ok(told(fenced::run(&arguments))),
         Task::SandboxedShell(arguments) => return Ok(told(fenced::run_shell(&arguments))),
         Task::Doctor(arguments) => return Ok(told(fenced::run_doctor(&arguments))),
+        Task::Cache(arguments) => return Ok(packages::run_cache(&arguments)?),
         Task::Completions(shell) => {
             clap_complete::generate(shell, &mut Arguments::command(), "ringfence", &mut std::io::stdout());
         }

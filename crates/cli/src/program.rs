@@ -50,8 +50,8 @@ pub(crate) fn find(program: &OsStr, search_path: &OsStr) -> Result<PathBuf, Fail
     }
 }
 
-fn is_executable(file: &Path) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.permissions().mode() & 0o111 != 0)
+pub(crate) fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

@@ -37,7 +37,21 @@ impl FenceFailure {
         })
     }
 
-    fn hint(&self) -> Option<String> {
+    /// The message alone.
+    pub(crate) fn message(&self) -> String {
+        match self {
+            Self::Arrangement(error @ ArrangementError::Directory(_)) => error.to_string(),
+            Self::Arrangement(error) => format!("refused: {error}"),
+            Self::Refused(refusal) => format!("refused: {refusal}"),
+            Self::Launch(error @ LaunchError::Exec { .. }) => format!("cannot execute {error}"),
+            Self::Launch(error) => format!("refused: {error}"),
+            Self::Argument { message, .. } => format!("refused: {message}"),
+            Self::Command(failure) => failure.message(),
+            Self::Io { what, error } => format!("{what}: {error}"),
+        }
+    }
+
+    pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Arrangement(error) => error.hint(),
             Self::Refused(refusal) => Some(refusal.hint()),
@@ -58,16 +72,7 @@ impl FenceFailure {
 
 impl fmt::Display for FenceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Arrangement(error @ ArrangementError::Directory(_)) => write!(f, "{error}")?,
-            Self::Arrangement(error) => write!(f, "refused: {error}")?,
-            Self::Refused(refusal) => write!(f, "refused: {refusal}")?,
-            Self::Launch(error @ LaunchError::Exec { .. }) => write!(f, "cannot execute {error}")?,
-            Self::Launch(error) => write!(f, "refused: {error}")?,
-            Self::Argument { message, .. } => write!(f, "refused: {message}")?,
-            Self::Command(failure) => write!(f, "{}", failure.message())?,
-            Self::Io { what, error } => write!(f, "{what}: {error}")?,
-        }
+        f.write_str(&self.message())?;
         match self.hint() {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),

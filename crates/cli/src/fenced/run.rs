@@ -214,7 +214,8 @@ fn print_shared_files(shared: &fence::scope_scan::SharedFiles) {
     );
 }
 
-fn allowed_hosts(network: &Network) -> AllowedHosts {
+/// Whom the proxy of a fence lets through.
+pub(crate) fn allowed_hosts(network: &Network) -> AllowedHosts {
     match network {
         Network::Http { hosts: Some(hosts) } => {
             AllowedHosts::Only(hosts.iter().filter_map(|host| host.parse::<HostPattern>().ok()).collect())

@@ -13,6 +13,7 @@ mod fenced_network;
 mod fenced_programs;
 mod http_rules;
 mod isolation;
+mod packages;
 mod processes;
 mod server_requests;
 mod shared;

@@ -1,0 +1,272 @@
+//! One installation: npm or uv in a fence of its own that may write one tree, with the network of the operator,
+//! and that reads the system, the tool and nothing of the user.
+
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use fence::network::{AllowedHosts, Listeners};
+use fence::{
+    Allowance, Arrangement, CacheChoice, Command, Ending, FenceSettings, Fenced, HardlinkChoice, LimitOrigin,
+    Limits, Network, ReadChoice, ScopeChoice, Stdio,
+};
+
+use super::Installer;
+use super::failure::PackageFailure;
+use super::recognition::{Package, Tool};
+use super::{registries, tools};
+use crate::fenced::{FenceFailure, allowed_hosts};
+use crate::program;
+
+/// Large packages come over slow lines, but not over dead ones.
+const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// What installers may put into temporary files: sources that they compile, for example.
+const TEMP_BYTES: u64 = 4 << 30;
+/// So much of what an installer says is kept, from the end.
+const MAX_LAST_WORDS: usize = 8 * 1024;
+const MAX_LAST_LINES: usize = 20;
+/// Of no use to users: where in npm's own sources it failed, and that its log is not kept.
+const NOISE: &[&str] = &["    at ", "logs-max"];
+
+/// The programs that an installation needs.
+#[derive(Debug)]
+pub(super) struct Toolchain {
+    tool: Tool,
+    /// npm or uv.
+    installer: PathBuf,
+    /// What runs it, or what it looks for: node, or Python.
+    interpreter: Option<PathBuf>,
+}
+
+impl Toolchain {
+    /// What comes with the launcher is preferred to what else is on the `PATH`.
+    pub(super) fn find(tool: Tool, launcher: &Path, search_path: &OsStr) -> Result<Self, PackageFailure> {
+        let beside = launcher.with_file_name(tool.installer());
+        let installer = if program::is_executable(&beside) {
+            beside
+        } else {
+            program::find(OsStr::new(tool.installer()), search_path).map_err(PackageFailure::Program)?
+        };
+        let interpreter = match tool {
+            Tool::Npx => "node",
+            Tool::Uvx => "python3",
+        };
+        let interpreter = program::find(OsStr::new(interpreter), search_path).ok();
+        Ok(Self { tool, installer, interpreter })
+    }
+
+    /// Says when node has become another: native parts of a package may not fit it then. An environment of
+    /// Python names the one that it was made for.
+    pub(super) fn identity(&self) -> String {
+        use std::os::unix::fs::MetadataExt;
+        if self.tool == Tool::Uvx {
+            return String::new();
+        }
+        let real = self.interpreter.as_ref().and_then(|path| path.canonicalize().ok());
+        let Some((path, metadata)) = real.and_then(|path| Some((path.clone(), path.metadata().ok()?))) else {
+            return String::new();
+        };
+        format!("{} {} {}", path.display(), metadata.len(), metadata.mtime())
+    }
+}
+
+impl Installer<'_> {
+    /// Runs the installer. What it leaves is not looked at here.
+    pub(super) fn fill(
+        &self,
+        package: &Package,
+        toolchain: &Toolchain,
+        tree: &Path,
+    ) -> Result<(), PackageFailure> {
+        let settings = self.settings_of_fill();
+        let scope = ScopeChoice::Own(tree);
+        let arrangement = Arrangement::new(&settings, scope, CacheChoice::Private, self.surroundings);
+        let mut arrangement = arrangement.map_err(FenceFailure::from)?;
+        let result = self.run(package, toolchain, tree, &mut arrangement);
+        // What stays is swept by the next ringfence that starts.
+        let _ = arrangement.session.remove();
+        let (ending, last_words) = result?;
+        let (installer, package) = (package.tool.installer(), package.specification());
+        match ending {
+            None => {
+                let minutes = PATIENCE.as_secs() / 60;
+                Err(PackageFailure::TooLong { installer, package, minutes, last_words })
+            }
+            Some(ending) if ending.exit_code() == 0 => Ok(()),
+            Some(_) => Err(PackageFailure::Install { installer, package, last_words }),
+        }
+    }
+
+    /// The operator's settings are for the server. An installation takes of them how strong the fence is and
+    /// what it reaches, but gets none of the directories, and none of the bounds that were chosen for a server.
+    fn settings_of_fill(&self) -> FenceSettings {
+        let operator = self.settings;
+        let is_default = |limit: &fence::Limit<u64>| limit.origin == LimitOrigin::Default;
+        FenceSettings {
+            write: Vec::new(),
+            read: registries::readable(self.surroundings),
+            read_mode: ReadChoice::Strict,
+            temp_bytes: Some(TEMP_BYTES),
+            allowances: operator
+                .allowances
+                .intersection(&BTreeSet::from([Allowance::Root]))
+                .copied()
+                .collect(),
+            limits: Limits {
+                memory: operator.limits.memory.filter(is_default),
+                processes: operator.limits.processes.filter(is_default),
+                ..Limits::default()
+            },
+            hardlinks: HardlinkChoice::Warn,
+            protect_metadata: false,
+            ..operator.clone()
+        }
+    }
+
+    /// How the installer ended, `None` if it did not in time, and what it said last.
+    fn run(
+        &self,
+        package: &Package,
+        toolchain: &Toolchain,
+        tree: &Path,
+        arrangement: &mut Arrangement,
+    ) -> Result<(Option<Ending>, String), PackageFailure> {
+        let python = package.python.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
+        let programs = [Some(&toolchain.installer), toolchain.interpreter.as_ref(), python.as_ref()];
+        for program in programs.into_iter().flatten() {
+            arrangement.make_readable(program, self.surroundings);
+        }
+        let plan = fence::plan(&arrangement.policy, &self.launcher.kernel()).map_err(FenceFailure::from)?;
+        let mut environment: std::collections::BTreeMap<OsString, OsString> =
+            registries::variables(self.surroundings).into_iter().collect();
+        environment.extend(arrangement.environment(&plan, self.surroundings).map_err(FenceFailure::from)?);
+        environment.extend(self.variables.iter().cloned());
+        environment.extend(tools::variables(package.tool, tree));
+        registries::furnish(&arrangement.session.home(), self.surroundings)
+            .map_err(PackageFailure::directory("prepare the installation"))?;
+        let command = Command {
+            program: toolchain.installer.clone(),
+            arguments: tools::arguments(package, tree),
+            environment: environment.into_iter().collect(),
+            directory: tree.to_owned(),
+        };
+        let failed = |error| FenceFailure::Io { what: "cannot start", error };
+        let nothing = File::open("/dev/null").map_err(failed)?;
+        let (reader, writer) = io::pipe().map_err(failed)?;
+        let stdio = Stdio { stdin: nothing.as_fd(), stdout: writer.as_fd(), stderr: writer.as_fd() };
+        let fenced = self
+            .launcher
+            .launch(&plan, &command, stdio, self.surroundings.outside())
+            .map_err(FenceFailure::from)?;
+        drop(writer);
+        let last_words = std::thread::spawn(move || last_words(reader));
+        let ending =
+            attend(fenced, allowed_hosts(&arrangement.policy.network)).map_err(FenceFailure::from)?;
+        Ok((ending, last_words.join().unwrap_or_default()))
+    }
+}
+
+/// Whether no registry can be reached. One of this host's loopback could be, if its port is mirrored.
+pub(super) fn is_off(network: &Network) -> bool {
+    match network {
+        Network::None => true,
+        Network::Localhost { ports } => ports.is_empty(),
+        Network::All | Network::Http { .. } | Network::Ports { .. } => false,
+    }
+}
+
+/// Serves the network of the installer and waits for its end, up to a point.
+fn attend(mut fenced: Fenced, hosts: AllowedHosts) -> Result<Option<Ending>, fence::LaunchError> {
+    let listeners = std::mem::take(&mut fenced.listeners);
+    let network = serve_network(listeners, hosts);
+    let mut remote = fenced.remote()?;
+    let (sender, receiver) = channel();
+    let waiting = std::thread::spawn(move || {
+        let _ = sender.send(fenced.wait());
+    });
+    let ending = match receiver.recv_timeout(PATIENCE) {
+        Ok(ending) => ending.map(Some),
+        Err(RecvTimeoutError::Timeout) => {
+            remote.kill();
+            Ok(None)
+        }
+        Err(RecvTimeoutError::Disconnected) => Err(fence::LaunchError::Lost),
+    };
+    let _ = waiting.join();
+    if let Some((stop, thread)) = network {
+        drop(stop);
+        let _ = thread.join();
+    }
+    ending
+}
+
+/// On a thread of its own, because installations do not run on a runtime. Ends when the sender is dropped.
+fn serve_network(
+    listeners: Listeners,
+    hosts: AllowedHosts,
+) -> Option<(tokio::sync::oneshot::Sender<()>, JoinHandle<()>)> {
+    if listeners.proxy.is_none() && listeners.mirrored.is_empty() {
+        return None;
+    }
+    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
+        runtime.block_on(async {
+            tokio::select! {
+                _ = fence::network::serve(listeners, hosts) => {}
+                _ = stopped => {}
+            }
+        });
+        // Look-ups of names run on threads that nobody needs any more.
+        runtime.shutdown_background();
+    });
+    Some((stop, thread))
+}
+
+/// The end of what an installer says, in whole lines.
+fn last_words(mut source: impl Read) -> String {
+    let (mut kept, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
+    loop {
+        match source.read(&mut buffer) {
+            Ok(0) => break,
+            Ok(length) => {
+                kept.extend_from_slice(&buffer[..length]);
+                let surplus = kept.len().saturating_sub(MAX_LAST_WORDS);
+                kept.drain(..surplus);
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    let text = String::from_utf8_lossy(&kept);
+    let is_printed = |c: char| !c.is_control() || c == '\t';
+    let lines: Vec<String> = text
+        .lines()
+        .map(|line| line.chars().filter(|c| is_printed(*c)).collect::<String>())
+        .filter(|line| !line.trim().is_empty() && !NOISE.iter().any(|noise| line.contains(noise)))
+        .collect();
+    let first = lines.len().saturating_sub(MAX_LAST_LINES);
+    lines[first..].iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_words_are_the_end_and_harmless_to_a_terminal() {
+        let text: String = (0..100_000)
+            .flat_map(|number| ["line ".to_owned(), number.to_string(), "\x1b[31m\n\n".to_owned()])
+            .collect();
+        let words = last_words(text.as_bytes());
+        assert_eq!(words.lines().count(), MAX_LAST_LINES);
+        assert!(words.ends_with("line 99999[31m") && !words.contains('\x1b'), "{words}");
+        assert_eq!(last_words(&b""[..]), "");
+    }
+}

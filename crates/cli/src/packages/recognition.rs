@@ -1,0 +1,325 @@
+//! Which commands launch a package: `npx -y PACKAGE …` and `uvx PACKAGE …`, in the forms whose meaning is
+//! known here. Everything else is run as it was written.
+
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+/// A package tool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Tool {
+    Npx,
+    Uvx,
+}
+
+impl Tool {
+    /// As its users call it.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::Npx => "npx",
+            Self::Uvx => "uvx",
+        }
+    }
+
+    /// The program that installs.
+    pub(super) fn installer(self) -> &'static str {
+        match self {
+            Self::Npx => "npm",
+            Self::Uvx => "uv",
+        }
+    }
+}
+
+/// What is installed, as one thing: the same words always mean the same directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Package {
+    pub(super) tool: Tool,
+    /// The launcher as it was written: `npx`, or a path to it.
+    pub(super) launcher: String,
+    /// What is to be installed, as the tool understands it. Never empty.
+    pub(super) specifications: Vec<String>,
+    /// The program of the package, if it was named; else the package says which.
+    pub(super) executable: Option<String>,
+    /// More to install beside it (`uvx --with`).
+    pub(super) with: Vec<String>,
+    /// The Python that was asked for.
+    pub(super) python: Option<String>,
+}
+
+impl Package {
+    /// For people: `@scope/name@1.2`, or all of them.
+    pub(crate) fn specification(&self) -> String {
+        self.specifications.join(" ")
+    }
+
+    /// The name of the first package without version and extras.
+    pub(super) fn name(&self) -> &str {
+        package_name(&self.specifications[0])
+    }
+
+    /// Whether somebody who writes `word` means this one.
+    pub(super) fn is_meant_by(&self, word: &str) -> bool {
+        self.name() == word || self.specifications.iter().any(|specification| specification == word)
+    }
+}
+
+/// A command that launches a package, with the arguments that are the package's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PackageCommand {
+    pub(crate) package: Package,
+    pub(crate) arguments: Vec<OsString>,
+}
+
+/// Recognises a command that launches a package. `None` also for forms that are not understood.
+pub(crate) fn recognise(command: &[OsString]) -> Option<PackageCommand> {
+    let (program, words) = command.split_first()?;
+    let launcher = program.to_str()?;
+    match Path::new(program).file_name()?.to_str()? {
+        "npx" => npx(launcher, words),
+        "uvx" => uvx(launcher, words),
+        "uv" => match words {
+            [tool, run, rest @ ..] if tool == "tool" && run == "run" => uvx(launcher, rest),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// One word before the package.
+enum Word<'a> {
+    /// An option, with the value that was joined to it by `=`.
+    Option(&'a str, Option<&'a str>),
+    EndOfOptions,
+    Positional(&'a str),
+}
+
+/// Words from the left, as the launchers read them: options end where the first other word comes.
+struct Words<'a>(std::slice::Iter<'a, OsString>);
+
+impl<'a> Words<'a> {
+    fn next(&mut self) -> Option<Word<'a>> {
+        let word = self.0.next()?.to_str()?;
+        Some(match word.split_once('=') {
+            _ if word == "--" => Word::EndOfOptions,
+            _ if !word.starts_with('-') => Word::Positional(word),
+            Some((name, value)) => Word::Option(name, Some(value)),
+            None => Word::Option(word, None),
+        })
+    }
+
+    /// The value of an option: the joined one, or the next word.
+    fn value(&mut self, joined: Option<&'a str>) -> Option<String> {
+        let value = match joined {
+            Some(value) => value,
+            None => self.0.next()?.to_str()?,
+        };
+        (!value.is_empty() && !value.starts_with('-')).then(|| value.to_owned())
+    }
+
+    fn positional(&mut self) -> Option<&'a str> {
+        self.0.next()?.to_str().filter(|word| !word.starts_with('-'))
+    }
+
+    fn rest(self) -> Vec<OsString> {
+        self.0.cloned().collect()
+    }
+}
+
+fn npx(launcher: &str, words: &[OsString]) -> Option<PackageCommand> {
+    let mut words = Words(words.iter());
+    let mut packages = Vec::new();
+    let positional = loop {
+        match words.next()? {
+            Word::Option("-y" | "--yes" | "-q" | "--quiet" | "-s" | "--silent", None) => {}
+            Word::Option("-p" | "--package", joined) => packages.push(words.value(joined)?),
+            Word::Option(..) => return None,
+            Word::EndOfOptions => break words.positional()?,
+            Word::Positional(word) => break word,
+        }
+    };
+    let executable = if packages.is_empty() {
+        packages.push(positional.to_owned());
+        None
+    } else {
+        Some(positional.to_owned())
+    };
+    let is_understood = packages.iter().all(|package| is_npm_registry_specification(package))
+        && executable.as_deref().is_none_or(is_file_name);
+    let package = Package {
+        tool: Tool::Npx,
+        launcher: launcher.to_owned(),
+        specifications: packages,
+        executable,
+        with: Vec::new(),
+        python: None,
+    };
+    is_understood.then(|| PackageCommand { package, arguments: words.rest() })
+}
+
+fn uvx(launcher: &str, words: &[OsString]) -> Option<PackageCommand> {
+    let mut words = Words(words.iter());
+    let (mut from, mut with, mut python) = (None, Vec::new(), None);
+    let positional = loop {
+        match words.next()? {
+            Word::Option("-q" | "--quiet", None) => {}
+            Word::Option("--from", joined) => from = Some(words.value(joined)?),
+            Word::Option("--with", joined) => with.push(words.value(joined)?),
+            Word::Option("-p" | "--python", joined) => python = Some(words.value(joined)?),
+            Word::Option(..) => return None,
+            Word::EndOfOptions => break words.positional()?,
+            Word::Positional(word) => break word,
+        }
+    };
+    let executable = if from.is_some() { positional } else { package_name(positional) };
+    let specification = from.unwrap_or_else(|| positional.to_owned());
+    let is_understood = with.iter().flat_map(|with| with.split(',')).all(is_python_index_specification)
+        && is_python_index_specification(&specification)
+        && is_file_name(executable);
+    let package = Package {
+        tool: Tool::Uvx,
+        launcher: launcher.to_owned(),
+        executable: Some(executable.to_owned()),
+        specifications: vec![specification],
+        with,
+        python,
+    };
+    is_understood.then(|| PackageCommand { package, arguments: words.rest() })
+}
+
+/// The part before version and extras.
+fn package_name(specification: &str) -> &str {
+    let scope = specification.find('/').filter(|_| specification.starts_with('@')).map_or(0, |end| end + 1);
+    let is_end = |c: char| "@=<>!~[; ".contains(c);
+    let end = specification[scope..].find(is_end).map_or(specification.len(), |end| scope + end);
+    &specification[..end]
+}
+
+/// `name`, `@scope/name`, each with `@version` or not. No paths, no addresses, no `owner/repository`.
+fn is_npm_registry_specification(text: &str) -> bool {
+    let is_word = |word: &str| {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
+        !word.is_empty() && !word.starts_with(['.', '-', '~']) && word.chars().all(is_plain)
+    };
+    let (name, version) = match text[1.min(text.len())..].find('@') {
+        Some(at) => (&text[..=at], Some(&text[at + 2..])),
+        None => (text, None),
+    };
+    let is_name = match name.strip_prefix('@').map(|rest| rest.split_once('/')) {
+        Some(Some((scope, name))) => is_word(scope) && is_word(name),
+        Some(None) => false,
+        // npm takes it for a file.
+        None => is_word(name) && ![".tgz", ".tar", ".tar.gz"].iter().any(|end| name.ends_with(end)),
+    };
+    is_name && version.is_none_or(|version| !version.is_empty() && !version.contains([':', '/']))
+}
+
+/// `name`, with extras and versions or not. No paths and no addresses.
+fn is_python_index_specification(text: &str) -> bool {
+    let name = package_name(text);
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
+    let starts_well = |c: char| c.is_ascii_alphanumeric();
+    name.starts_with(starts_well)
+        && name.chars().all(is_plain)
+        && !text.contains(['/', ':'])
+        // uv takes these for files.
+        && ![".whl", ".zip", ".tar.gz", ".py"].iter().any(|end| name.ends_with(end))
+}
+
+fn is_file_name(text: &str) -> bool {
+    Path::new(text).file_name() == Some(OsStr::new(text)) && !text.starts_with('-')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn recognised(line: &str) -> Option<PackageCommand> {
+        recognise(&line.split(' ').map(OsString::from).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn commands_that_launch_packages_are_understood() {
+        type Expected<'a> = (&'a str, &'a [&'a str], Option<&'a str>, &'a [&'a str]);
+        let table: &[Expected<'_>] = &[
+            ("npx -y server", &["server"], None, &[]),
+            ("npx server --flag x", &["server"], None, &["--flag", "x"]),
+            ("/opt/bin/npx --yes @scope/server@1.2.3 a", &["@scope/server@1.2.3"], None, &["a"]),
+            ("npx -y @scope/server@^2", &["@scope/server@^2"], None, &[]),
+            ("npx -y server@latest -- a", &["server@latest"], None, &["--", "a"]),
+            ("npx -y -- server -y", &["server"], None, &["-y"]),
+            ("npx -q -y -p one --package=two@1 run -p", &["one", "two@1"], Some("run"), &["-p"]),
+            ("uvx mcp-server-time --tz UTC", &["mcp-server-time"], Some("mcp-server-time"), &["--tz", "UTC"]),
+            ("uvx tool@1.2", &["tool@1.2"], Some("tool"), &[]),
+            ("uvx tool==1.2 x", &["tool==1.2"], Some("tool"), &["x"]),
+            ("uvx tool[cli]>=1", &["tool[cli]>=1"], Some("tool"), &[]),
+            (
+                "uvx --from=package[x]@2 command --from y",
+                &["package[x]@2"],
+                Some("command"),
+                &["--from", "y"],
+            ),
+            ("uv tool run --python 3.12 --with a,b tool", &["tool"], Some("tool"), &[]),
+        ];
+        for (line, specifications, executable, arguments) in table {
+            let Some(PackageCommand { package, arguments: found }) = recognised(line) else {
+                panic!("{line} is not recognised");
+            };
+            assert_eq!(package.specifications, *specifications, "{line}");
+            assert_eq!(package.executable.as_deref(), *executable, "{line}");
+            assert_eq!(found, *arguments, "{line}");
+        }
+        let with = recognised("uvx --python 3.12 --with a,b --with=c tool").unwrap().package;
+        assert_eq!(
+            (with.with, with.python),
+            (vec!["a,b".to_owned(), "c".to_owned()], Some("3.12".to_owned()))
+        );
+    }
+
+    #[test]
+    fn what_is_not_understood_runs_as_written() {
+        let lines = [
+            "node server.js",
+            "npx",
+            "npx -y",
+            "npx -c ls",
+            "npx -y --offline server",
+            "npx --no server",
+            "npx -y ./server",
+            "npx -y ../server",
+            "npx -y /srv/server",
+            "npx -y ~/server",
+            "npx -y owner/repository",
+            "npx -y git+ssh://example.org/x.git",
+            "npx -y https://example.org/x.tgz",
+            "npx -y server.tgz",
+            "npx -y server@npm:other",
+            "npx -y server@",
+            "npx -y @scope",
+            "npx -y -p server",
+            "npx -y -p -x server",
+            "npx -p server ../run",
+            "uvx",
+            "uvx --refresh tool",
+            "uvx --from git+https://example.org/x tool",
+            "uvx --from ./here tool",
+            "uvx --from tool ../../x",
+            "uvx --with ./x tool",
+            "uvx ./tool",
+            "uvx script.py",
+            "uv run tool",
+            "uv tool install tool",
+        ];
+        for line in lines {
+            assert_eq!(recognised(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_package_is_meant_by_its_name_or_its_whole_specification() {
+        let package = recognised("npx -y @scope/server@1.2").unwrap().package;
+        assert!(package.is_meant_by("@scope/server") && package.is_meant_by("@scope/server@1.2"));
+        assert!(!package.is_meant_by("server") && !package.is_meant_by("@scope/server@1"));
+    }
+}

@@ -1,0 +1,164 @@
+//! How an installation finds the user's registries: settings that name them are passed into its fence, what
+//! proves who the user is stays outside. Install scripts run in there, with network.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+
+use fence::Surroundings;
+
+/// Variables that say where packages come from and which of them.
+const VARIABLES: &[&str] = &[
+    "NPM_CONFIG_REGISTRY",
+    "NPM_CONFIG_CAFILE",
+    "NPM_CONFIG_STRICT_SSL",
+    "NPM_CONFIG_IGNORE_SCRIPTS",
+    "NPM_CONFIG_BEFORE",
+    "NPM_CONFIG_MIN_RELEASE_AGE",
+    "UV_DEFAULT_INDEX",
+    "UV_INDEX",
+    "UV_INDEX_URL",
+    "UV_EXTRA_INDEX_URL",
+    "UV_INDEX_STRATEGY",
+    "UV_INSECURE_HOST",
+    "UV_EXCLUDE_NEWER",
+    "UV_PRERELEASE",
+    "UV_RESOLUTION",
+    "UV_NATIVE_TLS",
+    "UV_SYSTEM_CERTS",
+    "UV_HTTP_TIMEOUT",
+    "UV_PYTHON",
+    "UV_PYTHON_PREFERENCE",
+    "UV_PYTHON_DOWNLOADS",
+    "UV_PYTHON_INSTALL_MIRROR",
+    "UV_PYPY_INSTALL_MIRROR",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "ALL_PROXY",
+    "NO_PROXY",
+];
+
+/// Settings of `.npmrc` that mean the same; also those that end with `:registry`.
+const NPM_SETTINGS: &[&str] = &[
+    "registry",
+    "cafile",
+    "strict-ssl",
+    "proxy",
+    "https-proxy",
+    "noproxy",
+    "ignore-scripts",
+    "before",
+    "min-release-age",
+];
+
+/// Files with certificates, which a fence must let be read.
+const CERTIFICATES: &[&str] =
+    &["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE", "REQUESTS_CA_BUNDLE"];
+
+/// Settings of the whole machine that strict reading leaves out.
+const MACHINE_SETTINGS: &[&str] = &["/etc/uv", "/etc/xdg/uv"];
+
+/// Whether a variable says where packages come from.
+pub(crate) fn is_registry_variable(name: &OsStr) -> bool {
+    name.to_str().is_some_and(|name| VARIABLES.contains(&name.to_ascii_uppercase().as_str()))
+}
+
+/// The user's variables for registries, but for those with a password in them.
+pub(super) fn variables(surroundings: &Surroundings) -> Vec<(OsString, OsString)> {
+    let is_passed = |(name, value): &(&OsString, &OsString)| {
+        is_registry_variable(name) && !has_credentials(&value.to_string_lossy())
+    };
+    let passed = surroundings.environment.iter().filter(is_passed);
+    passed.map(|(name, value)| (name.clone(), value.clone())).collect()
+}
+
+/// Puts the user's settings into the home that the installation has, without what is secret in them.
+pub(super) fn furnish(home: &Path, surroundings: &Surroundings) -> std::io::Result<()> {
+    let Some(of_user) = &surroundings.home else { return Ok(()) };
+    if let Ok(text) = std::fs::read_to_string(of_user.join(".npmrc")) {
+        std::fs::write(home.join(".npmrc"), public_npm_settings(&text))?;
+    }
+    let named = surroundings.environment.get(OsStr::new("XDG_CONFIG_HOME")).map(PathBuf::from);
+    let settings = named.unwrap_or_else(|| of_user.join(".config")).join("uv/uv.toml");
+    if let Ok(text) = std::fs::read_to_string(settings)
+        && !has_credentials(&text)
+    {
+        let directory = home.join(".config/uv");
+        std::fs::create_dir_all(&directory)?;
+        std::fs::write(directory.join("uv.toml"), text)?;
+    }
+    Ok(())
+}
+
+/// What the installation reads besides the system and its tools.
+pub(super) fn readable(surroundings: &Surroundings) -> Vec<PathBuf> {
+    let of_variables = surroundings
+        .environment
+        .iter()
+        .filter(|(name, _)| {
+            name.to_str().is_some_and(|name| CERTIFICATES.contains(&name.to_ascii_uppercase().as_str()))
+        })
+        .map(|(_, value)| PathBuf::from(value));
+    let npm_settings = surroundings.home.iter().filter_map(|home| {
+        let text = std::fs::read_to_string(home.join(".npmrc")).ok()?;
+        npm_settings(&text).find(|(name, _)| *name == "cafile").map(|(_, value)| PathBuf::from(value))
+    });
+    let machine = MACHINE_SETTINGS.iter().map(PathBuf::from);
+    of_variables.chain(npm_settings).chain(machine).filter(|path| path.is_absolute()).collect()
+}
+
+fn npm_settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    text.lines().filter_map(|line| {
+        let (name, value) = line.split_once('=')?;
+        Some((name.trim(), value.trim().trim_matches('"')))
+    })
+}
+
+fn public_npm_settings(text: &str) -> String {
+    let is_public =
+        |name: &str| NPM_SETTINGS.contains(&name) || (name.starts_with('@') && name.ends_with(":registry"));
+    npm_settings(text)
+        .filter(|(name, value)| is_public(name) && !has_credentials(value) && !value.contains("${"))
+        .flat_map(|(name, value)| [name, "=", value, "\n"])
+        .collect()
+}
+
+/// `scheme://user:password@host`, anywhere in a text.
+fn has_credentials(text: &str) -> bool {
+    text.split("://").skip(1).any(|rest| {
+        let authority = rest.split(|c: char| "/?#\"' \t\n,".contains(c)).next().unwrap_or_default();
+        authority.contains('@')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registries_of_npm_are_passed_on_and_tokens_are_not() {
+        let text = "registry=https://mirror.example/npm/\n//mirror.example/npm/:_authToken=secret\n\
+                    @team:registry = \"https://team.example/\"\n_auth=secret\nproxy=http://u:p@proxy.example\n\
+                    noproxy=${HOSTS}\nignore-scripts=true\n; comment\nemail=a@b\n";
+        let expected = "registry=https://mirror.example/npm/\n@team:registry=https://team.example/\nignore-scripts=true\n";
+        assert_eq!(public_npm_settings(text), expected);
+    }
+
+    #[test]
+    fn an_address_with_a_password_is_recognised() {
+        for text in ["https://u:p@host/x", "one=https://host/ https://u@host", "url = \"http://t@h\""] {
+            assert!(has_credentials(text), "{text}");
+        }
+        for text in ["https://host/@scope/x", "a@b", "", "https://host/x?y=a@b"] {
+            assert!(!has_credentials(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn only_variables_about_registries_pass() {
+        assert!(is_registry_variable(OsStr::new("npm_config_registry")));
+        assert!(is_registry_variable(OsStr::new("UV_DEFAULT_INDEX")));
+        for name in ["NPM_TOKEN", "UV_PUBLISH_TOKEN", "UV_INDEX_PRIVATE_PASSWORD", "NODE_OPTIONS"] {
+            assert!(!is_registry_variable(OsStr::new(name)), "{name}");
+        }
+    }
+}
