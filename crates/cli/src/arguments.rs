@@ -8,6 +8,7 @@ use clap_complete::Shell;
 use gateway::{AllowedHost, AllowedOrigin};
 use session::{Lifecycle, Settings};
 
+use crate::audit::AuditArguments;
 use crate::environment::Variable;
 use crate::error::Failure;
 use crate::fenced::{DoctorArguments, RunArguments, ShellArguments};
@@ -61,6 +62,8 @@ enum Command {
     Doctor(Box<DoctorArguments>),
     /// Install packages of npx and uvx once, for sessions that start fast and alter nothing.
     Cache(Box<CacheArguments>),
+    /// Check or show an audit log.
+    Audit(AuditArguments),
     /// Print completions for a shell.
     Completions { shell: Shell },
 }
@@ -178,6 +181,7 @@ pub(crate) enum Task {
     SandboxedShell(Box<ShellArguments>),
     Doctor(Box<DoctorArguments>),
     Cache(Box<CacheArguments>),
+    Audit(AuditArguments),
     Completions(Shell),
 }
 
@@ -201,6 +205,7 @@ impl Arguments {
             (Some(Command::Run(run)), _) => Ok(Task::Run(run)),
             (Some(Command::SandboxedShell(shell)), _) => Ok(Task::SandboxedShell(shell)),
             (Some(Command::Doctor(doctor)), _) => Ok(Task::Doctor(doctor)),
+            (Some(Command::Audit(audit)), _) => Ok(Task::Audit(audit)),
             (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
             (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
             (None, Some(Mode::Stdio)) => {

@@ -1,6 +1,7 @@
 //! The binary `ringfence`: reads the command line, joins the parts, prints errors with a hint.
 
 mod arguments;
+mod audit;
 mod environment;
 mod error;
 mod fenced;
@@ -37,6 +38,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Task::SandboxedShell(arguments) => return Ok(told(fenced::run_shell(&arguments))),
         Task::Doctor(arguments) => return Ok(told(fenced::run_doctor(&arguments))),
         Task::Cache(arguments) => return Ok(packages::run_cache(&arguments)?),
+        Task::Audit(arguments) => return Ok(audit::run(&arguments)),
         Task::Completions(shell) => {
             clap_complete::generate(shell, &mut Arguments::command(), "ringfence", &mut std::io::stdout());
         }

@@ -9,6 +9,7 @@
 //! client ◄─ StreamReader ◄─ Stream ◄─ Worker (routing) ◄─ Process (stdout)
 //! ```
 
+pub mod audit;
 mod call;
 mod counters;
 mod error;

@@ -1,6 +1,7 @@
 //! End-to-end tests: the shipped binary, driven over HTTP and stdio, in front of real servers.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
+mod audit_log;
 mod chaos;
 mod clients_and_servers;
 mod command_line;

@@ -1,0 +1,307 @@
+//! `ringfence audit`: whether an audit log is what the gateway wrote, and what it tells.
+
+use std::collections::VecDeque;
+use std::fmt::{self, Write as _};
+use std::io::{self, BufWriter, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
+use serde_json::json;
+use serde_json::value::RawValue;
+use session::audit::{self, AuditFault, AuditHash, AuditLine, Verified};
+
+const VERIFY_EXAMPLES: &str = "\
+Examples:
+  ringfence audit verify audit.jsonl
+      checks audit.jsonl and the files that were put aside before it, audit.jsonl.1 and so on
+  ringfence audit verify audit.jsonl --expect-last 5e1f…
+      the same, and that the log ends in this line: keep the hash that verify prints somewhere else
+
+What is found: lines that were changed, removed, inserted or moved. What only --expect-last finds: newest lines \
+that were cut off, and a log that was written anew as a whole. Removed oldest files are told of, because rotation \
+removes them too.
+
+Exit codes: 0 intact, 1 broken, 2 bad arguments or not readable";
+
+const SHOW_EXAMPLES: &str = "\
+Examples:
+  ringfence audit show audit.jsonl --last 20
+  ringfence audit show audit.jsonl --session s-1a2b3c4d
+  ringfence audit show audit.jsonl --event tool_called --json
+
+Shows what the lines say without checking them: ringfence audit verify does.
+
+Exit codes: 0 shown, 1 a line is no record, 2 bad arguments or not readable";
+
+/// The log is not what was written.
+const BROKEN: u8 = 1;
+/// Nothing can be said about it.
+const UNREADABLE: u8 = 2;
+
+#[derive(Debug, Args)]
+pub(crate) struct AuditArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Check that nothing in a log was changed.
+    #[command(after_help = VERIFY_EXAMPLES)]
+    Verify(VerifyArguments),
+    /// Print a log, one readable line for each record.
+    #[command(after_help = SHOW_EXAMPLES)]
+    Show(ShowArguments),
+}
+
+#[derive(Debug, Args)]
+struct VerifyArguments {
+    /// The log.
+    file: PathBuf,
+    /// The hash that the last line must have.
+    #[arg(long, value_name = "HASH")]
+    expect_last: Option<AuditHash>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct ShowArguments {
+    /// The log.
+    file: PathBuf,
+    /// Only records of this session.
+    #[arg(long, value_name = "HANDLE")]
+    session: Option<String>,
+    /// Only records of this event.
+    #[arg(long, value_name = "NAME")]
+    event: Option<String>,
+    /// Only the last N of them.
+    #[arg(long, value_name = "N")]
+    last: Option<usize>,
+    /// Print the lines as they are in the log.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(arguments: &AuditArguments) -> ExitCode {
+    match &arguments.action {
+        Action::Verify(arguments) => verify(arguments),
+        Action::Show(arguments) => show(arguments),
+    }
+}
+
+fn verify(arguments: &VerifyArguments) -> ExitCode {
+    let result = audit::verify(&arguments.file, arguments.expect_last);
+    if arguments.json {
+        print(&format!("{:#}\n", as_json(&result)));
+    }
+    match result {
+        Ok(verified) => {
+            if !arguments.json {
+                print(&as_text(&arguments.file, &verified));
+            }
+            ExitCode::SUCCESS
+        }
+        Err(fault) => failed(&fault),
+    }
+}
+
+fn failed(fault: &AuditFault) -> ExitCode {
+    eprintln!("error: {fault}");
+    ExitCode::from(if fault.is_unreadable() { UNREADABLE } else { BROKEN })
+}
+
+/// A reader that has seen enough is not an error.
+fn print(text: &str) {
+    let _ = io::stdout().write_all(text.as_bytes());
+}
+
+fn as_json(result: &Result<Verified, AuditFault>) -> serde_json::Value {
+    match result {
+        Ok(verified) => json!({
+            "intact": true,
+            "files": verified.files,
+            "records": verified.records,
+            "first_seq": verified.first_seq,
+            "last_seq": verified.last_seq,
+            "last_hash": verified.last_hash,
+            "lost": verified.lost,
+            "starts_at_beginning": verified.starts_at_beginning,
+        }),
+        // Whether it is intact is not known if it cannot be read.
+        Err(fault) => {
+            let intact = if fault.is_unreadable() { None } else { Some(false) };
+            let (file, line) = match fault {
+                AuditFault::Broken { file, line, .. } => (Some(file), Some(line)),
+                AuditFault::Unreadable { file, .. } | AuditFault::MissingFile { file } => (Some(file), None),
+                AuditFault::OtherEnd { .. } => (None, None),
+            };
+            json!({"intact": intact, "fault": fault.to_string(), "file": file, "line": line})
+        }
+    }
+}
+
+fn as_text(file: &Path, verified: &Verified) -> String {
+    let mut text = format!(
+        "{}: intact\n  {} in {}",
+        file.display(),
+        counted(verified.records, "record"),
+        counted(verified.files as u64, "file")
+    );
+    if let (Some(first), Some(last)) = (verified.first_seq, verified.last_seq) {
+        let _ = write!(text, ", numbers {first} to {last}");
+    }
+    let _ = writeln!(text, "\n  last hash {}", verified.last_hash);
+    if let Some(first) = verified.first_seq.filter(|_| !verified.starts_at_beginning) {
+        let _ = writeln!(text, "  does not start at the beginning: records before {first} were removed");
+    }
+    if verified.lost > 0 {
+        let _ = writeln!(
+            text,
+            "  the gateway lost {} because it could not write fast enough or not at all",
+            counted(verified.lost, "more record")
+        );
+    }
+    text
+}
+
+fn counted(number: u64, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
+}
+
+fn show(arguments: &ShowArguments) -> ExitCode {
+    match chosen(arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => failed(&fault),
+    }
+}
+
+fn chosen(arguments: &ShowArguments) -> Result<(), AuditFault> {
+    let mut out = BufWriter::new(io::stdout().lock());
+    let mut last = VecDeque::new();
+    // What came before a fault is shown too.
+    let mut fault = Ok(());
+    for line in audit::read(&arguments.file)? {
+        let shown = match line.and_then(|line| arguments.choose(&line)) {
+            Ok(shown) => shown,
+            Err(error) => {
+                fault = Err(error);
+                break;
+            }
+        };
+        let Some(shown) = shown else { continue };
+        match arguments.last {
+            None if writeln!(out, "{shown}").is_err() => return Ok(()),
+            None => {}
+            Some(most) => {
+                last.push_back(shown);
+                if last.len() > most {
+                    last.pop_front();
+                }
+            }
+        }
+    }
+    let _ = last.iter().try_for_each(|shown| writeln!(out, "{shown}")).and_then(|()| out.flush());
+    fault
+}
+
+impl ShowArguments {
+    /// How a line is shown, if it is one of those asked for.
+    fn choose(&self, line: &AuditLine) -> Result<Option<String>, AuditFault> {
+        let broken = || AuditFault::Broken {
+            file: line.file.clone(),
+            line: line.number,
+            flaw: audit::Flaw::NotARecord,
+        };
+        let text = std::str::from_utf8(&line.text).map_err(|_| broken())?;
+        let record: Record<'_> = serde_json::from_str(text).map_err(|_| broken())?;
+        let is = |name, wanted: Option<&String>| {
+            wanted.is_none_or(|wanted| record.text(name).is_some_and(|found| found == *wanted))
+        };
+        let is_chosen = is("session", self.session.as_ref()) && is("event", self.event.as_ref());
+        Ok(is_chosen.then(|| if self.json { text.to_owned() } else { record.readable() }))
+    }
+}
+
+/// The fields of a record, in their order.
+struct Record<'a>(Vec<(String, &'a RawValue)>);
+
+impl Record<'_> {
+    fn get(&self, name: &str) -> Option<&RawValue> {
+        self.0.iter().find(|(found, _)| found == name).map(|(_, value)| *value)
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        serde_json::from_str(self.get(name)?.get()).ok()
+    }
+
+    /// `time number event session name=value …`
+    fn readable(&self) -> String {
+        let number = self.get("seq").map_or("?", RawValue::get);
+        let known = |name| self.text(name).unwrap_or_else(|| "-".to_owned());
+        let mut line =
+            format!("{} {number:>6} {:<15} {:<10}", known("time"), known("event"), known("session"));
+        let shown_before = ["seq", "time", "event", "session", "previous", "hash"];
+        for (name, value) in self.0.iter().filter(|(name, _)| !shown_before.contains(&name.as_str())) {
+            let _ = write!(line, " {name}={}", plain(value));
+        }
+        harmless(&line)
+    }
+}
+
+/// Words without their quotes, everything else as JSON.
+fn plain(value: &RawValue) -> String {
+    let is_word = |text: &String| {
+        !text.is_empty()
+            && !text.contains(|letter: char| letter.is_whitespace() || "\"=[]{}".contains(letter))
+    };
+    serde_json::from_str(value.get()).ok().filter(is_word).unwrap_or_else(|| value.get().to_owned())
+}
+
+/// What clients write must not steer the terminal.
+fn harmless(line: &str) -> String {
+    line.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
+}
+
+impl<'de> Deserialize<'de> for Record<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Fields;
+        impl<'de> Visitor<'de> for Fields {
+            type Value = Record<'de>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a record")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+                let mut fields = Vec::new();
+                while let Some(field) = map.next_entry()? {
+                    fields.push(field);
+                }
+                Ok(Record(fields))
+            }
+        }
+        deserializer.deserialize_map(Fields)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_is_one_readable_line() {
+        let record = "{\"seq\":7,\"time\":\"T\",\"event\":\"tool_called\",\"session\":\"s-1\",\"tool\":\"read\",\
+             \"milliseconds\":1.5,\"arguments\":{\"a\": \"\u{9b}31m\"},\"reason\":\"two words\",\"previous\":\"0\",\
+             \"hash\":\"1\"}";
+        let record: Record<'_> = serde_json::from_str(record).unwrap();
+        assert_eq!(
+            record.readable(),
+            "T      7 tool_called     s-1        tool=read milliseconds=1.5 arguments={\"a\": \"\u{fffd}31m\"} \
+             reason=\"two words\""
+        );
+    }
+}
