@@ -17,6 +17,7 @@ use thiserror::Error;
 
 use crate::cgroup::{CgroupHost, CgroupLeaf, LimitHit};
 use crate::confinement::Confinement;
+use crate::keepers::{KEEPERS, Launching, Registration};
 use crate::kernel::Kernel;
 use crate::launcher;
 use crate::network::Listeners;
@@ -222,11 +223,12 @@ impl Launcher {
         for (number, member) in members.iter().enumerate() {
             passed.push((member.as_fd(), CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
         }
+        let launching = KEEPERS.launching();
         let pid = match &self.nursery {
             Some(nursery) => nursery.launcher(&self.executable, &passed)?,
             None => spawn::spawn_self(&self.executable, LAUNCH_ARGUMENT, &passed)?,
         };
-        Ok(Channels { launcher: pid, events: Events::new(events.into()), lifeline, listeners })
+        Ok(Channels { launcher: pid, launching, events: Events::new(events.into()), lifeline, listeners })
     }
 }
 
@@ -276,6 +278,8 @@ fn listeners_channel(plan: &Plan) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
 /// The parent's ends of what a launcher was started with.
 struct Channels {
     launcher: Pid,
+    /// Until the keeper is entered among the others.
+    launching: Launching,
     events: Events,
     lifeline: OwnedFd,
     listeners: Option<OwnedFd>,
@@ -285,6 +289,7 @@ impl Channels {
     /// Listens to the launcher until the command runs, or will not.
     fn follow(mut self, plan: &Plan, program: &Path) -> Result<Fenced, LaunchError> {
         let mut keeper = (plan.tier == Tier::A).then_some(self.launcher);
+        let mut registration = keeper.map(|keeper| KEEPERS.enter(keeper));
         let mut confinement = plan.confinement.clone();
         let mut outcome = None;
         // What the keeper says may arrive before the launcher proper has said who the keeper is.
@@ -292,6 +297,7 @@ impl Channels {
             let news = match self.events.next(Some(PATIENCE)) {
                 Ok(Some(Event::Keeper { pid })) => {
                     keeper = Pid::from_raw(pid);
+                    registration = keeper.map(|keeper| KEEPERS.enter(keeper));
                     continue;
                 }
                 Ok(Some(Event::Confined { shown })) => {
@@ -315,10 +321,13 @@ impl Channels {
             }
             let _ = rustix::process::waitpid(Some(self.launcher), WaitOptions::empty());
         }
-        match (outcome.unwrap_or(Err(LaunchError::Lost)), keeper) {
-            (Ok(ending), Some(keeper)) => self.into_fenced(keeper, confinement, ending),
-            (Err(error), Some(keeper)) => {
+        match (outcome.unwrap_or(Err(LaunchError::Lost)), keeper.zip(registration)) {
+            (Ok(ending), Some((keeper, registration))) => {
+                self.into_fenced(keeper, registration, confinement, ending)
+            }
+            (Err(error), Some((keeper, registration))) => {
                 self.abandon(keeper, &error);
+                registration.reaped();
                 Err(error)
             }
             (Ok(_), None) => Err(LaunchError::Lost),
@@ -329,12 +338,15 @@ impl Channels {
     fn into_fenced(
         self,
         keeper: Pid,
+        registration: Registration,
         confinement: Confinement,
         ending: Option<Ending>,
     ) -> Result<Fenced, LaunchError> {
         let listeners = self.listeners.as_ref().map(receive_listeners).transpose()?.unwrap_or_default();
+        drop(self.launching);
         Ok(Fenced {
             keeper,
+            registration: Some(registration),
             pidfd: rustix::process::pidfd_open(keeper, PidfdFlags::empty())?,
             events: self.events,
             lifeline: Some(self.lifeline),
@@ -453,6 +465,8 @@ fn receive_listeners(channel: &OwnedFd) -> Result<Listeners, LaunchError> {
 pub struct Fenced {
     /// The process that waits for the command: PID 1 of its namespace, or its supervisor.
     keeper: Pid,
+    /// Makes the tree known as fenced, until the keeper is reaped.
+    registration: Option<Registration>,
     pidfd: OwnedFd,
     events: Events,
     /// While this is open, the tree may live.
@@ -511,6 +525,9 @@ impl Fenced {
         }
         let reap = || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
         while matches!(reap(), Err(rustix::io::Errno::INTR)) {}
+        if let Some(registration) = self.registration.take() {
+            registration.reaped();
+        }
         self.lifeline = None;
         let mut ending = ending.unwrap_or(Ending { code: None, signal: Some(libc::SIGKILL), limit: None });
         if let Some(leaf) = self.leaf.take() {
@@ -557,8 +574,13 @@ mod tests {
             writeln!(writer, "{}", serde_json::to_string(event).unwrap()).unwrap();
         }
         drop(writer);
-        let channels =
-            Channels { launcher: child(), events: Events::new(reader.into()), lifeline, listeners: None };
+        let channels = Channels {
+            launcher: child(),
+            launching: KEEPERS.launching(),
+            events: Events::new(reader.into()),
+            lifeline,
+            listeners: None,
+        };
         let plan = crate::plan::tests::tier_b();
         channels.follow(&plan, Path::new("/bin/true"))
     }

@@ -13,6 +13,8 @@ mod children;
 mod confinement;
 mod consistency;
 pub mod environment;
+#[cfg(target_os = "linux")]
+mod keepers;
 mod kernel;
 #[cfg(target_os = "linux")]
 mod launch;
@@ -27,6 +29,8 @@ mod order;
 #[cfg(target_os = "linux")]
 mod passing;
 mod paths;
+#[cfg(target_os = "linux")]
+mod peers;
 mod plan;
 mod policy;
 mod raw_path;
@@ -55,6 +59,8 @@ pub use launch::{Ending, Fenced, LaunchError, Launcher, Remote, Stdio};
 #[cfg(target_os = "linux")]
 pub use launcher::run_if_launcher;
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
+#[cfg(target_os = "linux")]
+pub use peers::{Peer, Peers};
 pub use plan::{Plan, plan};
 pub use policy::{
     Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, Network, Policy, ReadMode, Temp, Tier,

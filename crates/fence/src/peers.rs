@@ -1,0 +1,211 @@
+//! Who is at the other end of a TCP connection of this host: nobody inside a fence may use the gateway.
+//!
+//! The other end is found as a socket first (`socket`), then as the processes that hold it (`holders`), then by
+//! their ancestors: whoever descends from a keeper is fenced.
+//!
+//! What stays open: a fenced process that can hand its socket to one outside, over a unix socket that its policy
+//! left it, is taken for that one once it has let go of the socket itself; at once if the gateway knows the other
+//! as a client. And a socket that nobody visible holds counts as outside where a process of this user outside
+//! every fence hides its descriptors.
+
+mod holders;
+mod socket;
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::keepers::{KEEPERS, Keepers, Snapshot};
+use holders::{Look, Process};
+
+/// Clients that are looked at first. A host has a handful, each with many connections.
+const MAX_REMEMBERED: usize = 8;
+
+/// Who holds the other end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peer {
+    /// A process outside all fences, or another host.
+    Outside,
+    /// A process inside one of our fences, or this process on behalf of one.
+    Fenced,
+    /// Nobody can be named: the other end is closed already, or on its way between two processes. To be refused.
+    Unknown,
+}
+
+/// Tells peers apart, and remembers clients so that their next connections cost less.
+#[derive(Debug)]
+pub struct Peers {
+    keepers: &'static Keepers,
+    /// The newest first.
+    remembered: Mutex<VecDeque<Client>>,
+}
+
+/// A process that was found outside, which it stays: what counts is whom it was started by.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    process: Process,
+    /// A number is given to another process one day, which started later.
+    start: u64,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Peers {
+    pub fn new() -> Self {
+        Self::with(&KEEPERS)
+    }
+
+    fn with(keepers: &'static Keepers) -> Self {
+        Self { keepers, remembered: Mutex::default() }
+    }
+
+    /// Judges the peer of a connection that was accepted at `local`. Blocks, on the kernel alone.
+    pub fn judge(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
+        // Before all else: what has connected by now descends from a keeper that is known by now.
+        let keepers = self.keepers.snapshot();
+        let (peer, local) = (canonical(peer), canonical(local));
+        match socket::find(peer, local) {
+            Ok(Some(found)) if found.inode == 0 => Peer::Unknown,
+            Ok(Some(found)) if found.user != rustix::process::geteuid().as_raw() => Peer::Outside,
+            Ok(Some(found)) => self.judge_holder(found.inode, &keepers),
+            Ok(None) if is_of_this_host(peer.ip()) => Peer::Unknown,
+            Ok(None) => Peer::Outside,
+            Err(_) => Peer::Unknown,
+        }
+    }
+
+    fn judge_holder(&self, inode: u32, keepers: &Snapshot) -> Peer {
+        let remembered: Vec<Client> = self.lock().iter().copied().collect();
+        for Client { process, start } in remembered {
+            if process.look_for(inode) == Look::Holds && process.start() == Some(start) {
+                return Peer::Outside;
+            }
+        }
+        let findings = Findings::of_all(inode, keepers);
+        let verdict = findings.verdict();
+        if let (Peer::Outside, Some(process)) = (verdict, findings.outside) {
+            self.remember(process);
+        }
+        verdict
+    }
+
+    fn remember(&self, process: Process) {
+        let Some(start) = process.start() else { return };
+        let mut remembered = self.lock();
+        remembered.retain(|client| client.process != process);
+        remembered.push_front(Client { process, start });
+        remembered.truncate(MAX_REMEMBERED);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Client>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What looking at every process of this user has shown.
+#[derive(Debug, Default)]
+struct Findings {
+    /// Somebody who holds the socket is fenced, is this process, or cannot be told.
+    worst: Option<Peer>,
+    /// Somebody outside who holds it.
+    outside: Option<Process>,
+    /// Somebody inside a fence, or outside, whose descriptors cannot be seen.
+    is_hidden_inside: bool,
+    is_hidden_outside: bool,
+}
+
+impl Findings {
+    fn of_all(inode: u32, keepers: &Snapshot) -> Self {
+        let mut findings = Self::default();
+        let Ok(processes) = holders::processes_of_this_user() else { return findings };
+        for process in &processes {
+            findings.add(*process, process.look_for(inode), keepers);
+        }
+        if findings.is_empty() {
+            // A thread can have descriptors of its own.
+            for process in &processes {
+                findings.add(*process, process.look_for_in_threads(inode), keepers);
+            }
+        }
+        findings
+    }
+
+    fn is_empty(&self) -> bool {
+        self.worst.is_none() && self.outside.is_none()
+    }
+
+    /// Goes on after a holder was found outside, because several can hold a socket.
+    fn add(&mut self, process: Process, look: Look, keepers: &Snapshot) {
+        match look {
+            Look::HoldsNot => {}
+            Look::Holds => match judge_process(process, keepers) {
+                Peer::Outside => self.outside = Some(process),
+                Peer::Fenced => self.worst = Some(Peer::Fenced),
+                Peer::Unknown => self.worst = self.worst.or(Some(Peer::Unknown)),
+            },
+            // Keepers hide theirs and hold no sockets.
+            Look::Hidden if keepers.has(process.number()) => {}
+            Look::Hidden => match judge_process(process, keepers) {
+                Peer::Outside => self.is_hidden_outside = true,
+                Peer::Fenced | Peer::Unknown => self.is_hidden_inside = true,
+            },
+        }
+    }
+
+    fn verdict(&self) -> Peer {
+        match (self.worst, self.outside) {
+            (Some(worst), _) => worst,
+            (None, Some(_)) => Peer::Outside,
+            (None, None) if self.is_hidden_inside => Peer::Fenced,
+            (None, None) if self.is_hidden_outside => Peer::Outside,
+            (None, None) => Peer::Unknown,
+        }
+    }
+}
+
+/// Where a process stands, by its ancestors.
+fn judge_process(process: Process, keepers: &Snapshot) -> Peer {
+    // Only for a fence does this process connect to its own host, and a keeper for none.
+    if process.is_this_one() || keepers.has(process.number()) {
+        return Peer::Fenced;
+    }
+    match process.ancestors() {
+        Some(ancestors) if ancestors.iter().any(|process| keepers.has(process.number())) => Peer::Fenced,
+        // Its keeper may be one that has not been entered yet.
+        Some(ancestors) if keepers.is_launching && ancestors.iter().any(|process| process.is_this_one()) => {
+            Peer::Unknown
+        }
+        Some(_) => Peer::Outside,
+        None => Peer::Unknown,
+    }
+}
+
+/// An IPv4 address in its own form: that is how the kernel files the connection.
+fn canonical(address: SocketAddr) -> SocketAddr {
+    match address.ip().to_canonical() {
+        IpAddr::V4(ip) => SocketAddr::from((ip, address.port())),
+        IpAddr::V6(_) => address,
+    }
+}
+
+/// Whether an address is one of this host's. A missing socket then is one that was closed, and what was sent
+/// through it before must not be trusted.
+fn is_of_this_host(address: IpAddr) -> bool {
+    // Nothing is sent: the kernel only chooses the address that it would send from.
+    let source = || -> io::Result<IpAddr> {
+        let any: IpAddr =
+            if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+        let socket = UdpSocket::bind((any, 0))?;
+        socket.connect((address, 9))?;
+        Ok(socket.local_addr()?.ip())
+    };
+    address.is_loopback() || source().map_or(true, |source| source == address)
+}
+
+#[cfg(test)]
+mod tests;
