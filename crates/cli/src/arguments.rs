@@ -1,19 +1,25 @@
 //! The command line: what the user wrote, and the task that it means.
 
 use std::ffi::OsString;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gateway::{AllowedHost, AllowedOrigin};
+use session::audit::{AuditLog, AuditSettings};
 use session::{Lifecycle, Settings};
 
 use crate::audit::AuditArguments;
-use crate::environment::Variable;
+use crate::environment::{self, Variable};
 use crate::error::Failure;
-use crate::fenced::{DoctorArguments, RunArguments, ShellArguments};
+use crate::fenced::{DoctorArguments, FenceOptions, RunArguments, ShellArguments};
 use crate::logging::LogOptions;
 use crate::packages::CacheArguments;
+use crate::scope_options::ScopeOptions;
+use crate::sessions::SessionsArguments;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -36,7 +42,18 @@ Examples:
   ringfence serve --shared --port 8080 -- uvx mcp-server-time
       one process for all clients; each still has its own session and sees only its own data
   ringfence serve --env API_KEY --env MODE=test --timeout 300 -- ./my-server
-      passes two variables on and lets calls take five minutes without progress";
+      passes two variables on and lets calls take five minutes without progress
+  ringfence serve --allow-scope ~/projects --net none -- ./my-server
+      sessions may only be of directories in ~/projects, and have no network
+  ringfence serve --workspace docs=/srv/docs --lifecycle workspace -- ./my-server
+      clients that connect to /mcp/w/docs share one process in /srv/docs";
+
+const STDIO_EXAMPLES: &str = "\
+Examples:
+  ringfence stdio -- npx -y @modelcontextprotocol/server-filesystem .
+      what an IDE starts in place of the server: the same server, confined to the window's project
+  ringfence stdio --scope . --net none -- ./my-server
+      the same for a client without roots";
 
 /// One MCP endpoint for every agent, each session with its own server process.
 #[derive(Debug, Parser)]
@@ -50,9 +67,12 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a stdio MCP server over Streamable HTTP.
+    /// Serve a stdio MCP server over Streamable HTTP, each session in its own fence.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
+    /// Serve one client on stdin and stdout, its server inside a fence.
+    #[command(after_help = STDIO_EXAMPLES)]
+    Stdio(Box<Stdio>),
     /// Run a command inside a fence: it writes only in its scope.
     Run(Box<RunArguments>),
     /// Run a shell script inside a fence.
@@ -60,6 +80,8 @@ enum Command {
     SandboxedShell(Box<ShellArguments>),
     /// Show what this host can enforce, and what to do about the rest.
     Doctor(Box<DoctorArguments>),
+    /// See and stop the sessions of running gateways.
+    Sessions(Box<SessionsArguments>),
     /// Install packages of npx and uvx once, for sessions that start fast and alter nothing.
     Cache(Box<CacheArguments>),
     /// Check or show an audit log.
@@ -80,11 +102,26 @@ struct Founding {
     /// Address of --mode http.
     #[arg(long, default_value = "127.0.0.1")]
     http_host: String,
-    /// One process of the server for each session.
+    /// One process of the server for each session. `ENABLE_SESSION_ISOLATION=true` means the same.
     #[arg(long)]
     session_isolation: bool,
     #[command(flatten)]
     http: Http,
+    #[command(flatten)]
+    scope: ScopeOptions,
+    #[command(flatten)]
+    fence: FenceOptions,
+    #[command(flatten)]
+    upstream: UpstreamOptions,
+}
+
+/// `ringfence stdio`.
+#[derive(Debug, Args)]
+struct Stdio {
+    #[command(flatten)]
+    scope: ScopeOptions,
+    #[command(flatten)]
+    fence: FenceOptions,
     #[command(flatten)]
     upstream: UpstreamOptions,
 }
@@ -103,16 +140,32 @@ struct Serve {
     /// Port to listen on; 0 takes any free one.
     #[arg(long, default_value_t = 3000)]
     port: u16,
-    /// One process of the server for each MCP session. The default.
+    /// Who shares a process of the server: session (each MCP session has its own, the default), workspace
+    /// (sessions on one directory), shared (all clients), call (nobody: one for each request).
+    #[arg(long, value_enum, conflicts_with_all = ["shared", "session_isolation"])]
+    lifecycle: Option<LifecycleChoice>,
+    /// The same as --lifecycle session.
     #[arg(long, conflicts_with = "shared")]
     session_isolation: bool,
-    /// One process of the server for all clients.
+    /// The same as --lifecycle shared: the scope is fixed at start, and all clients work in it.
     #[arg(long)]
     shared: bool,
     #[command(flatten)]
     http: Http,
     #[command(flatten)]
+    scope: ScopeOptions,
+    #[command(flatten)]
+    fence: FenceOptions,
+    #[command(flatten)]
     upstream: UpstreamOptions,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum LifecycleChoice {
+    Shared,
+    Workspace,
+    Session,
+    Call,
 }
 
 /// What concerns HTTP clients.
@@ -133,9 +186,34 @@ pub(crate) struct Http {
     /// End a session that was not used for this long.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
     idle_timeout: Duration,
+    /// End a session that became this old. Never, if it is not given.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    max_session_age: Option<Duration>,
+    /// End a session whose client never finished its handshake after this long without a request.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    handshake_timeout: Duration,
+    /// End a process of --lifecycle shared or workspace that no session uses after this long; the next call
+    /// starts another.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    idle_stop: Duration,
     /// Sessions at once; more are refused with 503.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_sessions: usize,
+    /// Sessions of one caller at once; more are refused with 429.
+    #[arg(long, value_name = "N")]
+    max_sessions_per_principal: Option<usize>,
+    /// Sessions of one client window at once; more are refused with 429.
+    #[arg(long, value_name = "N")]
+    max_sessions_per_instance: Option<usize>,
+    /// Requests of one session at once; more are refused with 429.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_calls: usize,
+    /// Requests of one caller in a second; more are refused with 429.
+    #[arg(long, value_name = "N")]
+    calls_per_second: Option<NonZeroU32>,
+    /// Requests of one client window in a second; more are refused with 429.
+    #[arg(long, value_name = "N")]
+    instance_calls_per_second: Option<NonZeroU32>,
     /// On SIGINT or SIGTERM, what calls in flight may take to finish.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
     pub(crate) drain: Duration,
@@ -147,10 +225,20 @@ pub(crate) struct Http {
 /// What concerns the MCP server behind.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct UpstreamOptions {
-    /// Pass an environment variable on, or set one (repeatable). Only PATH, HOME, LANG, LC_*, TERM, TZ,
-    /// TMPDIR and the variables that name CA certificates are passed on by themselves.
+    /// Pass an environment variable on, or set one (repeatable). Only PATH, USER, LANG, LC_*, TERM, TZ and the
+    /// variables that name CA certificates and toolchains are passed on by themselves; HOME and TMPDIR are the
+    /// session's own.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<Variable>,
+    /// The same for variables that make programs load code (`LD_*`, `NODE_OPTIONS`, …), which --env leaves out.
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    pub(crate) force_env: Vec<Variable>,
+    /// Look for a newer version of an `npx` or `uvx` package when the installed one is this old.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "86400")]
+    pub(crate) package_age: Duration,
+    /// Run `npx` and `uvx` as written in every session, instead of the package that they would fetch.
+    #[arg(long)]
+    pub(crate) no_package_cache: bool,
     /// Give a call up after this long without an answer or progress.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
     timeout: Duration,
@@ -166,6 +254,17 @@ pub(crate) struct UpstreamOptions {
     /// Longest message in either direction.
     #[arg(long, value_name = "BYTES", default_value_t = wire::MAX_MESSAGE_BYTES)]
     pub(crate) max_message_bytes: usize,
+    /// Write an audit log to this file: sessions, processes and calls, chained by hash; `ringfence audit
+    /// verify` checks it.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) audit_log: Option<PathBuf>,
+    /// Write the arguments of calls to the audit log too. They may hold secrets.
+    #[arg(long, requires = "audit_log")]
+    audit_arguments: bool,
+    /// Put the client window and project of each session into `_meta` of its results. `MCP_VERBOSE=true` means
+    /// the same.
+    #[arg(long)]
+    verbose_meta: bool,
     #[command(flatten)]
     pub(crate) log: LogOptions,
     /// The MCP server to run, with its arguments.
@@ -176,10 +275,11 @@ pub(crate) struct UpstreamOptions {
 /// What ringfence is to do.
 pub(crate) enum Task {
     Serve(Box<ServeTask>),
-    Stdio(Box<StdioTask>),
+    Stdio(Box<ServerTask>),
     Run(Box<RunArguments>),
     SandboxedShell(Box<ShellArguments>),
     Doctor(Box<DoctorArguments>),
+    Sessions(Box<SessionsArguments>),
     Cache(Box<CacheArguments>),
     Audit(AuditArguments),
     Completions(Shell),
@@ -190,10 +290,13 @@ pub(crate) struct ServeTask {
     pub(crate) port: u16,
     pub(crate) lifecycle: Lifecycle,
     pub(crate) http: Http,
-    pub(crate) upstream: UpstreamOptions,
+    pub(crate) server: ServerTask,
 }
 
-pub(crate) struct StdioTask {
+/// The MCP server, and where it may work.
+pub(crate) struct ServerTask {
+    pub(crate) scope: ScopeOptions,
+    pub(crate) fence: FenceOptions,
     pub(crate) upstream: UpstreamOptions,
 }
 
@@ -205,11 +308,17 @@ impl Arguments {
             (Some(Command::Run(run)), _) => Ok(Task::Run(run)),
             (Some(Command::SandboxedShell(shell)), _) => Ok(Task::SandboxedShell(shell)),
             (Some(Command::Doctor(doctor)), _) => Ok(Task::Doctor(doctor)),
+            (Some(Command::Sessions(sessions)), _) => Ok(Task::Sessions(sessions)),
             (Some(Command::Audit(audit)), _) => Ok(Task::Audit(audit)),
             (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
+            (Some(Command::Stdio(stdio)), _) => {
+                let Stdio { scope, fence, upstream } = *stdio;
+                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, upstream })))
+            }
             (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
             (None, Some(Mode::Stdio)) => {
-                Ok(Task::Stdio(Box::new(StdioTask { upstream: self.founding.upstream })))
+                let Founding { scope, fence, upstream, .. } = self.founding;
+                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, upstream })))
             }
             (None, None) => Err(Failure::ModeWithoutCommandLine),
         }
@@ -218,34 +327,50 @@ impl Arguments {
 
 impl Serve {
     fn into_task(self) -> ServeTask {
-        let lifecycle = if self.shared { Lifecycle::Shared } else { Lifecycle::Session };
-        ServeTask { host: self.host, port: self.port, lifecycle, http: self.http, upstream: self.upstream }
+        let lifecycle = match self.lifecycle {
+            Some(LifecycleChoice::Shared) => Lifecycle::Shared,
+            Some(LifecycleChoice::Workspace) => Lifecycle::Workspace,
+            Some(LifecycleChoice::Call) => Lifecycle::Call,
+            None if self.shared => Lifecycle::Shared,
+            Some(LifecycleChoice::Session) | None => Lifecycle::Session,
+        };
+        let server = ServerTask { scope: self.scope, fence: self.fence, upstream: self.upstream };
+        ServeTask { host: self.host, port: self.port, lifecycle, http: self.http, server }
     }
 }
 
 impl Founding {
     fn into_serve(self) -> ServeTask {
-        let lifecycle = if self.session_isolation { Lifecycle::Session } else { Lifecycle::Shared };
-        ServeTask {
-            host: self.http_host,
-            port: self.http_port,
-            lifecycle,
-            http: self.http,
-            upstream: self.upstream,
+        let is_isolated = self.session_isolation || environment::is_set("ENABLE_SESSION_ISOLATION");
+        let lifecycle = if is_isolated { Lifecycle::Session } else { Lifecycle::Shared };
+        let server = ServerTask { scope: self.scope, fence: self.fence, upstream: self.upstream };
+        ServeTask { host: self.http_host, port: self.http_port, lifecycle, http: self.http, server }
+    }
+}
+
+impl ServerTask {
+    pub(crate) fn settings(&self) -> Settings {
+        let upstream = &self.upstream;
+        Settings {
+            timeout: upstream.timeout,
+            max_timeout: upstream.max_timeout,
+            start_timeout: upstream.start_timeout,
+            grace: upstream.grace,
+            max_message: upstream.max_message_bytes,
+            scope_timeout: self.scope.scope_timeout,
+            audit_arguments: upstream.audit_arguments,
+            verbose_meta: upstream.verbose_meta || environment::is_set("MCP_VERBOSE"),
+            isolate_instances: environment::is_set("ENABLE_SESSION_ISOLATION"),
+            ..Settings::default()
         }
     }
 }
 
-impl UpstreamOptions {
-    pub(crate) fn settings(&self) -> Settings {
-        Settings {
-            timeout: self.timeout,
-            max_timeout: self.max_timeout,
-            start_timeout: self.start_timeout,
-            grace: self.grace,
-            max_message: self.max_message_bytes,
-            ..Settings::default()
-        }
+impl ServerTask {
+    /// The log that the operator wants, if one is wanted.
+    pub(crate) fn audit_log(&self) -> Result<Option<Arc<AuditLog>>, Failure> {
+        let open = |path: &PathBuf| AuditLog::open(path, AuditSettings::default()).map(Arc::new);
+        self.upstream.audit_log.as_ref().map(open).transpose().map_err(Failure::Audit)
     }
 }
 
@@ -253,8 +378,16 @@ impl ServeTask {
     pub(crate) fn settings(&self) -> Settings {
         Settings {
             idle_timeout: self.http.idle_timeout,
+            max_age: self.http.max_session_age,
+            handshake_timeout: self.http.handshake_timeout,
+            idle_stop: self.http.idle_stop,
             max_sessions: self.http.max_sessions,
-            ..self.upstream.settings()
+            max_sessions_per_principal: self.http.max_sessions_per_principal,
+            max_sessions_per_instance: self.http.max_sessions_per_instance,
+            max_calls: self.http.max_calls,
+            calls_per_second: self.http.calls_per_second,
+            instance_calls_per_second: self.http.instance_calls_per_second,
+            ..self.server.settings()
         }
     }
 }
@@ -299,7 +432,7 @@ mod tests {
     fn the_founding_command_line_shares_unless_told_to_isolate() {
         let shared = serve("ringfence --mode http --http-port 4000 -- server --flag");
         assert_eq!((shared.lifecycle, shared.port), (Lifecycle::Shared, 4000));
-        assert_eq!(shared.upstream.command, ["server", "--flag"]);
+        assert_eq!(shared.server.upstream.command, ["server", "--flag"]);
         let isolated = serve("ringfence --mode http --session-isolation -- server");
         assert_eq!((isolated.lifecycle, isolated.port), (Lifecycle::Session, 3000));
         assert!(matches!(task("ringfence --mode stdio -- server"), Task::Stdio(_)));

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::str::FromStr;
 
 use crate::error::Failure;
@@ -45,10 +45,46 @@ impl Variable {
     }
 }
 
-/// The whole environment of an upstream, given the parent's.
+/// Whether a switch of the founding documents is set: `true` or `1`.
+pub(crate) fn is_set(name: &str) -> bool {
+    std::env::var(name).is_ok_and(|value| matches!(value.as_str(), "true" | "1"))
+}
+
+/// What the operator adds to the environment of a fence. Variables that make programs load code are left out
+/// unless they are forced.
+pub(crate) fn added(
+    parent: &BTreeMap<OsString, OsString>,
+    wanted: &[Variable],
+    forced: &[Variable],
+) -> Result<Vec<(OsString, OsString)>, Failure> {
+    let is_left_out = |variable: &&Variable| {
+        let is_stripped = fence::environment::is_stripped(OsStr::new(&variable.name));
+        if is_stripped {
+            tracing::warn!("{}", left_out(variable));
+        }
+        !is_stripped
+    };
+    wanted
+        .iter()
+        .filter(is_left_out)
+        .chain(forced)
+        .map(|variable| Ok((variable.name.clone().into(), variable.value_in(parent)?)))
+        .collect()
+}
+
+/// Why a variable that the user asked for is not passed on.
+pub(crate) fn left_out(variable: &Variable) -> String {
+    format!(
+        "{} is left out, because it makes programs load code or reach the user's helpers; --force-env passes it on",
+        variable.name
+    )
+}
+
+/// The whole environment of an upstream without a fence, given the parent's.
 pub(crate) fn for_upstream(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     added: &[Variable],
+    forced: &[Variable],
 ) -> Result<Vec<(OsString, OsString)>, Failure> {
     let parent: BTreeMap<OsString, OsString> = parent.into_iter().collect();
     let is_passed_on = |name: &OsString| {
@@ -59,7 +95,7 @@ pub(crate) fn for_upstream(
         .filter(|(name, _)| is_passed_on(name))
         .map(|(name, value)| (name.clone(), value.clone()))
         .collect();
-    for variable in added {
+    for variable in added.iter().chain(forced) {
         environment.insert(OsString::from(&variable.name), variable.value_in(&parent)?);
     }
     Ok(environment.into_iter().collect())
@@ -71,7 +107,7 @@ mod tests {
 
     fn upstream(parent: &[(&str, &str)], added: &[&str]) -> Result<Vec<(OsString, OsString)>, Failure> {
         let added: Vec<Variable> = added.iter().map(|text| text.parse().unwrap()).collect();
-        for_upstream(parent.iter().map(|(name, value)| (name.into(), value.into())), &added)
+        for_upstream(parent.iter().map(|(name, value)| (name.into(), value.into())), &added, &[])
     }
 
     #[test]

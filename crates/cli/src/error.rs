@@ -2,10 +2,14 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use session::StartFailure;
+use fence::{ArrangementError, ScopeError};
+use session::audit::AuditError;
+use session::{Refusal, StartFailure};
 
+use crate::fenced::FenceFailure;
 use crate::packages::PackageFailure;
 
 /// Bad arguments; the same code that the argument parser uses.
@@ -20,10 +24,35 @@ pub(crate) enum Failure {
     ProgramNotFound(String),
     ProgramNotExecutable(String),
     MissingVariable(String),
-    UnknownHost { host: String, reason: std::io::Error },
+    UnknownHost {
+        host: String,
+        reason: std::io::Error,
+    },
     NotLoopback(SocketAddr),
-    Bind { address: SocketAddr, reason: std::io::Error },
+    Bind {
+        address: SocketAddr,
+        reason: std::io::Error,
+    },
     Upstream(StartFailure),
+    /// The first thing that was to be served could not be.
+    NotServing(Refusal),
+    /// No fence can be put up on this host.
+    NoFence {
+        reason: String,
+        hint: Option<String>,
+    },
+    Fence(FenceFailure),
+    Arrangement(ArrangementError),
+    Scope(ScopeError),
+    Directory {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    BadWorkspace(String),
+    OwnPortMirrored(u16),
+    NoGateway,
+    NoSuchSession,
+    Audit(AuditError),
     Package(Box<PackageFailure>),
     Io(std::io::Error),
 }
@@ -37,13 +66,26 @@ impl Failure {
             | Self::ProgramNotExecutable(_)
             | Self::MissingVariable(_)
             | Self::UnknownHost { .. }
+            | Self::Fence(_)
+            | Self::Scope(_)
+            | Self::Directory { .. }
+            | Self::BadWorkspace(_)
+            | Self::OwnPortMirrored(_)
             | Self::NotLoopback(_) => ExitCode::from(USAGE),
+            Self::Bind { .. }
+            | Self::Upstream(_)
+            | Self::NotServing(_)
+            | Self::NoFence { .. }
+            | Self::Arrangement(_)
+            | Self::NoGateway
+            | Self::NoSuchSession
+            | Self::Audit(_)
+            | Self::Io(_) => ExitCode::from(FAILED),
             Self::Package(failure) => match &**failure {
                 PackageFailure::Program(failure) => failure.exit_code(),
                 PackageFailure::NotAPackage(_) => ExitCode::from(USAGE),
                 _ => ExitCode::from(FAILED),
             },
-            Self::Bind { .. } | Self::Upstream(_) | Self::Io(_) => ExitCode::from(FAILED),
         }
     }
 
@@ -65,7 +107,21 @@ impl Failure {
                 format!("refusing to listen on {}: it is not a loopback address", address.ip())
             }
             Self::Bind { address, reason } => format!("cannot listen on {address}: {reason}"),
-            Self::Upstream(failure) => failure.to_string(),
+            Self::Upstream(failure) | Self::NotServing(Refusal::Start(failure)) => failure.to_string(),
+            Self::NotServing(Refusal::Scope { refusal }) => {
+                format!("the default scope cannot be used: {refusal}")
+            }
+            Self::NotServing(refusal) => refusal.to_string(),
+            Self::NoFence { reason, .. } => format!("no fence can be put around the server here: {reason}"),
+            Self::Fence(failure) => failure.message(),
+            Self::Arrangement(error) => error.to_string(),
+            Self::Scope(error) => error.to_string(),
+            Self::Directory { path, error } => format!("{}: {error}", path.display()),
+            Self::BadWorkspace(text) => format!("--workspace {text}: expected NAME=DIR"),
+            Self::Audit(error) => format!("no audit log: {error}"),
+            Self::OwnPortMirrored(port) => format!("--host-port {port} is the port of this gateway"),
+            Self::NoGateway => "no gateway of this user is running".to_owned(),
+            Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
             Self::Package(failure) => failure.to_string(),
             Self::Io(error) => error.to_string(),
         }
@@ -91,12 +147,34 @@ impl Failure {
             Self::Bind { address, reason } if reason.kind() == std::io::ErrorKind::AddrInUse => {
                 format!("port {} is taken; choose another with --port, or 0 for any free one", address.port())
             }
-            Self::Upstream(failure) => {
+            Self::Upstream(StartFailure::Fence { hint, .. })
+            | Self::NotServing(Refusal::Start(StartFailure::Fence { hint, .. }))
+            | Self::NoFence { hint, .. } => {
+                let way_out = "--unfenced runs the server without any confinement";
+                hint.as_ref().map_or_else(|| way_out.to_owned(), |hint| format!("{hint}; {way_out}"))
+            }
+            Self::NotServing(Refusal::Scope { refusal }) => refusal.hint(),
+            Self::Fence(failure) => failure.hint()?,
+            Self::Arrangement(error) => error.hint()?,
+            Self::Scope(error) => error.hint().to_owned(),
+            Self::Directory { .. } => "name a directory that exists".to_owned(),
+            Self::Audit(error) => error.hint().to_owned(),
+            Self::OwnPortMirrored(_) => {
+                "servers inside a fence may not use the gateway; leave it out, or choose another --port"
+                    .to_owned()
+            }
+            Self::NoGateway => "start one: ringfence serve -- COMMAND".to_owned(),
+            Self::NoSuchSession => "`ringfence sessions list` shows them".to_owned(),
+            Self::BadWorkspace(_) => {
+                "names are letters, digits, `-`, `_` and `.`, each defined once: --workspace docs=/srv/docs"
+                    .to_owned()
+            }
+            Self::Upstream(failure) | Self::NotServing(Refusal::Start(failure)) => {
                 let stderr = failure.stderr().filter(|stderr| !stderr.is_empty())?;
                 format!("the server's last words on stderr were:\n{}", indented(stderr))
             }
             Self::Package(failure) => return failure.hint(),
-            Self::Bind { .. } | Self::Io(_) => return None,
+            Self::Bind { .. } | Self::Io(_) | Self::NotServing(_) => return None,
         })
     }
 }

@@ -1,14 +1,18 @@
 //! The binary `ringfence`: reads the command line, joins the parts, prints errors with a hint.
 
 mod arguments;
+mod assembly;
 mod audit;
+mod discovery;
 mod environment;
 mod error;
 mod fenced;
 mod logging;
 mod packages;
 mod program;
+mod scope_options;
 mod serve;
+mod sessions;
 mod signals;
 mod stdio;
 
@@ -37,6 +41,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
         Task::Run(arguments) => return Ok(told(fenced::run(&arguments))),
         Task::SandboxedShell(arguments) => return Ok(told(fenced::run_shell(&arguments))),
         Task::Doctor(arguments) => return Ok(told(fenced::run_doctor(&arguments))),
+        Task::Sessions(arguments) => return sessions::run(&arguments),
         Task::Cache(arguments) => return Ok(packages::run_cache(&arguments)?),
         Task::Audit(arguments) => return Ok(audit::run(&arguments)),
         Task::Completions(shell) => {

@@ -5,27 +5,10 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use session::{Lifecycle, Upstream};
-
-use crate::arguments::UpstreamOptions;
-use crate::environment;
 use crate::error::Failure;
 
-pub(crate) fn upstream(options: &UpstreamOptions, lifecycle: Lifecycle) -> Result<Upstream, Failure> {
-    let (program, arguments) = options.command.split_first().ok_or(Failure::NoCommand)?;
-    let environment = environment::for_upstream(std::env::vars_os(), &options.env)?;
-    let path = environment.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
-    Ok(Upstream {
-        name: upstream_name(program, arguments),
-        program: find(program, path.unwrap_or_default())?.into_os_string(),
-        arguments: arguments.to_vec(),
-        environment,
-        lifecycle,
-    })
-}
-
 /// The server's name for logs: the package for launchers such as `npx -y PACKAGE`, else the program.
-fn upstream_name(program: &OsStr, arguments: &[OsString]) -> String {
+pub(crate) fn upstream_name(program: &OsStr, arguments: &[OsString]) -> String {
     let program = Path::new(program).file_name().unwrap_or(program).to_string_lossy().into_owned();
     let package =
         arguments.iter().map(|argument| argument.to_string_lossy()).find(|word| !word.starts_with('-'));

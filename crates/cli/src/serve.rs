@@ -6,43 +6,63 @@ use std::sync::Arc;
 
 use gateway::{Config, Gateway};
 use serde_json::json;
-use session::{Lifecycle, Sessions};
+use session::Sessions;
 use tokio::net::{TcpListener, lookup_host};
 
 use crate::arguments::ServeTask;
+use crate::assembly::Assembly;
+use crate::discovery::Announcement;
 use crate::error::Failure;
-use crate::{logging, program, signals};
+use crate::{logging, signals};
 
 pub(crate) fn run(task: ServeTask) -> Result<(), Failure> {
-    logging::start(task.upstream.log);
+    logging::start(task.server.upstream.log);
+    let assembly = Assembly::new(&task.server, task.lifecycle)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // On a thread of the runtime: one that only waits here would have to be woken for every connection.
-    let served = runtime.spawn(serve(task));
+    let served = runtime.spawn(serve(task, assembly));
     runtime.block_on(served).map_err(std::io::Error::other)?
 }
 
-async fn serve(task: ServeTask) -> Result<(), Failure> {
+async fn serve(task: ServeTask, assembly: Assembly) -> Result<(), Failure> {
     let address = loopback_address(&task).await?;
-    let upstream = program::upstream(&task.upstream, task.lifecycle)?;
+    let Assembly { upstream, rules, package } = assembly;
     let listener = TcpListener::bind(address).await.map_err(|reason| Failure::Bind { address, reason })?;
+    let address = listener.local_addr()?;
+    if task.server.fence.host_port.contains(&address.port()) {
+        return Err(Failure::OwnPortMirrored(address.port()));
+    }
     let stop = signals::stop_requested()?;
     session::adopt_orphans()?;
+    let swept = session::sweep_orphans();
+    if swept > 0 {
+        tracing::warn!("{swept} processes of a gateway that was killed were ended");
+    }
     raise_descriptor_limit();
-    let sessions = Sessions::new(upstream, task.settings());
-    if let Err(failure) = sessions.start_shared().await {
+    let own = rules.surroundings.outside().to_owned();
+    let audit = task.server.audit_log()?;
+    let sessions = Sessions::new(upstream, task.settings(), rules, audit.clone());
+    if let Err(refusal) = sessions.prepare().await {
         session::end_all_children().await;
-        return Err(Failure::Upstream(failure));
+        return Err(Failure::NotServing(refusal));
     }
     tokio::spawn(Arc::clone(&sessions).watch());
-    announce(&task, listener.local_addr()?)?;
+    // Held until the end: it goes with the gateway.
+    let announcement = Announcement::publish(&own, address, &sessions.upstream().name)?;
+    announce(&task, address)?;
     let config = Config {
         allowed_hosts: task.http.allowed_host,
         allowed_origins: task.http.allowed_origin,
-        max_body: task.upstream.max_message_bytes,
+        max_body: task.server.upstream.max_message_bytes,
         park_after: task.http.park_after,
         retry: task.http.retry,
+        admin_token: Some(announcement.token.clone()),
     };
     Gateway::new(sessions, config).serve(listener, stop, task.http.drain).await;
+    drop(package);
+    if let Some(audit) = audit {
+        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
+    }
     Ok(())
 }
 
@@ -72,15 +92,11 @@ fn announce(task: &ServeTask, address: SocketAddr) -> Result<(), Failure> {
     let url = format!("http://{address}/mcp");
     let mut stdout = std::io::stdout().lock();
     if task.http.json {
-        let lifecycle = match task.lifecycle {
-            Lifecycle::Shared => "shared",
-            Lifecycle::Session => "session",
-        };
         let event = json!({
             "event": "listening",
             "url": url,
             "health": format!("http://{address}/health"),
-            "lifecycle": lifecycle,
+            "lifecycle": task.lifecycle.as_str(),
             "pid": std::process::id(),
         });
         writeln!(stdout, "{event}")?;

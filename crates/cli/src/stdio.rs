@@ -3,32 +3,42 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use session::{EndReason, Lifecycle, Next, Principal, Session, Sessions, StreamReader};
+use session::{
+    Caller, EndReason, Instance, Lifecycle, Next, Principal, Session, Sessions, Settings, StreamReader,
+};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::mpsc;
 use wire::{Body, ErrorReply, LineBuffer, Malformed, Message, Request, code, method};
 
-use crate::arguments::StdioTask;
+use crate::arguments::ServerTask;
+use crate::assembly::Assembly;
 use crate::error::Failure;
-use crate::{logging, program, signals};
+use crate::{logging, signals};
 
 /// Lines that wait for the client to read them.
 const OUTPUT_LINES: usize = 256;
 
-pub(crate) fn run(task: StdioTask) -> Result<(), Failure> {
+pub(crate) fn run(task: ServerTask) -> Result<(), Failure> {
     logging::start(task.upstream.log);
+    let assembly = Assembly::new(&task, Lifecycle::Session)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    let served = runtime.block_on(serve(task));
+    let served = runtime.block_on(serve(task, assembly));
     // A read of stdin may still be under way on a thread of its own; it cannot be interrupted.
     runtime.shutdown_background();
     served
 }
 
-async fn serve(task: StdioTask) -> Result<(), Failure> {
-    let upstream = program::upstream(&task.upstream, Lifecycle::Session)?;
+async fn serve(task: ServerTask, assembly: Assembly) -> Result<(), Failure> {
+    let Assembly { upstream, rules, package } = assembly;
+    let audit = task.audit_log()?;
     let stop = signals::stop_requested()?;
     session::adopt_orphans()?;
-    let sessions = Sessions::new(upstream, task.upstream.settings());
+    let sessions = Sessions::new(
+        upstream,
+        Settings { has_many_streams: false, ..task.settings() },
+        rules,
+        audit.clone(),
+    );
     tokio::spawn(Arc::clone(&sessions).watch());
     let (output, lines) = mpsc::channel(OUTPUT_LINES);
     let writer = tokio::spawn(write_lines(lines));
@@ -39,6 +49,10 @@ async fn serve(task: StdioTask) -> Result<(), Failure> {
     }
     sessions.shut_down(std::time::Duration::ZERO).await;
     let _ = writer.await;
+    drop(package);
+    if let Some(audit) = audit {
+        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
+    }
     Ok(())
 }
 
@@ -98,7 +112,10 @@ impl Client {
     }
 
     async fn take_message(&mut self, message: Message) {
-        match (message, &self.session) {
+        // A client may begin anew after its session ended.
+        let session =
+            self.session.as_ref().filter(|session| !session.has_ended() || !is_initialize(&message));
+        match (message, session) {
             (Message::Request(request), None) if request.method == method::INITIALIZE => {
                 self.open(request).await;
             }
@@ -113,7 +130,12 @@ impl Client {
                 let error = ErrorReply::new(code::INVALID_REQUEST, "begin with initialize");
                 let _ = self.output.send(error.to_message(Some(&request.id))).await;
             }
-            (Message::Notification(notification), Some(session)) => session.notify(&notification),
+            (Message::Notification(notification), Some(session)) => {
+                if let Err(refusal) = session.notify(&notification).await {
+                    // There is nobody to answer; every later request is.
+                    tracing::warn!("{refusal}");
+                }
+            }
             (Message::Response(response), Some(session)) => session.answer(&response),
             (Message::Notification(_) | Message::Response(_), None) => {}
         }
@@ -121,7 +143,12 @@ impl Client {
 
     async fn open(&mut self, request: Request) {
         let id = request.id.clone();
-        let answer = match self.sessions.open(Principal::anonymous(), request).await {
+        let caller = Caller {
+            principal: Principal::anonymous(),
+            instance: std::env::var("INSTANCE_ID").ok().as_deref().and_then(Instance::named),
+            workspace: None,
+        };
+        let answer = match self.sessions.open(caller, request).await {
             Ok((session, answer)) => {
                 if let Ok(reader) = session.listen(None) {
                     tokio::spawn(forward(reader, self.output.clone()));
@@ -133,6 +160,10 @@ impl Client {
         };
         let _ = self.output.send(answer).await;
     }
+}
+
+fn is_initialize(message: &Message) -> bool {
+    matches!(message, Message::Request(request) if request.method == method::INITIALIZE)
 }
 
 /// Copies one stream to the output, to its end.

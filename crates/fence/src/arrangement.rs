@@ -165,6 +165,33 @@ pub struct Arrangement {
     caches: PathBuf,
 }
 
+/// What is the same in many fences around one program. It takes hundreds of looks at the file system, so whoever
+/// makes many fences works it out once in a while.
+#[derive(Debug)]
+pub struct Groundwork {
+    denied: Vec<DeniedPath>,
+    /// What the program needs to start.
+    needed: Vec<PathBuf>,
+}
+
+impl Groundwork {
+    pub fn new(settings: &FenceSettings, program: &Path, surroundings: &Surroundings) -> Self {
+        let denied = deny_list(settings, surroundings.home.as_deref());
+        Self { needed: needed_by(program, &denied, surroundings), denied }
+    }
+}
+
+/// What a program needs to be able to read, without what is denied.
+fn needed_by(program: &Path, denied: &[DeniedPath], surroundings: &Surroundings) -> Vec<PathBuf> {
+    let denied = denied.iter().map(|denied| denied.path.clone());
+    let closed: Vec<PathBuf> = surroundings.home.iter().cloned().chain(denied).collect();
+    let search_path = surroundings.variable("PATH").cloned().unwrap_or_default();
+    let mut needed = crate::toolchain::readable_for(program, &search_path, &closed);
+    let toolchains = environment::toolchains(&surroundings.environment, surroundings.home.as_deref());
+    needed.extend(toolchains.into_iter().map(|(_, path)| PathBuf::from(path)));
+    needed
+}
+
 impl Arrangement {
     pub fn new(
         settings: &FenceSettings,
@@ -172,27 +199,63 @@ impl Arrangement {
         caches: CacheChoice,
         surroundings: &Surroundings,
     ) -> Result<Self, ArrangementError> {
-        let (home, own) = (surroundings.home.as_deref(), &surroundings.own);
+        let denied = deny_list(settings, surroundings.home.as_deref());
+        Self::with(denied, settings, scope, caches, surroundings, None)
+    }
+
+    /// The same for the program of the groundwork, which it makes readable. `session`: directories of an earlier
+    /// command, to go on in.
+    pub fn upon(
+        groundwork: &Groundwork,
+        settings: &FenceSettings,
+        scope: ScopeChoice<'_>,
+        caches: CacheChoice,
+        surroundings: &Surroundings,
+        session: Option<SessionDirectory>,
+    ) -> Result<Self, ArrangementError> {
+        let denied = groundwork.denied.clone();
+        let mut arrangement = Self::with(denied, settings, scope, caches, surroundings, session)?;
+        arrangement.open_up(groundwork.needed.clone());
+        Ok(arrangement)
+    }
+
+    fn with(
+        denied: Vec<DeniedPath>,
+        settings: &FenceSettings,
+        scope: ScopeChoice<'_>,
+        caches: CacheChoice,
+        surroundings: &Surroundings,
+        session: Option<SessionDirectory>,
+    ) -> Result<Self, ArrangementError> {
+        let own = &surroundings.own;
         let vet = |path: &PathBuf| surroundings.vet(path);
-        let session = SessionDirectory::create(own).map_err(ArrangementError::Directory)?;
+        let session = match session {
+            Some(session) => session,
+            None => SessionDirectory::create(own).map_err(ArrangementError::Directory)?,
+        };
         let scope: Vec<VettedDirectory> = match scope {
             ScopeChoice::Directories(directories) => directories.iter().map(vet).collect::<Result<_, _>>()?,
             ScopeChoice::Own(directory) => vec![VettedDirectory::own(directory)?],
-            ScopeChoice::Empty => vec![VettedDirectory::own(&session.temp())?],
+            ScopeChoice::Empty => {
+                vec![VettedDirectory::own(&session.make_temp().map_err(ArrangementError::Directory)?)?]
+            }
         };
         let write: Vec<VettedDirectory> = settings.write.iter().map(vet).collect::<Result<_, _>>()?;
+        let mut read_write = vec![VettedDirectory::own(&session.home())?];
         let caches = match caches {
-            CacheChoice::KeptForScope => own.caches_of(scope[0].path()),
-            CacheChoice::Private => session.caches(),
-        }
-        .map_err(ArrangementError::Directory)?;
-        let read_write =
-            [vec![VettedDirectory::own(&session.home())?, VettedDirectory::own(&caches)?], write].concat();
+            CacheChoice::Private => session.home().join(".cache"),
+            CacheChoice::KeptForScope => {
+                let caches = own.caches_of(scope[0].path()).map_err(ArrangementError::Directory)?;
+                read_write.push(VettedDirectory::own(&caches)?);
+                caches
+            }
+        };
+        read_write.extend(write);
         let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&paths(&scope)));
         refuse_shared(settings, shared.as_ref())?;
         let policy = Policy {
             read: read_mode(settings),
-            deny_read: deny_list(settings, home),
+            deny_read: denied,
             hidden: vec![own.path().to_owned()],
             protected: protected(settings, &scope, shared.as_ref()),
             temp: match settings.temp_bytes {
@@ -228,12 +291,11 @@ impl Arrangement {
 
     /// Makes readable what a program needs to start.
     pub fn make_readable(&mut self, program: &Path, surroundings: &Surroundings) {
-        let denied = self.policy.deny_read.iter().map(|denied| denied.path.clone());
-        let closed: Vec<PathBuf> = surroundings.home.iter().cloned().chain(denied).collect();
-        let search_path = surroundings.variable("PATH").cloned().unwrap_or_default();
-        let mut needed = crate::toolchain::readable_for(program, &search_path, &closed);
-        let toolchains = environment::toolchains(&surroundings.environment, surroundings.home.as_deref());
-        needed.extend(toolchains.into_iter().map(|(_, path)| PathBuf::from(path)));
+        let needed = needed_by(program, &self.policy.deny_read, surroundings);
+        self.open_up(needed);
+    }
+
+    fn open_up(&mut self, needed: Vec<PathBuf>) {
         match &mut self.policy.read {
             // The rest is readable anyway.
             ReadMode::Open { also } => {
@@ -242,6 +304,12 @@ impl Arrangement {
             }
             ReadMode::Strict { readable } => readable.extend(needed),
         }
+    }
+
+    /// Makes more readable, beside what the settings list.
+    pub fn also_readable(&mut self, paths: &[PathBuf]) {
+        let (ReadMode::Open { also: list } | ReadMode::Strict { readable: list }) = &mut self.policy.read;
+        list.extend(paths.iter().cloned());
     }
 
     /// What every command gets, before what the operator adds.
@@ -256,7 +324,9 @@ impl Arrangement {
         let temp = match (&self.policy.temp, plan.tier) {
             (Temp::None, _) => None,
             (Temp::Private { .. }, Tier::B) => Some(PathBuf::from("/tmp")),
-            (Temp::Private { directory, .. }, Tier::A) => Some(directory.clone()),
+            (Temp::Private { .. }, Tier::A) => {
+                Some(self.session.make_temp().map_err(ArrangementError::Directory)?)
+            }
         };
         let places = OwnPlaces { home: &home, caches: &self.caches, temp: temp.as_deref() };
         result.extend(environment::own_places(places));

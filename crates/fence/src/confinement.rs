@@ -1,6 +1,6 @@
 //! The honest report: each protection by name, whether it holds, by what, and how that is known.
 
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -138,6 +138,22 @@ pub struct Confinement {
 }
 
 impl Confinement {
+    /// One line for logs and listings.
+    pub fn summary(&self) -> String {
+        let tier = match self.tier {
+            Tier::A => "A",
+            Tier::B => "B",
+        };
+        let asked = self.protections.iter().filter(|protection| protection.status != Status::NotRequested);
+        let (held, lacking): (Vec<_>, Vec<_>) =
+            asked.partition(|protection| protection.status == Status::Enforced);
+        let mut text = format!("tier {tier}, network {}, {} protections enforced", self.network, held.len());
+        for protection in lacking {
+            let _ = write!(text, ", {} {}", protection.name.as_str(), protection.status.as_str());
+        }
+        text
+    }
+
     pub fn protection(&self, name: ProtectionName) -> Option<&Protection> {
         self.protections.iter().find(|protection| protection.name == name)
     }

@@ -30,6 +30,10 @@ pub(crate) struct Snapshot {
 }
 
 impl Snapshot {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.keepers.is_empty()
+    }
+
     pub(crate) fn has(&self, pid: i32) -> bool {
         self.keepers.contains(&pid)
     }

@@ -515,6 +515,15 @@ impl Fenced {
         self.lifeline = None;
     }
 
+    /// Resolves when the command and all that it started have ended; then [`Self::wait`] does not block.
+    pub async fn ended(&self) -> io::Result<()> {
+        let pidfd = self.pidfd.try_clone()?;
+        // SAFETY: the descriptor belongs to what is registered, so it stays open as long as that lives.
+        let pidfd = unsafe { tokio::io::unix::AsyncFd::register(pidfd) }?;
+        let _ = pidfd.readable().await?;
+        Ok(())
+    }
+
     /// Waits until the command and all that it started have ended.
     pub fn wait(&mut self) -> Result<Ending, LaunchError> {
         let mut ending = self.ending;

@@ -45,8 +45,8 @@ mod spawn;
 pub mod toolchain;
 
 pub use arrangement::{
-    Arrangement, ArrangementError, CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice,
-    Surroundings,
+    Arrangement, ArrangementError, CacheChoice, FenceSettings, Groundwork, HardlinkChoice, ReadChoice,
+    ScopeChoice, Surroundings,
 };
 #[cfg(target_os = "linux")]
 pub use cgroup::LimitHit;

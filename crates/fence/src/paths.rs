@@ -109,7 +109,7 @@ const SENSITIVE_IN_HOME: &[&str] = &[
 const SENSITIVE_FOR_ROOT: &[&str] = &["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
 
 /// A directory that was looked at: canonical, and identified beyond its name.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VettedDirectory {
     #[serde(with = "raw_path")]
     path: PathBuf,

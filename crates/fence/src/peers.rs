@@ -5,8 +5,7 @@
 //!
 //! What stays open: a fenced process that can hand its socket to one outside, over a unix socket that its policy
 //! left it, is taken for that one once it has let go of the socket itself; at once if the gateway knows the other
-//! as a client. And a socket that nobody visible holds counts as outside where a process of this user outside
-//! every fence hides its descriptors.
+//! as a client. Fences of another ringfence process are not known here. A client that hides its descriptors cannot be named, and is refused while fences stand.
 
 mod holders;
 mod socket;
@@ -64,6 +63,12 @@ impl Peers {
         Self { keepers, remembered: Mutex::default() }
     }
 
+    /// Whether there is anybody inside a fence who could connect.
+    pub fn are_needed(&self) -> bool {
+        let keepers = self.keepers.snapshot();
+        keepers.is_launching || !keepers.is_empty()
+    }
+
     /// Judges the peer of a connection that was accepted at `local`. Blocks, on the kernel alone.
     pub fn judge(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
         // Before all else: what has connected by now descends from a keeper that is known by now.
@@ -114,9 +119,8 @@ struct Findings {
     worst: Option<Peer>,
     /// Somebody outside who holds it.
     outside: Option<Process>,
-    /// Somebody inside a fence, or outside, whose descriptors cannot be seen.
+    /// Somebody inside a fence whose descriptors cannot be seen.
     is_hidden_inside: bool,
-    is_hidden_outside: bool,
 }
 
 impl Findings {
@@ -150,10 +154,7 @@ impl Findings {
             },
             // Keepers hide theirs and hold no sockets.
             Look::Hidden if keepers.has(process.number()) => {}
-            Look::Hidden => match judge_process(process, keepers) {
-                Peer::Outside => self.is_hidden_outside = true,
-                Peer::Fenced | Peer::Unknown => self.is_hidden_inside = true,
-            },
+            Look::Hidden => self.is_hidden_inside |= judge_process(process, keepers) != Peer::Outside,
         }
     }
 
@@ -162,7 +163,6 @@ impl Findings {
             (Some(worst), _) => worst,
             (None, Some(_)) => Peer::Outside,
             (None, None) if self.is_hidden_inside => Peer::Fenced,
-            (None, None) if self.is_hidden_outside => Peer::Outside,
             (None, None) => Peer::Unknown,
         }
     }

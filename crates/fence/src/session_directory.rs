@@ -6,6 +6,7 @@ use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
@@ -80,12 +81,17 @@ fn make_private(path: &Path) -> io::Result<()> {
     ))
 }
 
+/// How a directory is called that is not locked yet. A sweep leaves it alone while it is young.
+const UNLOCKED: &str = "new-";
+const YOUNG: Duration = Duration::from_secs(60);
+
 /// The directories of one command.
 #[derive(Debug)]
 pub struct SessionDirectory {
     path: PathBuf,
-    /// Held as long as the directory is in use; what nobody holds is swept.
-    _lock: File,
+    /// A lock on the directory, held as long as it is in use; what nobody holds is swept.
+    #[allow(dead_code, reason = "held, not used")]
+    lock: File,
 }
 
 impl SessionDirectory {
@@ -95,14 +101,14 @@ impl SessionDirectory {
         let mut random = [0; 12];
         File::open("/dev/urandom")?.read_exact(&mut random)?;
         let name = hexadecimal(&random);
-        let path = sessions.join(name);
-        // The lock exists before the directory does, so that no sweep takes it for a stale one.
-        let lock = File::create(path.with_extension("lock"))?;
+        let unlocked = sessions.join(format!("{UNLOCKED}{name}"));
+        make_directory(&unlocked)?;
+        let lock = File::open(&unlocked)?;
         rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive)?;
-        for directory in [&path, &path.join("home"), &path.join("temp")] {
-            DirBuilder::new().mode(0o700).create(directory)?;
-        }
-        Ok(Self { path, _lock: lock })
+        let path = sessions.join(name);
+        std::fs::rename(&unlocked, &path)?;
+        make_directory(&path.join("home"))?;
+        Ok(Self { path, lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -117,16 +123,25 @@ impl SessionDirectory {
         self.path.join("temp")
     }
 
-    /// A place for downloads that goes with the rest.
-    pub fn caches(&self) -> io::Result<PathBuf> {
-        let caches = self.path.join("caches");
-        make_private(&caches)?;
-        Ok(caches)
+    /// The temporary directory, now that it is needed: with namespaces there is another one.
+    pub fn make_temp(&self) -> io::Result<PathBuf> {
+        let temp = self.temp();
+        match make_directory(&temp) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+            _ => Ok(temp),
+        }
     }
 
-    /// Removes everything. A command may have taken its own rights away from directories.
+    /// Removes everything, and tells if that fails. What is only dropped is removed too.
     pub fn remove(self) -> io::Result<()> {
-        remove_session(&self.path)
+        remove_tree(&self.path)
+    }
+}
+
+impl Drop for SessionDirectory {
+    fn drop(&mut self) {
+        // What cannot be removed now is swept later.
+        let _ = remove_tree(&self.path);
     }
 }
 
@@ -141,14 +156,6 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-fn remove_session(path: &Path) -> io::Result<()> {
-    remove_tree(path)?;
-    match std::fs::remove_file(path.with_extension("lock")) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
-    }
-}
-
 fn make_removable(path: &Path) {
     use std::os::unix::fs::PermissionsExt;
     let Ok(metadata) = path.symlink_metadata() else { return };
@@ -161,17 +168,20 @@ fn make_removable(path: &Path) {
     }
 }
 
+fn make_directory(path: &Path) -> io::Result<()> {
+    DirBuilder::new().mode(0o700).create(path)
+}
+
 /// Removes what processes that were killed have left.
 fn sweep(sessions: &Path) {
     for entry in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.extension().is_none_or(|extension| extension != "lock") {
-            continue;
-        }
-        let is_free = File::open(&path)
+        let is_unlocked = entry.file_name().to_string_lossy().starts_with(UNLOCKED);
+        let age =
+            entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
+        let is_free = File::open(entry.path())
             .is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
-        if is_free {
-            let _ = remove_session(&path.with_extension(""));
+        if is_free && (!is_unlocked || age.is_some_and(|age| age >= YOUNG)) {
+            let _ = remove_tree(&entry.path());
         }
     }
 }
@@ -192,7 +202,8 @@ mod tests {
         let (live_path, killed_path) = (live.path().to_owned(), killed.path().to_owned());
         std::fs::write(killed.home().join("file"), "").unwrap();
         // As if the process had been killed: the lock is gone, the directory is not.
-        drop(killed);
+        killed.lock.unlock().unwrap();
+        std::mem::forget(killed);
         let own = OwnDirectory::open(own.path().parent(), None).unwrap();
         assert!(live_path.exists() && !killed_path.exists());
         live.remove().unwrap();

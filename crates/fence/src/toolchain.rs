@@ -1,7 +1,7 @@
 //! Which directories a program needs to be read from: its own prefix, and its interpreter's. For the strict
 //! read mode, and for programs that lie where other things are hidden.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -30,12 +30,43 @@ fn prefix(program: &Path, closed: &[PathBuf]) -> Option<PathBuf> {
     let directory = program.parent()?;
     let is_too_wide =
         |path: &Path| path.parent().is_none() || closed.iter().any(|closed| closed.starts_with(path));
-    let above = directory.parent().filter(|above| !is_too_wide(above));
+    let is_usable = |path: &&Path| !is_too_wide(path);
+    // A package finds what it needs beside and above itself.
+    if let Some(modules) = directory.ancestors().filter(|path| path.ends_with("node_modules")).last() {
+        return Some(modules.to_owned());
+    }
+    if let Some(project) = directory.ancestors().take_while(is_usable).find(|path| is_project(path)) {
+        return Some(project.to_owned());
+    }
+    let above = directory.parent().filter(is_usable);
     match above {
         Some(above) if directory.ends_with("bin") || directory.ends_with(".bin") => Some(above.to_owned()),
         _ if is_too_wide(directory) => Some(program.to_owned()),
         _ => Some(directory.to_owned()),
     }
+}
+
+fn is_project(directory: &Path) -> bool {
+    ["package.json", "pyproject.toml"].iter().any(|name| directory.join(name).is_file())
+}
+
+/// Programs whose first word is a program itself.
+const INTERPRETERS: &[&str] =
+    &["bash", "bun", "dash", "deno", "node", "perl", "php", "python", "ruby", "sh", "tsx", "zsh"];
+
+/// The script that an interpreter is given: the first word that is no option, if it names a file. Returns its
+/// place and its absolute path. The words of other programs are their own business.
+pub fn script_among(program: &OsStr, arguments: &[OsString], directory: &Path) -> Option<(usize, PathBuf)> {
+    let name = Path::new(program).file_name()?.to_str()?;
+    // As in `python3.12`.
+    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    if !INTERPRETERS.contains(&name) {
+        return None;
+    }
+    let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
+    let (place, word) = arguments.iter().enumerate().find(|(_, word)| !is_option(word))?;
+    let path = directory.join(word);
+    path.is_file().then_some((place, path))
 }
 
 /// The program that a script asks for in its first line.
@@ -66,6 +97,32 @@ mod tests {
         std::fs::write(base.join("node/bin/node"), "\x7fELF").unwrap();
         let readable = readable_for(&base.join("tools/bin/npx"), base.join("node/bin").as_os_str(), &[]);
         assert_eq!(readable, [base.join("node"), base.join("tools")]);
+    }
+
+    fn script_path(base: &Path) -> PathBuf {
+        base.join("app/src/main.js")
+    }
+
+    #[test]
+    fn a_script_brings_its_package_along() {
+        let base = crate::scratch::directory("toolchain-script");
+        std::fs::create_dir_all(base.join("app/src")).unwrap();
+        std::fs::write(base.join("app/package.json"), "{}").unwrap();
+        std::fs::write(base.join("app/src/main.js"), "").unwrap();
+        let words: Vec<OsString> = ["--flag", "app/src/main.js", "x"].map(Into::into).into();
+        let (place, script) = script_among("/opt/bin/node".as_ref(), &words, &base).unwrap();
+        assert_eq!((place, &script), (1, &script_path(&base)));
+        assert_eq!(prefix(&script, &[]), Some(base.join("app")));
+        assert_eq!(
+            prefix(&script, &[base.join("app/src/.secret")]),
+            Some(script),
+            "what is closed stays closed"
+        );
+        assert_eq!(script_among("python3.12".as_ref(), &words, &base), Some((1, script_path(&base))));
+        assert_eq!(script_among("cat".as_ref(), &words, &base), None, "what others are given is not run");
+        assert_eq!(script_among("node".as_ref(), &["/".into()], &base), None);
+        let deep = Path::new("/srv/x/node_modules/@a/b/node_modules/c/index.js");
+        assert_eq!(prefix(deep, &[]), Some("/srv/x/node_modules".into()));
     }
 
     #[test]

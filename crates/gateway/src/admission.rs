@@ -144,7 +144,8 @@ fn preflight(origin: &HeaderValue) -> Response {
     headers.insert(
         header::ACCESS_CONTROL_ALLOW_HEADERS,
         HeaderValue::from_static(
-            "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id",
+            "accept, authorization, content-type, last-event-id, mcp-protocol-version, mcp-session-id, \
+             ringfence-instance, ringfence-workspace",
         ),
     );
     headers.insert(header::ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("3600"));
@@ -169,15 +170,25 @@ mod tests {
             name: "none".into(),
             program: "none".into(),
             arguments: vec![],
-            environment: vec![],
+            variables: vec![],
+            readable: vec![],
             lifecycle: session::Lifecycle::Session,
+            fence: None,
         };
         let config = Config {
             allowed_hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
             allowed_origins: origins.iter().map(|origin| origin.parse().unwrap()).collect(),
             ..Config::default()
         };
-        Gateway::new(session::Sessions::new(upstream, session::Settings::default()), config)
+        let rules = session::ScopeRules {
+            roots: session::RootsChoice::First,
+            on_change: session::OnRootsChange::Terminate,
+            default: None,
+            allowed: vec![],
+            names: std::collections::BTreeMap::new(),
+            surroundings: Arc::new(fence::Surroundings::of_this_process().unwrap()),
+        };
+        Gateway::new(session::Sessions::new(upstream, session::Settings::default(), rules, None), config)
     }
 
     fn host_allowed(gateway: &Gateway, host: &str) -> bool {

@@ -1,7 +1,7 @@
 //! The headers of MCP over HTTP, read into types.
 
 use axum::http::{HeaderMap, HeaderName, header};
-use session::SessionId;
+use session::{Instance, SessionId, WorkspaceChoice};
 use wire::Version;
 use wire::sse::EventId;
 
@@ -9,6 +9,8 @@ use crate::status::Problem;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const WORKSPACE: HeaderName = HeaderName::from_static("ringfence-workspace");
+const INSTANCE: HeaderName = HeaderName::from_static("ringfence-instance");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
 /// A POST may be answered either way, so its sender must take both.
@@ -62,6 +64,37 @@ pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), Problem> {
 pub(crate) fn session_id(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {
     let Some(value) = headers.get(SESSION_ID) else { return Err(Problem::MissingSessionId) };
     Ok(value.to_str().ok().and_then(SessionId::parse))
+}
+
+/// The client window that a request names, if it names one.
+pub(crate) fn instance(headers: &HeaderMap) -> Option<Instance> {
+    headers.get(INSTANCE).and_then(|value| value.to_str().ok()).and_then(Instance::named)
+}
+
+/// The workspace that the header or the URL names. Both may, if they say the same.
+pub(crate) fn workspace(
+    headers: &HeaderMap,
+    in_url: Option<&str>,
+) -> Result<Option<WorkspaceChoice>, Problem> {
+    let mut values = headers.get_all(WORKSPACE).iter();
+    let in_header = match (values.next(), values.next()) {
+        (None, _) => None,
+        (Some(value), None) => {
+            let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Problem::BadWorkspace)?.trim();
+            if text.is_empty() || text.contains("${") {
+                return Err(Problem::BadWorkspace);
+            }
+            Some(text)
+        }
+        (Some(_), Some(_)) => return Err(Problem::BadWorkspace),
+    };
+    match (in_header, in_url) {
+        (None, None) => Ok(None),
+        (Some(text), None) => Ok(Some(WorkspaceChoice::NamedOrPath(text.to_owned()))),
+        (None, Some(name)) => Ok(Some(WorkspaceChoice::Named(name.to_owned()))),
+        (Some(text), Some(name)) if text == name => Ok(Some(WorkspaceChoice::Named(name.to_owned()))),
+        (Some(_), Some(_)) => Err(Problem::TwoWorkspaces),
+    }
 }
 
 pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {

@@ -7,7 +7,6 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
-use session::Lifecycle;
 
 use crate::Gateway;
 
@@ -32,10 +31,7 @@ fn report(gateway: &Gateway) -> Response {
         "live": true,
         "ready": is_ready,
         "upstream": sessions.upstream().name,
-        "lifecycle": match sessions.upstream().lifecycle {
-            Lifecycle::Shared => "shared",
-            Lifecycle::Session => "session",
-        },
+        "lifecycle": sessions.upstream().lifecycle.as_str(),
         "sessions": sessions.count(),
         "counters": counters,
     });

@@ -8,11 +8,13 @@
 //!       → Session::call | notify | answer → respond (JSON or SSE) ; errors become HTTP in `status`
 //! ```
 
+mod admin;
 mod admission;
 mod event_body;
 mod headers;
 mod health;
 mod mcp;
+mod metrics;
 mod pieces_body;
 mod serve;
 mod status;
@@ -22,7 +24,8 @@ use std::time::Duration;
 
 pub use admission::{AllowedHost, AllowedOrigin, InvalidName};
 use axum::Router;
-use axum::routing::get;
+use axum::routing::{get, post};
+use fence::Peers;
 use session::Sessions;
 
 /// How the HTTP side behaves.
@@ -39,6 +42,8 @@ pub struct Config {
     pub park_after: Option<Duration>,
     /// What a client is told to wait before it comes back.
     pub retry: Duration,
+    /// What an operator shows to see and stop sessions; nobody can without one.
+    pub admin_token: Option<String>,
 }
 
 impl Default for Config {
@@ -49,6 +54,7 @@ impl Default for Config {
             max_body: wire::MAX_MESSAGE_BYTES,
             park_after: None,
             retry: Duration::from_secs(1),
+            admin_token: None,
         }
     }
 }
@@ -58,23 +64,26 @@ impl Default for Config {
 pub struct Gateway {
     sessions: Arc<Sessions>,
     config: Config,
+    peers: Peers,
 }
 
 impl Gateway {
     pub fn new(sessions: Arc<Sessions>, config: Config) -> Arc<Self> {
-        Arc::new(Self { sessions, config })
+        Arc::new(Self { sessions, config, peers: Peers::new() })
     }
 
     fn router(self: &Arc<Self>) -> Router {
-        let mcp = get(mcp::get)
-            .post(mcp::post)
-            .delete(mcp::delete)
-            .head(mcp::wrong_method)
-            .fallback(mcp::wrong_method);
+        let mcp = |post| {
+            get(mcp::get).merge(post).delete(mcp::delete).head(mcp::wrong_method).fallback(mcp::wrong_method)
+        };
         Router::new()
-            .route("/mcp", mcp)
+            .route("/mcp", mcp(post(mcp::post)))
+            .route("/mcp/w/{workspace}", mcp(post(mcp::post_in_workspace)))
             .route("/health", get(health::health))
             .route("/ready", get(health::ready))
+            .route("/metrics", get(metrics::metrics))
+            .route("/sessions", get(admin::list))
+            .route("/sessions/{handle}", get(admin::show).delete(admin::stop))
             .fallback(status::no_such_path)
             .layer(axum::middleware::from_fn_with_state(Arc::clone(self), admission::admit))
             .with_state(Arc::clone(self))

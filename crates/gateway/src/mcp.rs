@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Request, State};
+use axum::extract::{Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use session::{EndReason, First, Next, Principal, Refusal, Session, SessionKey, StreamReader};
+use session::{Caller, EndReason, First, Next, Principal, Refusal, Session, SessionKey, StreamReader};
 use wire::{Body as Payload, Era, EraHeaders, Message, Version, method, names_modern_version};
 
 use crate::Gateway;
@@ -24,7 +24,15 @@ const BODY_WITHIN: Duration = Duration::from_secs(30);
 const DISCARD_AT_MOST: usize = 256 * 1024 * 1024;
 
 pub(crate) async fn post(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    take_post(&gateway, request).await.unwrap_or_else(Into::into)
+    take_post(&gateway, None, request).await.unwrap_or_else(Into::into)
+}
+
+pub(crate) async fn post_in_workspace(
+    State(gateway): State<Arc<Gateway>>,
+    Path(name): Path<String>,
+    request: Request,
+) -> Response {
+    take_post(&gateway, Some(&name), request).await.unwrap_or_else(Into::into)
 }
 
 pub(crate) async fn get(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
@@ -39,7 +47,11 @@ pub(crate) async fn wrong_method() -> Response {
     Problem::MethodNotAllowed.about(None).into()
 }
 
-async fn take_post(gateway: &Gateway, request: Request) -> Result<Response, Rejection> {
+async fn take_post(
+    gateway: &Gateway,
+    workspace: Option<&str>,
+    request: Request,
+) -> Result<Response, Rejection> {
     let (parts, body) = request.into_parts();
     let headers = parts.headers;
     headers::accepts_post_answers(&headers).map_err(|problem| problem.about(None))?;
@@ -48,7 +60,9 @@ async fn take_post(gateway: &Gateway, request: Request) -> Result<Response, Reje
     match Payload::parse(body) {
         Ok(Payload::Single(message)) => {
             let id = message.request_id().cloned();
-            take_message(gateway, &headers, message).await.map_err(|problem| Rejection { problem, id })
+            take_message(gateway, workspace, &headers, message)
+                .await
+                .map_err(|problem| Rejection { problem, id })
         }
         Ok(Payload::Batch(messages)) => {
             take_batch(gateway, &headers, messages).await.map_err(|problem| problem.about(None))
@@ -92,7 +106,12 @@ async fn discard_rest(mut body: Body) {
     let _ = tokio::time::timeout(BODY_WITHIN, discard).await;
 }
 
-async fn take_message(gateway: &Gateway, headers: &HeaderMap, message: Message) -> Result<Response, Problem> {
+async fn take_message(
+    gateway: &Gateway,
+    workspace: Option<&str>,
+    headers: &HeaderMap,
+    message: Message,
+) -> Result<Response, Problem> {
     let era = EraHeaders { protocol_version: headers::version_text(headers) };
     match Era::of(&message, era).map_err(Problem::EraContradiction)? {
         Era::Modern => return Err(Problem::ModernEra),
@@ -101,7 +120,7 @@ async fn take_message(gateway: &Gateway, headers: &HeaderMap, message: Message) 
     if message.method() == Some(method::INITIALIZE)
         && let Message::Request(request) = message
     {
-        return open_session(gateway, headers, request).await;
+        return open_session(gateway, workspace, headers, request).await;
     }
     headers::check_version(headers)?;
     let session = locate(gateway, headers)?;
@@ -111,7 +130,7 @@ async fn take_message(gateway: &Gateway, headers: &HeaderMap, message: Message) 
             Ok(respond_to_call(gateway, &session, reader).await)
         }
         Message::Notification(notification) => {
-            session.notify(&notification);
+            session.notify(&notification).await.map_err(Problem::Refused)?;
             Ok(accepted())
         }
         Message::Response(response) => {
@@ -124,20 +143,24 @@ async fn take_message(gateway: &Gateway, headers: &HeaderMap, message: Message) 
 /// `initialize` begins a session. One that still carries the id of a session that is gone begins a new one.
 async fn open_session(
     gateway: &Gateway,
+    in_url: Option<&str>,
     headers: &HeaderMap,
     request: wire::Request,
 ) -> Result<Response, Problem> {
     if locate(gateway, headers).is_ok() {
         return Err(Problem::Refused(Refusal::AlreadyInitialized));
     }
-    let (session, answer) =
-        gateway.sessions.open(Principal::anonymous(), request).await.map_err(Problem::Refused)?;
+    let caller = Caller {
+        principal: Principal::anonymous(),
+        instance: headers::instance(headers),
+        workspace: headers::workspace(headers, in_url)?,
+    };
+    let (session, answer) = gateway.sessions.open(caller, request).await.map_err(Problem::Refused)?;
     Ok(json(&session, text_body(answer)))
 }
 
 fn locate(gateway: &Gateway, headers: &HeaderMap) -> Result<Arc<Session>, Problem> {
-    let not_found = || Problem::Refused(Refusal::SessionNotFound);
-    gateway.sessions.find(&session_key(headers)?).ok_or_else(not_found)
+    gateway.sessions.find(&session_key(headers)?).map_err(Problem::Refused)
 }
 
 fn session_key(headers: &HeaderMap) -> Result<SessionKey, Problem> {
@@ -182,7 +205,9 @@ async fn take_batch(
                 let id = request.id.clone();
                 answers.push((id, session.call_in_batch(request)));
             }
-            Message::Notification(notification) => session.notify(&notification),
+            Message::Notification(notification) => {
+                session.notify(&notification).await.map_err(Problem::Refused)?;
+            }
             Message::Response(response) => session.answer(&response),
         }
     }
@@ -221,7 +246,8 @@ fn open_stream(gateway: &Gateway, headers: &HeaderMap) -> Result<Response, Probl
 async fn end_session(gateway: &Gateway, headers: &HeaderMap) -> Result<Response, Problem> {
     refuse_modern(headers)?;
     headers::check_version(headers)?;
-    gateway.sessions.end(&session_key(headers)?, EndReason::Deleted).await.map_err(Problem::Refused)?;
+    let session = locate(gateway, headers)?;
+    gateway.sessions.end(session.key(), EndReason::Deleted).await.map_err(Problem::Refused)?;
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
     Ok(response)

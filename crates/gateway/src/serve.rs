@@ -1,9 +1,12 @@
 //! The accept loop: connections in, a graceful end out.
 
 use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
+use fence::Peer;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
@@ -11,7 +14,7 @@ use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 
-use crate::Gateway;
+use crate::{Gateway, status};
 
 /// A peer that does not send its next request head within this is no client, or one that has long closed its
 /// end: clients keep idle connections for 5 to 90 seconds.
@@ -38,14 +41,18 @@ impl Gateway {
         let connections = GracefulShutdown::new();
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let router = self.router();
+        let refusing = Router::new().fallback(status::fenced_peer);
         let mut server = http1::Builder::new();
         server.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
         tokio::pin!(stop);
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
-            let stream = tokio::select! {
+            let place = tokio::select! {
+                Ok(place) = Arc::clone(&places).acquire_owned() => place,
+                () = &mut stop => break,
+            };
+            let (stream, peer) = tokio::select! {
                 accepted = listener.accept() => match accepted {
-                    Ok((stream, _)) => stream,
+                    Ok(accepted) => accepted,
                     Err(error) => {
                         pause_after(&error).await;
                         continue;
@@ -54,9 +61,12 @@ impl Gateway {
                 () = &mut stop => break,
             };
             prepare(&stream);
-            let service = TowerToHyperService::new(router.clone());
-            let connection = connections.watch(server.serve_connection(TokioIo::new(stream), service));
+            let (gateway, server, watcher) = (Arc::clone(&self), server.clone(), connections.watcher());
+            let (router, refusing) = (router.clone(), refusing.clone());
             tokio::spawn(async move {
+                let is_welcome = gateway.is_welcome(&stream, peer).await;
+                let service = TowerToHyperService::new(if is_welcome { router } else { refusing });
+                let connection = watcher.watch(server.serve_connection(TokioIo::new(stream), service));
                 if let Err(error) = connection.await {
                     tracing::debug!("connection: {error}");
                 }
@@ -66,6 +76,28 @@ impl Gateway {
         drop(listener);
         self.sessions.shut_down(drain).await;
         let _ = tokio::time::timeout(LAST_WRITES, connections.shutdown()).await;
+    }
+}
+
+impl Gateway {
+    /// Nobody inside a fence may use the gateway: it could open a session with a wider scope than its own.
+    async fn is_welcome(self: &Arc<Self>, stream: &TcpStream, peer: SocketAddr) -> bool {
+        let Ok(local) = stream.local_addr() else { return false };
+        if !self.peers.are_needed() {
+            return true;
+        }
+        let gateway = Arc::clone(self);
+        let verdict = tokio::task::spawn_blocking(move || gateway.peers.judge(peer, local)).await;
+        let is_welcome = matches!(verdict, Ok(Peer::Outside));
+        if !is_welcome {
+            self.sessions.counters().denials.add("fenced_peer");
+            // A fenced process must not be able to flood the logs with its attempts.
+            if self.sessions.counters().fenced_peers.add_and_should_log() {
+                tracing::error!(%peer, ?verdict, "a connection from inside a fence, or from nobody, is refused");
+                self.sessions.refused("a connection from inside a fence", Some(&peer.to_string()));
+            }
+        }
+        is_welcome
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
-use session::Refusal;
+use session::{Refusal, ScopeRefusal};
 use wire::{ErrorReply, Id, Malformed, code};
 
 /// Why a request was not served.
@@ -11,6 +11,8 @@ use wire::{ErrorReply, Id, Malformed, code};
 pub(crate) enum Problem {
     ForbiddenHost,
     ForbiddenOrigin,
+    /// Who connects is inside a fence, or cannot be named.
+    FencedPeer,
     NotAcceptable {
         needed: &'static str,
     },
@@ -28,6 +30,13 @@ pub(crate) enum Problem {
     UnsupportedVersion(String),
     BatchNotAllowed,
     MissingSessionId,
+    /// The workspace header is no name or path.
+    BadWorkspace,
+    /// The header and the URL name different workspaces.
+    TwoWorkspaces,
+    /// The caller does not know the operator's token.
+    NotOperator,
+    NoSuchSession,
     MethodNotAllowed,
     NoSuchPath,
     Refused(Refusal),
@@ -47,7 +56,7 @@ impl Problem {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::ForbiddenHost | Self::ForbiddenOrigin => StatusCode::FORBIDDEN,
+            Self::ForbiddenHost | Self::ForbiddenOrigin | Self::FencedPeer => StatusCode::FORBIDDEN,
             Self::NotAcceptable { .. } => StatusCode::NOT_ACCEPTABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -58,10 +67,21 @@ impl Problem {
             | Self::ModernEra
             | Self::UnsupportedVersion(_)
             | Self::BatchNotAllowed
+            | Self::BadWorkspace
+            | Self::TwoWorkspaces
             | Self::MissingSessionId => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NoSuchPath => StatusCode::NOT_FOUND,
+            Self::NotOperator => StatusCode::UNAUTHORIZED,
+            Self::NoSuchPath | Self::NoSuchSession => StatusCode::NOT_FOUND,
             Self::Refused(refusal) => refusal_status(refusal),
+        }
+    }
+
+    /// Whole seconds after which the request may succeed.
+    fn retry_after(&self) -> u64 {
+        match self {
+            Self::Refused(Refusal::TooFast { retry_after }) => retry_after.as_secs() + 1,
+            _ => 1,
         }
     }
 
@@ -73,6 +93,11 @@ impl Problem {
             ),
             Self::ForbiddenOrigin => server_error(
                 "Forbidden: this web origin may not call this server (see --allowed-origin)".into(),
+            ),
+            Self::FencedPeer => server_error(
+                "Forbidden: programs inside a fence may not use the gateway that fences them (a client that \
+                 hides its open files cannot be told from one; it can use `ringfence stdio`)"
+                    .into(),
             ),
             Self::NotAcceptable { needed } => {
                 server_error(format!("Not Acceptable: the client must accept {needed}"))
@@ -101,6 +126,17 @@ impl Problem {
             Self::MissingSessionId => {
                 server_error("Bad Request: Missing Mcp-Session-Id header; begin with initialize".into())
             }
+            Self::BadWorkspace => server_error(
+                "Bad Request: Ringfence-Workspace must be one name or absolute path, with its variables filled in"
+                    .into(),
+            ),
+            Self::TwoWorkspaces => {
+                server_error("Bad Request: the header and the URL name different workspaces".into())
+            }
+            Self::NotOperator => server_error(
+                "Unauthorized: this path is for the operator; `ringfence sessions list` knows the token".into(),
+            ),
+            Self::NoSuchSession => server_error("Not Found: no session has this handle".into()),
             Self::MethodNotAllowed => server_error("Method not allowed".into()),
             Self::NoSuchPath => server_error("Not Found: the MCP endpoint is /mcp".into()),
             Self::Refused(refusal) => refusal.reply(),
@@ -115,7 +151,13 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::AlreadyInitialized
         | Refusal::IdInUse(_)
         | Refusal::UnknownEvent => StatusCode::BAD_REQUEST,
-        Refusal::TooManyCalls { .. } => StatusCode::TOO_MANY_REQUESTS,
+        Refusal::Scope { refusal: ScopeRefusal::UnknownWorkspace(_) | ScopeRefusal::Root { .. } } => {
+            StatusCode::BAD_REQUEST
+        }
+        Refusal::Scope { .. } | Refusal::Terminated(_) => StatusCode::FORBIDDEN,
+        Refusal::TooManyCalls { .. } | Refusal::TooManyOfOne { .. } | Refusal::TooFast { .. } => {
+            StatusCode::TOO_MANY_REQUESTS
+        }
         Refusal::TooManySessions { .. } | Refusal::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         // The request itself was served: what failed is the upstream, and clients show that error best
         // when it is the answer to their request.
@@ -133,13 +175,18 @@ impl From<Rejection> for Response {
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            headers.insert(header::RETRY_AFTER, HeaderValue::from_static("1"));
+            headers.insert(header::RETRY_AFTER, rejection.problem.retry_after().into());
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
         }
         response
     }
+}
+
+/// Every path, for whoever connects from inside a fence.
+pub(crate) async fn fenced_peer() -> Response {
+    Problem::FencedPeer.about(None).into()
 }
 
 /// Every path that is not ours, the discovery paths of OAuth among them: clients that probe them must hear a

@@ -6,11 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use wire::{ErrorReply, Id};
+use wire::{ErrorReply, Id, Text};
 
 use crate::Session;
+use crate::audit::CallOutcome;
+use crate::call_record::CallRecord;
 use crate::settings::Settings;
 use crate::stream::Stream;
+use crate::worker::Worker;
 
 /// What the gateway must do with the answer beside passing it on (shared upstreams only).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,32 +31,31 @@ pub(crate) struct Call {
     pub(crate) client_id: Id,
     /// The client's progress token, as JSON text.
     pub(crate) progress_token: Option<Bytes>,
-    pub(crate) purpose: Purpose,
     pub(crate) is_task: bool,
     pub(crate) began: Instant,
     pub(crate) stream: Arc<Stream>,
+    /// Who was given the call, once it was.
+    worker: OnceLock<Arc<Worker>>,
     /// The id that the upstream knows the call by, once it was sent.
     sent_as: AtomicU64,
     clock: Clock,
+    /// For the audit log, if there is one.
+    record: Option<Box<CallRecord>>,
 }
 
 impl Call {
-    pub(crate) fn new(
-        session: &Arc<Session>,
-        request: &wire::Request,
-        stream: Arc<Stream>,
-        purpose: Purpose,
-    ) -> Self {
+    pub(crate) fn new(session: &Arc<Session>, request: &wire::Request, stream: Arc<Stream>) -> Self {
         Self {
             session: Arc::clone(session),
             client_id: request.id.clone(),
             progress_token: request.wants_progress(),
-            purpose,
             is_task: request.wants_task(),
             began: Instant::now(),
             stream,
+            worker: OnceLock::new(),
             sent_as: AtomicU64::new(0),
             clock: Clock::default(),
+            record: CallRecord::of(request, session.deployment()),
         }
     }
 
@@ -71,10 +73,57 @@ impl Call {
         &self.clock
     }
 
+    /// Whether the audit log will tell of it.
+    pub(crate) fn is_recorded(&self) -> bool {
+        self.record.is_some()
+    }
+
+    pub(crate) fn give_to(&self, worker: &Arc<Worker>) {
+        let _ = self.worker.set(Arc::clone(worker));
+    }
+
+    pub(crate) fn worker(&self) -> Option<&Arc<Worker>> {
+        self.worker.get()
+    }
+
+    /// Answers, unless the call was settled before.
+    pub(crate) fn answer(self: &Arc<Self>, text: Text, outcome: CallOutcome) {
+        if self.session.settle(self) {
+            self.close(text, outcome);
+        }
+    }
+
     /// Answers in place of the upstream, unless the call was settled before.
     pub(crate) fn fail(self: &Arc<Self>, error: &ErrorReply) {
+        self.fail_as(error, CallOutcome::Error);
+    }
+
+    pub(crate) fn fail_as(self: &Arc<Self>, error: &ErrorReply, outcome: CallOutcome) {
         if self.session.settle(self) {
-            self.stream.answer(error.to_message(Some(&self.client_id)).into());
+            self.close(error.to_message(Some(&self.client_id)).into(), outcome);
+        }
+    }
+
+    /// Gives the answer of a call that was settled.
+    pub(crate) fn close(&self, text: Text, outcome: CallOutcome) {
+        let (deployment, took) = (self.session.deployment(), self.began.elapsed());
+        deployment.counters.call_times.observe(took);
+        if matches!(outcome, CallOutcome::Error | CallOutcome::Timeout) {
+            self.session.note_error();
+        }
+        if let Some(record) = &self.record {
+            let (session, upstream) = (self.session.handle(), deployment.upstream.name.as_str());
+            deployment.record(|| record.entry(session, upstream, outcome, took, text.len()));
+        }
+        self.stream.answer(text);
+        self.release();
+    }
+
+    /// The call is over: a worker that was there for it alone goes.
+    pub(crate) fn release(&self) {
+        if let Some(worker) = self.worker.get().filter(|worker| worker.is_for_one_call()) {
+            let worker = Arc::clone(worker);
+            tokio::spawn(async move { worker.stop().await });
         }
     }
 }

@@ -1,13 +1,14 @@
 //! What can go wrong between a client and its upstream, each with the one message a client may see.
 
 use std::io;
-use std::process::ExitStatus;
 use std::time::Duration;
 
+use fence::LimitHit;
 use serde_json::json;
 use wire::{ErrorReply, Id, code};
 
-use crate::process::describe_exit;
+use crate::process::Exit;
+use crate::scope::ScopeRefusal;
 
 /// Why a request was not taken.
 #[derive(Debug, thiserror::Error)]
@@ -24,12 +25,27 @@ pub enum Refusal {
     TooManyCalls { limit: usize },
     #[error("too many sessions ({limit}); end one, or raise --max-sessions")]
     TooManySessions { limit: usize },
+    #[error("too many sessions of this {whose} ({limit}); end one first")]
+    TooManyOfOne { limit: usize, whose: &'static str },
+    #[error("too many calls; the next one is possible in {} ms", .retry_after.as_millis())]
+    TooFast { retry_after: Duration },
     #[error("ringfence is shutting down")]
     ShuttingDown,
+    #[error("{refusal}; {}", .refusal.hint())]
+    Scope { refusal: ScopeRefusal },
+    /// The session ended, and this is why.
+    #[error("{}", .0.message)]
+    Terminated(Box<ErrorReply>),
     #[error("the event id to resume from is unknown or no longer kept")]
     UnknownEvent,
     #[error(transparent)]
     Start(#[from] StartFailure),
+}
+
+impl From<ScopeRefusal> for Refusal {
+    fn from(refusal: ScopeRefusal) -> Self {
+        Self::Scope { refusal }
+    }
 }
 
 impl Refusal {
@@ -41,8 +57,14 @@ impl Refusal {
             Self::AlreadyInitialized | Self::IdInUse(_) => {
                 ErrorReply::new(code::INVALID_REQUEST, self.to_string())
             }
+            Self::Terminated(reply) => (**reply).clone(),
+            Self::Scope { refusal } => ErrorReply::new(code::INVALID_REQUEST, self.to_string())
+                .with_data(json!({ "reason": "scope_refused", "hint": refusal.hint() })),
+            Self::TooFast { retry_after } => ErrorReply::new(code::SERVER_ERROR, self.to_string())
+                .with_data(json!({ "reason": "rate_limited", "retry_after_ms": retry_after.as_millis() })),
             Self::TooManyCalls { .. }
             | Self::TooManySessions { .. }
+            | Self::TooManyOfOne { .. }
             | Self::ShuttingDown
             | Self::UnknownEvent => ErrorReply::new(code::SERVER_ERROR, self.to_string()),
             Self::Start(failure) => failure.reply(),
@@ -55,8 +77,16 @@ impl Refusal {
 pub enum StartFailure {
     #[error("cannot start the MCP server `{program}`: {reason}")]
     Spawn { program: String, reason: String },
-    #[error("the MCP server {} before it answered initialize", describe_exit(*.status))]
-    Exited { status: ExitStatus, stderr: String },
+    /// No fence could be put around it, so it does not run.
+    #[error("the MCP server was not started: {reason}")]
+    Fence { reason: String, hint: Option<String> },
+    #[error("the directory of the session is not the one any more that its scope was locked to")]
+    ScopeChanged,
+    /// The client was told something else at `initialize`.
+    #[error("the MCP server offers something else in this workspace than was known; start a new session")]
+    Contradiction,
+    #[error("the MCP server {exit} before it answered initialize")]
+    Exited { exit: Exit, stderr: String },
     #[error("the MCP server did not answer initialize within {} s", .after.as_secs())]
     TimedOut { after: Duration, stderr: String },
     #[error("the MCP server's answer to initialize cannot be used: {reason}")]
@@ -73,6 +103,10 @@ pub enum StartFailure {
 }
 
 impl StartFailure {
+    pub(crate) fn fence(reason: &impl ToString, hint: Option<String>) -> Self {
+        Self::Fence { reason: reason.to_string(), hint }
+    }
+
     pub(crate) fn spawn(program: &std::ffi::OsStr, error: &io::Error) -> Self {
         let program = program.to_string_lossy().into_owned();
         let reason = match error.kind() {
@@ -103,8 +137,11 @@ impl StartFailure {
             };
         }
         let mut data = json!({ "reason": "upstream_not_started" });
-        if let Self::Exited { status, .. } = self {
-            add_exit(&mut data, *status);
+        if let Self::Exited { exit, .. } = self {
+            add_exit(&mut data, *exit);
+        }
+        if let Self::Fence { hint: Some(hint), .. } = self {
+            data["hint"] = hint.as_str().into();
         }
         if let Some(stderr) = self.stderr() {
             data["stderr"] = stderr.into();
@@ -114,11 +151,11 @@ impl StartFailure {
 }
 
 /// The answer to calls that were running when their upstream died.
-pub(crate) fn upstream_died(status: Option<ExitStatus>, stderr: &str) -> ErrorReply {
-    let how = status.map_or_else(|| "closed its output".to_owned(), describe_exit);
+pub(crate) fn upstream_died(exit: Option<Exit>, stderr: &str) -> ErrorReply {
+    let how = exit.map_or_else(|| "closed its output".to_owned(), |exit| exit.to_string());
     let mut data = json!({ "reason": "upstream_exited", "stderr": stderr });
-    if let Some(status) = status {
-        add_exit(&mut data, status);
+    if let Some(exit) = exit {
+        add_exit(&mut data, exit);
     }
     ErrorReply::new(
         code::SERVER_ERROR,
@@ -156,12 +193,17 @@ pub(crate) fn answer_too_long(limit: usize) -> ErrorReply {
     .with_data(json!({ "reason": "answer_too_long", "limit": limit }))
 }
 
-fn add_exit(data: &mut serde_json::Value, status: ExitStatus) {
+fn add_exit(data: &mut serde_json::Value, exit: Exit) {
     use std::os::unix::process::ExitStatusExt;
-    if let Some(code) = status.code() {
+    if let Some(code) = exit.status.code() {
         data["exit_code"] = code.into();
     }
-    if let Some(signal) = status.signal() {
+    if let Some(signal) = exit.status.signal() {
         data["signal"] = signal.into();
+    }
+    match exit.limit {
+        Some(LimitHit::Memory { .. }) => data["limit"] = "memory".into(),
+        Some(LimitHit::Processes { .. }) => data["limit"] = "processes".into(),
+        None => {}
     }
 }

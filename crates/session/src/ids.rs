@@ -23,6 +23,12 @@ impl Serialize for Principal {
     }
 }
 
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
 /// The `Mcp-Session-Id` of a session: 122 random bits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct SessionId(Uuid);

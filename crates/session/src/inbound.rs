@@ -6,18 +6,20 @@ use std::sync::Arc;
 use bytes::Bytes;
 use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response, Text, code, method};
 
-use crate::Session;
-use crate::call::Call;
+use crate::audit::CallOutcome;
+use crate::call::{Call, Purpose};
+use crate::call_record::outcome_of;
 use crate::error::answer_too_long;
 use crate::process::Process;
 use crate::session::Prefer;
 use crate::settings::MAX_TASKS;
 use crate::stream::Keep;
 use crate::worker::{Pending, State, Worker};
+use crate::{Session, verbose_meta};
 
 impl Worker {
     /// Routes one line of the upstream's stdout.
-    pub(crate) fn receive(&self, process: &Process, line: Result<Bytes, LineTooLong>) {
+    pub(crate) fn receive(self: &Arc<Self>, process: &Process, line: Result<Bytes, LineTooLong>) {
         let line = match line {
             Ok(line) if line.is_empty() => return,
             Ok(line) => line,
@@ -28,12 +30,12 @@ impl Worker {
             Ok(Message::Notification(notification)) => self.receive_notification(&notification),
             Ok(Message::Request(request)) => self.receive_request(process, &request),
             Err(error) => {
-                if !self.counters.bad_lines.add_and_should_log() {
+                if !self.deployment.counters.bad_lines.add_and_should_log() {
                     return;
                 }
                 let start = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
                 tracing::warn!(
-                    upstream = self.upstream.name,
+                    upstream = self.deployment.upstream.name,
                     start,
                     "stdout held a line that is no MCP message: {error}"
                 );
@@ -42,11 +44,11 @@ impl Worker {
     }
 
     fn lose_line(&self, too_long: &LineTooLong) {
-        if self.counters.bad_lines.add_and_should_log() {
-            tracing::error!(upstream = self.upstream.name, "stdout: {too_long}; it was dropped");
+        if self.deployment.counters.bad_lines.add_and_should_log() {
+            tracing::error!(upstream = self.deployment.upstream.name, "stdout: {too_long}; it was dropped");
         }
         let lost = too_long.leading_id().and_then(|id| self.lock().pending.remove(&id.as_number()?));
-        if let Some(Pending::Call(call)) = lost {
+        if let Some(Pending::Call(call, _)) = lost {
             call.fail(&answer_too_long(too_long.limit));
         }
     }
@@ -55,31 +57,35 @@ impl Worker {
         let number = response.id.as_number();
         let pending = number.and_then(|id| self.lock().pending.remove(&id));
         match pending {
-            Some(Pending::Call(call)) => self.answer(&call, &response),
+            Some(Pending::Call(call, purpose)) => self.answer(&call, &purpose, &response),
             Some(Pending::Own(sender)) => drop(sender.send(response)),
-            None if number.is_some_and(|id| self.was_used(id)) => self.counters.late_answers.add(),
+            None if number.is_some_and(|id| self.was_used(id)) => self.deployment.counters.late_answers.add(),
             None => {
-                if !self.counters.stray_answers.add_and_should_log() {
+                if !self.deployment.counters.stray_answers.add_and_should_log() {
                     return;
                 }
-                tracing::warn!(upstream = self.upstream.name, id = ?response.id, "an answer to nothing that was asked");
+                tracing::warn!(upstream = self.deployment.upstream.name, id = ?response.id, "an answer to nothing that was asked");
             }
         }
     }
 
-    fn answer(&self, call: &Arc<Call>, response: &Response) {
+    fn answer(&self, call: &Arc<Call>, purpose: &Purpose, response: &Response) {
         if call.is_task {
             self.keep_task_progress(call);
         }
-        let text = if self.is_shared() {
-            let session = call.session.id();
-            self.lock().shared.filter_answer(session, &call.purpose, response, &call.client_id)
+        let outcome = match response.is_error() {
+            true => CallOutcome::Error,
+            false if call.is_recorded() => outcome_of(response),
+            false => CallOutcome::Ok,
+        };
+        let text = if *purpose != Purpose::Plain {
+            self.lock().shared.filter_answer(call.session.id(), purpose, response, &call.client_id)
+        } else if self.deployment.settings.verbose_meta {
+            verbose_meta::with_instance(&call.session, response, &call.client_id)
         } else {
             response.with_id(&call.client_id)
         };
-        if call.session.settle(call) {
-            call.stream.answer(text);
-        }
+        call.answer(text, outcome);
     }
 
     fn keep_task_progress(&self, call: &Call) {
@@ -100,11 +106,11 @@ impl Worker {
                 self.deliver_to(&sessions, notification, Prefer::Standalone);
             }
             method::RESOURCE_UPDATED => {
-                let sessions = self.lock().subscribed(self.is_shared(), notification);
+                let sessions = self.lock().subscribed(self.serves_many(), notification);
                 self.deliver_to(&sessions, notification, Prefer::Standalone);
             }
             _ => {
-                let session = self.lock().owner(self.is_shared(), notification);
+                let session = self.lock().owner(self.serves_many(), notification);
                 self.deliver_to(session.as_slice(), notification, Prefer::Call);
             }
         }
@@ -112,9 +118,9 @@ impl Worker {
 
     fn deliver_to(&self, sessions: &[Arc<Session>], notification: &Notification, prefer: Prefer) {
         if sessions.is_empty() {
-            self.counters.dropped_notifications.add();
+            self.deployment.counters.dropped_notifications.add();
             tracing::debug!(
-                upstream = self.upstream.name,
+                upstream = self.deployment.upstream.name,
                 method = notification.method,
                 "dropped: it has no owner"
             );
@@ -126,10 +132,10 @@ impl Worker {
 
     fn receive_progress(&self, notification: &Notification) {
         let Some(id) = notification.progress_token().and_then(|token| token.as_number()) else {
-            return self.counters.dropped_notifications.add();
+            return self.deployment.counters.dropped_notifications.add();
         };
         let state = self.lock();
-        if let Some(Pending::Call(call)) = state.pending.get(&id) {
+        if let Some(Pending::Call(call, _)) = state.pending.get(&id) {
             let call = Arc::clone(call);
             drop(state);
             call.clock().refresh();
@@ -144,7 +150,7 @@ impl Worker {
             Some((session, token)) => {
                 session.deliver(notification.with_progress_token(&token), Keep::IfRoom, Prefer::Standalone);
             }
-            None => self.counters.dropped_notifications.add(),
+            None => self.deployment.counters.dropped_notifications.add(),
         }
     }
 
@@ -158,24 +164,31 @@ impl Worker {
         }
     }
 
-    fn receive_request(&self, process: &Process, request: &Request) {
-        let shared = self.is_shared();
-        if shared && request.method == method::PING {
-            process.send(&empty_result(&request.id));
-            return;
+    fn receive_request(self: &Arc<Self>, process: &Process, request: &Request) {
+        let shared = self.serves_many();
+        match request.method.as_str() {
+            // Whatever the client's roots are, this is what was made of them.
+            method::ROOTS_LIST => return process.send(&self.scope.roots_answer(&request.id)),
+            method::PING if shared => return process.send(&empty_result(&request.id)),
+            _ => {}
         }
         let asked = self.lock().attribute(shared);
         if let Err(refusal) = &asked
-            && self.counters.unattributed_requests.add_and_should_log()
+            && self.deployment.counters.unattributed_requests.add_and_should_log()
         {
-            tracing::warn!(upstream = self.upstream.name, method = request.method, "{}", refusal.message);
+            tracing::warn!(
+                upstream = self.deployment.upstream.name,
+                method = request.method,
+                "{}",
+                refusal.message
+            );
         }
-        let asked = asked.and_then(|session| Ok((session.prepare_ask(request)?, session)));
+        let asked = asked.and_then(|session| Ok((session.prepare_ask(self, request)?, session)));
         match asked {
             Ok((number, session)) => {
                 let client = (Arc::downgrade(&session), number);
                 if self.lock().asks.insert(request.id.clone(), client).is_some() {
-                    tracing::warn!(upstream = self.upstream.name, id = ?request.id, "the server used a request id twice");
+                    tracing::warn!(upstream = self.deployment.upstream.name, id = ?request.id, "the server used a request id twice");
                 }
                 session.send_ask(number, request);
             }
@@ -207,7 +220,7 @@ impl State {
 
     fn only_caller(&self) -> Option<Arc<Session>> {
         let mut sessions = self.pending.values().filter_map(|pending| match pending {
-            Pending::Call(call) => Some(&call.session),
+            Pending::Call(call, _) => Some(&call.session),
             Pending::Own(_) => None,
         });
         let first = sessions.next()?;

@@ -1,19 +1,25 @@
 //! One running upstream process: its pipes, the tail of its stderr, and how it is ended.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, IoSlice};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
+use fence::{Ending, LimitHit, Remote};
+use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
 use wire::LineBuffer;
 
+use crate::fence_host::{Enclosure, Launched};
 use crate::settings::{MAX_OUTBOX_BYTES, STDERR_LINE_BYTES, STDERR_LINES_PER_SECOND, STDERR_TAIL_BYTES};
 use crate::tree::{MARK_VARIABLE, Tree};
 use crate::{StartFailure, Upstream};
@@ -21,71 +27,171 @@ use crate::{StartFailure, Upstream};
 /// Reading what a dead process had still written ends here: a descendant may hold the pipe open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
 
+/// A process in the kernel's uninterruptible sleep cannot be waited for without end.
+const KILLED_WITHIN: Duration = Duration::from_secs(5);
+
 /// A long line is read through a pipe of this size, the most that the kernel gives to anybody.
 const LARGE_PIPE: usize = 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Process {
-    tree: Tree,
+    hold: Hold,
     outbox: Arc<Outbox>,
     stderr: Arc<StderrTail>,
-    /// Holds the exit status once the process ended.
-    exit: watch::Receiver<Option<ExitStatus>>,
+    /// Holds how the process ended once it did.
+    exit: watch::Receiver<Option<Exit>>,
+    /// What holds around it, in one line; `None`: it has no fence.
+    pub(crate) confinement: Option<String>,
     pub(crate) started: Instant,
 }
 
+/// How a process and all that it started is held.
+#[derive(Debug)]
+enum Hold {
+    Open(Tree),
+    /// Its keeper ends the tree when the hold is let go.
+    Fenced {
+        keeper: Pid,
+        remote: Mutex<Remote>,
+    },
+}
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Exit {
+    pub status: ExitStatus,
+    /// A limit of its fence that stood in its way.
+    pub limit: Option<LimitHit>,
+}
+
+/// Our ends of a process's pipes.
+struct Pipes {
+    stdin: OwnedFd,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
 impl Process {
-    /// Starts the upstream and the tasks around its pipes, except the one that reads its stdout.
-    pub(crate) fn spawn(upstream: &Upstream) -> Result<(Arc<Self>, ChildStdout), StartFailure> {
+    /// Starts the upstream without a fence, and the tasks around its pipes except the one that reads its
+    /// stdout.
+    pub(crate) fn spawn(
+        upstream: &Upstream,
+        directory: Option<&Path>,
+    ) -> Result<(Arc<Self>, pipe::Receiver), StartFailure> {
+        let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
         let spawn = |mark: &str| {
-            Command::new(&upstream.program)
+            let mut command = Command::new(&upstream.program);
+            command
                 .args(&upstream.arguments)
                 .env_clear()
-                .envs(upstream.environment.iter().map(|(name, value)| (name, value)))
+                .envs(upstream.variables.iter().map(|(name, value)| (name, value)))
                 .env(MARK_VARIABLE, mark)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
-                .process_group(0)
-                .spawn()
+                .process_group(0);
+            if let Some(directory) = directory {
+                command.current_dir(directory);
+            }
+            command.spawn()
         };
-        let (mut child, tree) =
-            Tree::start(spawn, Child::id).map_err(|error| StartFailure::spawn(&upstream.program, &error))?;
+        let (mut child, tree) = Tree::start(spawn, Child::id).map_err(failed)?;
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
             return Err(StartFailure::Stopped);
         };
-        let stdin = stdin
-            .into_owned_fd()
-            .and_then(pipe::Sender::from_owned_fd)
-            .map(Arc::new)
-            .map_err(|error| StartFailure::spawn(&upstream.program, &error))?;
+        let pipes = Pipes {
+            stdin: stdin.into_owned_fd().map_err(failed)?,
+            stdout: stdout.into_owned_fd().map_err(failed)?,
+            stderr: stderr.into_owned_fd().map_err(failed)?,
+        };
+        let root = tree.root();
+        let ended = async move {
+            let status = child.wait().await.unwrap_or_default();
+            Tree::root_is_gone(root);
+            Exit { status, limit: None }
+        };
+        Self::attend(upstream, pipes, Hold::Open(tree), None, ended)
+    }
+
+    /// Takes over an upstream that was started inside a fence.
+    pub(crate) fn adopt(
+        upstream: &Upstream,
+        enclosure: &Enclosure,
+        launched: Launched,
+    ) -> Result<(Arc<Self>, pipe::Receiver), StartFailure> {
+        let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
+        let Launched { mut fenced, stdin, stdout, stderr } = launched;
+        let remote = fenced.remote().map_err(failed)?;
+        let keeper = fenced.keeper();
+        let confinement = fenced.confinement.summary();
+        // The fence stands; its description takes more memory than all else that is kept of it.
+        fenced.confinement.protections = Vec::new();
+        let listeners = std::mem::take(&mut fenced.listeners);
+        let network = (!listeners.is_empty()).then(|| {
+            tokio::spawn({
+                let (name, hosts) = (upstream.name.clone(), enclosure.allowed_hosts());
+                async move {
+                    if let Err(error) = fence::network::serve(listeners, hosts).await {
+                        tracing::error!(upstream = name, "the network of the fence failed: {error}");
+                    }
+                }
+            })
+        });
+        let ended = async move {
+            // If this fails, the thread below waits instead.
+            let _ = fenced.ended().await;
+            if let Some(network) = network {
+                network.abort();
+            }
+            let ending = tokio::task::spawn_blocking(move || fenced.wait()).await;
+            ending.ok().and_then(Result::ok).map_or_else(Exit::default, Exit::from)
+        };
+        let hold = Hold::Fenced { keeper, remote: Mutex::new(remote) };
+        Self::attend(upstream, Pipes { stdin, stdout, stderr }, hold, Some(confinement), ended)
+    }
+
+    fn attend(
+        upstream: &Upstream,
+        pipes: Pipes,
+        hold: Hold,
+        confinement: Option<String>,
+        ended: impl Future<Output = Exit> + Send + 'static,
+    ) -> Result<(Arc<Self>, pipe::Receiver), StartFailure> {
+        let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
+        let stdin = pipe::Sender::from_owned_fd(pipes.stdin).map(Arc::new).map_err(failed)?;
+        let stdout = pipe::Receiver::from_owned_fd(pipes.stdout).map_err(failed)?;
+        let stderr = pipe::Receiver::from_owned_fd(pipes.stderr).map_err(failed)?;
         let outbox = Arc::new(Outbox::new(Some(Arc::clone(&stdin))));
         let tail = Arc::new(StderrTail::default());
         let (exit_sender, exit) = watch::channel(None);
         let process = Arc::new(Self {
-            tree,
+            hold,
             outbox: Arc::clone(&outbox),
             stderr: Arc::clone(&tail),
             exit,
+            confinement,
             started: Instant::now(),
         });
         tokio::spawn(write_stdin(outbox, stdin));
         let stderr_reader = tokio::spawn(read_stderr(tail, stderr, upstream.name.clone()));
-        let waiting = Arc::clone(&process);
         tokio::spawn(async move {
-            let status = child.wait().await.unwrap_or_else(|_| ExitStatus::from_raw(0));
-            waiting.tree.root_is_gone();
+            let exit = ended.await;
             // The tail is part of the error that callers see, so it must be complete first.
             let _ = tokio::time::timeout(LAST_WORDS, stderr_reader).await;
-            let _ = exit_sender.send(Some(status));
+            let _ = exit_sender.send(Some(exit));
         });
         Ok((process, stdout))
     }
 
+    /// The process to look at from outside: the root of the tree, or its keeper.
     pub(crate) fn pid(&self) -> i32 {
-        self.tree.root().as_raw_nonzero().get()
+        let pid = match &self.hold {
+            Hold::Open(tree) => tree.root(),
+            Hold::Fenced { keeper, .. } => *keeper,
+        };
+        pid.as_raw_nonzero().get()
     }
 
     /// Sends one line, at once if the pipe has room.
@@ -102,11 +208,15 @@ impl Process {
         self.stderr.text()
     }
 
-    pub(crate) async fn exited(&self) -> ExitStatus {
+    pub(crate) fn has_exited(&self) -> Option<Exit> {
+        *self.exit.borrow()
+    }
+
+    pub(crate) async fn exited(&self) -> Exit {
         let mut exit = self.exit.clone();
         match exit.wait_for(Option::is_some).await {
-            Ok(status) => status.unwrap_or_default(),
-            Err(_) => ExitStatus::default(),
+            Ok(exit) => exit.unwrap_or_default(),
+            Err(_) => Exit::default(),
         }
     }
 
@@ -114,7 +224,7 @@ impl Process {
     pub(crate) async fn end(&self, grace: Duration) {
         self.outbox.close();
         if tokio::time::timeout(grace, self.exited()).await.is_err() {
-            self.tree.terminate();
+            self.terminate();
             let _ = tokio::time::timeout(grace, self.exited()).await;
         }
         self.kill().await;
@@ -123,22 +233,58 @@ impl Process {
     /// Ends what is left, at once.
     pub(crate) async fn kill(&self) {
         self.outbox.close();
-        self.tree.kill().await;
+        match &self.hold {
+            Hold::Open(tree) => tree.kill().await,
+            Hold::Fenced { remote, .. } => {
+                remote.lock().unwrap_or_else(PoisonError::into_inner).kill();
+                if tokio::time::timeout(KILLED_WITHIN, self.exited()).await.is_err() {
+                    tracing::warn!("some processes of an MCP server did not end after SIGKILL");
+                }
+            }
+        }
+    }
+
+    fn terminate(&self) {
+        match &self.hold {
+            Hold::Open(tree) => tree.terminate(),
+            Hold::Fenced { remote, .. } => {
+                // Gone already is as good.
+                let _ = remote.lock().unwrap_or_else(PoisonError::into_inner).signal(Signal::TERM);
+            }
+        }
     }
 }
 
-/// How a process ended, as a phrase that follows "the MCP server".
-pub(crate) fn describe_exit(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exited with code {code}"),
-        (None, Some(signal)) => format!("was killed by signal {signal}"),
-        (None, None) => "ended".to_owned(),
+impl From<Ending> for Exit {
+    fn from(ending: Ending) -> Self {
+        let raw = ending.code.map(|code| (code & 0xff) << 8).or(ending.signal).unwrap_or(0);
+        Self { status: ExitStatus::from_raw(raw), limit: ending.limit }
+    }
+}
+
+impl fmt::Display for Exit {
+    /// As a phrase that follows "the MCP server".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.status.code(), self.status.signal()) {
+            (Some(code), _) => write!(f, "exited with code {code}")?,
+            (None, Some(signal)) => write!(f, "was killed by signal {signal}")?,
+            (None, None) => write!(f, "ended")?,
+        }
+        match self.limit {
+            Some(LimitHit::Memory { bytes }) => {
+                write!(f, " at its memory limit of {} MiB (--memory)", bytes >> 20)
+            }
+            Some(LimitHit::Processes { count }) => {
+                write!(f, " at its limit of {count} processes (--processes)")
+            }
+            None => Ok(()),
+        }
     }
 }
 
 /// Calls `each` for every line of stdout until it ends.
 pub(crate) async fn read_stdout(
-    mut stdout: ChildStdout,
+    mut stdout: pipe::Receiver,
     limit: usize,
     mut each: impl FnMut(Result<Bytes, wire::LineTooLong>),
 ) {
@@ -308,7 +454,7 @@ impl StderrTail {
     }
 }
 
-async fn read_stderr(tail: Arc<StderrTail>, mut stderr: ChildStderr, name: String) {
+async fn read_stderr(tail: Arc<StderrTail>, mut stderr: pipe::Receiver, name: String) {
     let mut lines = LineBuffer::new(STDERR_LINE_BYTES);
     let mut budget = LogBudget::default();
     while let Ok(1..) = stderr.read_buf(lines.space()).await {

@@ -1,9 +1,11 @@
 //! Every limit and time of this crate, in one place.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 /// What an operator may set. The bounds that nobody needs to change are constants below.
 #[derive(Clone, Debug)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Settings {
     /// A call without an answer or progress for this long is given up.
     pub timeout: Duration,
@@ -17,7 +19,31 @@ pub struct Settings {
     pub max_message: usize,
     /// A session without a request or an open stream for this long ends.
     pub idle_timeout: Duration,
+    /// A session that never finished its handshake ends after this long without a request.
+    pub handshake_timeout: Duration,
+    /// No session becomes older.
+    pub max_age: Option<Duration>,
+    /// What requests may wait for the client to tell its workspace.
+    pub scope_timeout: Duration,
+    /// A client may read one stream and not another. Not so on stdio.
+    pub has_many_streams: bool,
+    /// A worker that several sessions share and none uses ends after this long.
+    pub idle_stop: Duration,
     pub max_sessions: usize,
+    pub max_sessions_per_principal: Option<usize>,
+    pub max_sessions_per_instance: Option<usize>,
+    /// Calls of one session in flight at once.
+    pub max_calls: usize,
+    /// Of one principal.
+    pub calls_per_second: Option<NonZeroU32>,
+    /// Of one client window.
+    pub instance_calls_per_second: Option<NonZeroU32>,
+    /// Results say which client window they belong to.
+    pub verbose_meta: bool,
+    /// The audit log holds the arguments of calls.
+    pub audit_arguments: bool,
+    /// Client windows do not share a worker, even in one workspace.
+    pub isolate_instances: bool,
 }
 
 impl Default for Settings {
@@ -29,16 +55,26 @@ impl Default for Settings {
             grace: Duration::from_secs(2),
             max_message: wire::MAX_MESSAGE_BYTES,
             idle_timeout: Duration::from_secs(3600),
+            handshake_timeout: Duration::from_secs(60),
+            max_age: None,
+            scope_timeout: Duration::from_secs(10),
+            has_many_streams: true,
+            idle_stop: Duration::from_secs(60),
             max_sessions: 1000,
+            max_sessions_per_principal: None,
+            max_sessions_per_instance: None,
+            max_calls: 1024,
+            calls_per_second: None,
+            instance_calls_per_second: None,
+            verbose_meta: false,
+            audit_arguments: false,
+            isolate_instances: false,
         }
     }
 }
 
 /// A call that is answered sooner, with nothing to be said before, is answered as one plain document.
 pub(crate) const ANSWERED_SOON: Duration = Duration::from_millis(100);
-
-/// Calls of one session in flight at once.
-pub(crate) const MAX_CALLS: usize = 1024;
 
 /// Requests of an upstream that one client has not answered yet.
 pub(crate) const MAX_ASKS: usize = 64;

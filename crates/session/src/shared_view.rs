@@ -45,6 +45,16 @@ impl SharedView {
         }
     }
 
+    /// For an upstream of one session: nothing is anybody else's, but a later generation must be told again.
+    pub(crate) fn admit_only(&mut self, session: SessionId, request: &Request) -> Admission {
+        match request.method.as_str() {
+            method::SUBSCRIBE => self.admit_subscribe(session, request),
+            method::UNSUBSCRIBE => self.admit_unsubscribe(session, request),
+            method::SET_LEVEL => self.admit_level(session, request),
+            _ => Admission::Forward(Purpose::Plain),
+        }
+    }
+
     fn admit_subscribe(&self, session: SessionId, request: &Request) -> Admission {
         let Some(uri) = request.uri() else { return Admission::Forward(Purpose::Plain) };
         let held = self.subscribers.values().filter(|sessions| sessions.contains(&session)).count();

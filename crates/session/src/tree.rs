@@ -29,6 +29,73 @@ fn started() -> MutexGuard<'static, HashSet<Pid>> {
     STARTED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Names this gateway in marks: its pid, and when it started, because pids are used again.
+static OWN_MARK: LazyLock<String> = LazyLock::new(|| {
+    let pid = std::process::id();
+    format!("{pid}.{}", start_time(pid).unwrap_or(0))
+});
+
+/// Ends what a gateway of this user that was killed has left: processes with the mark of one that runs no more.
+/// Inside a fence there are none, because they end with their gateway.
+pub fn sweep_orphans() -> usize {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let own_line = line_of_ancestors(std::process::id());
+    let orphans: Vec<Pid> = pids
+        .filter(|pid| !own_line.contains(pid) && is_of_a_dead_gateway(*pid))
+        .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
+        .flat_map(with_descendants)
+        .collect();
+    for pid in &orphans {
+        // Gone already is as good.
+        let _ = kill_process(*pid, Signal::KILL);
+    }
+    orphans.len()
+}
+
+/// A process and whom it descends from: a gateway may have been started by somebody who carries a mark.
+fn line_of_ancestors(pid: u32) -> Vec<u32> {
+    let mut line = vec![pid];
+    while let Some(parent) = stat_field(line[line.len() - 1], PARENT).and_then(|pid| u32::try_from(pid).ok())
+        && parent > 0
+        && !line.contains(&parent)
+    {
+        line.push(parent);
+    }
+    line
+}
+
+fn is_of_a_dead_gateway(pid: u32) -> bool {
+    // In another namespace the pid in a mark means another process.
+    let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    if namespace(&pid.to_string()).is_none_or(|theirs| Some(theirs) != namespace("self")) {
+        return false;
+    }
+    // Another user's cannot be read.
+    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    let prefix = format!("{MARK_VARIABLE}=");
+    let mark = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
+    let Some(mark) = mark.and_then(|mark| std::str::from_utf8(mark).ok()) else { return false };
+    let mut parts = mark.split('.').map_while(|part| part.parse::<u64>().ok());
+    let (Some(gateway), Some(started)) = (parts.next(), parts.next()) else { return false };
+    u32::try_from(gateway).ok().and_then(start_time) != Some(started)
+}
+
+/// When a process started, in ticks since the system did.
+fn start_time(pid: u32) -> Option<u64> {
+    stat_field(pid, START_TIME)
+}
+
+/// Fields of `/proc/PID/stat`, counted from the one after the program's name.
+const PARENT: usize = 1;
+const START_TIME: usize = 19;
+
+fn stat_field(pid: u32, field: usize) -> Option<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name of the program may hold anything, and ends with the last parenthesis.
+    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()
+}
+
 /// Makes orphans of upstreams children of this process. Once, at start.
 pub fn adopt_orphans() -> io::Result<()> {
     set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)
@@ -47,7 +114,7 @@ impl Tree {
         spawn: impl FnOnce(&str) -> io::Result<C>,
         pid_of: impl FnOnce(&C) -> Option<u32>,
     ) -> io::Result<(C, Self)> {
-        let mark = Uuid::new_v4().simple().to_string();
+        let mark = format!("{}.{}", *OWN_MARK, Uuid::new_v4().simple());
         let mut started = started();
         let child = spawn(&mark)?;
         let root = pid_of(&child)
@@ -62,9 +129,9 @@ impl Tree {
         self.root
     }
 
-    /// The root was waited for; its pid may be used by somebody else from now on.
-    pub(crate) fn root_is_gone(&self) {
-        started().remove(&self.root);
+    /// The root of a tree was waited for; its pid may be used by somebody else from now on.
+    pub(crate) fn root_is_gone(root: Pid) {
+        started().remove(&root);
     }
 
     /// Everybody who belongs to the tree now.
@@ -133,7 +200,7 @@ fn own_children() -> Vec<Pid> {
     fence::children_of(rustix::process::getpid())
 }
 
-fn with_descendants(pid: Pid) -> Vec<Pid> {
+pub(crate) fn with_descendants(pid: Pid) -> Vec<Pid> {
     let mut found = vec![pid];
     let mut looked_at = 0;
     while let Some(&parent) = found.get(looked_at) {

@@ -6,29 +6,50 @@ mod generation;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use wire::{Id, InitializeResult, Notification, Request, Response, method};
 
-use crate::call::Call;
-use crate::counters::Counters;
+use crate::audit::CallOutcome;
+use crate::call::{Call, Purpose};
+use crate::capability_cache::Told;
+use crate::deployment::Deployment;
 use crate::error::{StartFailure, not_reading, session_ended};
+use crate::fence_host::Enclosure;
+use crate::inbound::empty_result;
 use crate::process::{Process, Urgency};
-use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING, Settings};
+use crate::scope::Scope;
+use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING};
 use crate::shared_view::{Admission, SharedView};
-use crate::{Lifecycle, Session, SessionId, Upstream};
+use crate::{Lifecycle, Session, SessionId};
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) upstream: Arc<Upstream>,
-    pub(crate) settings: Arc<Settings>,
-    pub(crate) counters: Arc<Counters>,
+    pub(crate) deployment: Arc<Deployment>,
+    /// Where the upstream may write, and what it hears of roots.
+    pub(crate) scope: Arc<Scope>,
     /// Ids toward the upstream, never used twice, over all generations.
     next_id: AtomicU64,
     state: Mutex<State>,
+    /// The fence that all generations run in, once there is one.
+    enclosure: Mutex<Option<Arc<Enclosure>>>,
+    /// Held while the process is being ended.
+    ending: tokio::sync::Mutex<()>,
+}
+
+/// What a worker begins with.
+#[derive(Debug)]
+pub(crate) struct Birth {
+    pub(crate) scope: Arc<Scope>,
+    /// The `initialize` that every generation is greeted with.
+    pub(crate) handshake: Arc<Request>,
+    /// The `notifications/initialized` that follows it, if it is known.
+    pub(crate) initialized: Option<Bytes>,
+    /// What the client was told before.
+    pub(crate) told: Option<Told>,
 }
 
 #[derive(Debug)]
@@ -40,6 +61,7 @@ pub(crate) struct State {
     handshake: Arc<Request>,
     /// The `notifications/initialized` that follows it, once it is known.
     initialized: Option<Bytes>,
+    told: Option<Told>,
     negotiated: Option<Arc<InitializeResult>>,
     pub(crate) pending: HashMap<u64, Pending>,
     /// Requests of the upstream that a client has not answered: its id → who was asked, as what.
@@ -51,6 +73,8 @@ pub(crate) struct State {
     crashes: u32,
     not_before: Option<Instant>,
     last_stderr: String,
+    /// Since when nobody sits here.
+    empty_since: Instant,
 }
 
 #[derive(Debug)]
@@ -74,7 +98,7 @@ struct Starting {
 /// Who waits for an answer of the upstream.
 #[derive(Debug)]
 pub(crate) enum Pending {
-    Call(Arc<Call>),
+    Call(Arc<Call>, Purpose),
     /// The gateway itself.
     Own(oneshot::Sender<Response>),
 }
@@ -82,31 +106,19 @@ pub(crate) enum Pending {
 /// What is done as soon as the upstream is up.
 #[derive(Debug)]
 enum Waiting {
-    Call(Arc<Call>, Box<Request>, Sending),
+    Call(Arc<Call>, Box<Request>),
     Ready(oneshot::Sender<Result<Arc<InitializeResult>, StartFailure>>),
 }
 
-/// How a client's request is written to the upstream.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Sending {
-    AsIs,
-    WithLevel(wire::LogLevel),
-}
-
 impl Worker {
-    /// A worker that greets its upstream with `handshake`. Nothing runs yet.
-    pub(crate) fn new(
-        upstream: Arc<Upstream>,
-        settings: Arc<Settings>,
-        counters: Arc<Counters>,
-        handshake: Arc<Request>,
-        initialized: Option<Bytes>,
-    ) -> Arc<Self> {
+    /// Nothing runs yet.
+    pub(crate) fn new(deployment: &Arc<Deployment>, birth: Birth) -> Arc<Self> {
         let state = State {
             link: Link::Down,
             generation: 0,
-            handshake,
-            initialized,
+            handshake: birth.handshake,
+            initialized: birth.initialized,
+            told: birth.told,
             negotiated: None,
             pending: HashMap::new(),
             asks: HashMap::new(),
@@ -116,8 +128,16 @@ impl Worker {
             crashes: 0,
             not_before: None,
             last_stderr: String::new(),
+            empty_since: Instant::now(),
         };
-        Arc::new(Self { upstream, settings, counters, next_id: AtomicU64::new(1), state: Mutex::new(state) })
+        Arc::new(Self {
+            deployment: Arc::clone(deployment),
+            scope: birth.scope,
+            next_id: AtomicU64::new(1),
+            state: Mutex::new(state),
+            enclosure: Mutex::default(),
+            ending: tokio::sync::Mutex::default(),
+        })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
@@ -129,8 +149,13 @@ impl Worker {
         id < self.next_id.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn is_shared(&self) -> bool {
-        self.upstream.lifecycle == Lifecycle::Shared
+    pub(crate) fn serves_many(&self) -> bool {
+        self.deployment.upstream.lifecycle.serves_many()
+    }
+
+    /// Whether the worker has done its work with one call.
+    pub(crate) fn is_for_one_call(&self) -> bool {
+        self.deployment.upstream.lifecycle == Lifecycle::Call
     }
 
     pub(crate) fn join(&self, session: &Arc<Session>) {
@@ -139,7 +164,7 @@ impl Worker {
 
     /// The session is over: a process of its own ends; a shared one forgets it.
     pub(crate) async fn leave(&self, session: &Session) {
-        if self.is_shared() {
+        if self.serves_many() {
             self.forget(session);
         } else {
             self.stop().await;
@@ -149,12 +174,15 @@ impl Worker {
     fn forget(&self, session: &Session) {
         let mut state = self.lock();
         state.seats.remove(&session.id());
+        state.empty_since = Instant::now();
         let deserted = state.shared.forget(session.id());
         let is_own = |call: &Call| call.session.id() == session.id();
         let abandoned: Vec<u64> = state
             .pending
             .iter()
-            .filter_map(|(&id, pending)| matches!(pending, Pending::Call(call) if is_own(call)).then_some(id))
+            .filter_map(|(&id, pending)| {
+                matches!(pending, Pending::Call(call, _) if is_own(call)).then_some(id)
+            })
             .collect();
         for id in &abandoned {
             state.pending.remove(id);
@@ -194,22 +222,13 @@ impl Worker {
         receiver.await.unwrap_or(Err(StartFailure::Stopped))
     }
 
-    /// What the lifecycle makes of a client's request.
-    pub(crate) fn admit(&self, session: SessionId, request: &Request) -> Admission {
-        if self.is_shared() {
-            self.lock().shared.admit(session, request)
-        } else {
-            Admission::Forward(crate::call::Purpose::Plain)
-        }
-    }
-
-    pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>, sending: Sending) {
-        self.submit(Waiting::Call(call, request, sending));
+    pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
+        self.submit(Waiting::Call(call, request));
     }
 
     /// The client has finished its handshake. Written once per generation, before any later request.
     pub(crate) fn finish_handshake(&self, initialized: &Notification) {
-        if self.is_shared() {
+        if self.serves_many() {
             return;
         }
         let mut state = self.lock();
@@ -286,36 +305,51 @@ impl Worker {
                 }
             }
             // A call that was cancelled while it waited is not sent.
-            Waiting::Call(call, ..) if !call.session.is_open(&call) => {}
-            Waiting::Call(call, request, sending) => {
-                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-                let line = match sending {
-                    Sending::AsIs => request.toward_upstream(id),
-                    Sending::WithLevel(level) => request.with_level(id, level),
-                };
-                let is_alone = state.pending.is_empty();
-                let urgency = if is_alone { Urgency::Now } else { Urgency::WithOthers };
-                if process.send_call(&line, urgency) {
-                    call.mark_sent(id);
-                    state.pending.insert(id, Pending::Call(call));
-                } else {
-                    call.fail(&not_reading());
-                }
+            Waiting::Call(call, _) if !call.session.is_open(&call) => call.release(),
+            Waiting::Call(call, request) => self.forward_call(state, process, &call, &request),
+        }
+    }
+
+    fn forward_call(&self, state: &mut State, process: &Process, call: &Arc<Call>, request: &Request) {
+        let session = call.session.id();
+        let admission = if self.serves_many() {
+            state.shared.admit(session, request)
+        } else {
+            state.shared.admit_only(session, request)
+        };
+        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let (purpose, line) = match admission {
+            Admission::Forward(purpose) => (purpose, request.toward_upstream(id)),
+            Admission::ForwardLevel(level) => (Purpose::Plain, request.with_level(id, level)),
+            Admission::AnswerEmpty => {
+                return call.answer(empty_result(&call.client_id).into(), CallOutcome::Ok);
             }
+            Admission::Refuse(error) => return call.fail(&error),
+        };
+        let is_alone = state.pending.is_empty();
+        let urgency = if is_alone { Urgency::Now } else { Urgency::WithOthers };
+        if process.send_call(&line, urgency) {
+            call.mark_sent(id);
+            state.pending.insert(id, Pending::Call(Arc::clone(call), purpose));
+        } else {
+            call.fail(&not_reading());
         }
     }
 
     /// Ends the process for good, with everything it started.
     pub(crate) async fn stop(&self) {
-        let link = {
+        // Whoever comes second waits too: the files go when the process has gone.
+        let _ending = self.ending.lock().await;
+        let (link, asks) = {
             let mut state = self.lock();
             // Calls and seats hold the session, which holds this worker.
             state.pending.clear();
             state.seats.clear();
-            std::mem::replace(&mut state.link, Link::Stopped)
+            (std::mem::replace(&mut state.link, Link::Stopped), std::mem::take(&mut state.asks))
         };
+        retract(asks);
         match link {
-            Link::Up(process) => process.end(self.settings.grace).await,
+            Link::Up(process) => process.end(self.deployment.settings.grace).await,
             Link::Starting(Starting { process, waiting, .. }) => {
                 for item in waiting {
                     item.refuse(&StartFailure::Stopped);
@@ -325,6 +359,50 @@ impl Worker {
                 }
             }
             Link::Down | Link::Stopped => {}
+        }
+        self.leave_fence();
+    }
+
+    /// Ends the process if nobody has used it for so long; the next call starts another.
+    pub(crate) async fn rest(&self, after: Duration) {
+        let _ending = self.ending.lock().await;
+        let process = {
+            let mut state = self.lock();
+            if !state.seats.is_empty() || state.empty_since.elapsed() < after {
+                return;
+            }
+            let Link::Up(process) = &state.link else { return };
+            let process = Arc::clone(process);
+            state.link = Link::Down;
+            process
+        };
+        tracing::info!(upstream = self.deployment.upstream.name, "nobody uses it; it rests");
+        process.end(self.deployment.settings.grace).await;
+    }
+
+    /// What the worker is doing, which generation it is in, and its process if it has one.
+    pub(crate) fn condition(&self) -> (&'static str, u64, Option<Arc<Process>>) {
+        let state = self.lock();
+        let (name, process) = match &state.link {
+            Link::Down => ("down", None),
+            Link::Starting(starting) => ("starting", starting.process.clone()),
+            Link::Up(process) => ("up", Some(Arc::clone(process))),
+            Link::Stopped => ("stopped", None),
+        };
+        (name, state.generation, process)
+    }
+
+    /// Whether nobody has sat here for so long.
+    pub(crate) fn is_deserted(&self, after: Duration) -> bool {
+        let state = self.lock();
+        state.seats.is_empty() && state.empty_since.elapsed() >= after
+    }
+
+    /// The files of the fence go, now that nobody is in it.
+    fn leave_fence(&self) {
+        let enclosure = self.enclosure.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(enclosure) = enclosure {
+            self.deployment.clear_away(enclosure);
         }
     }
 }
@@ -351,15 +429,28 @@ impl Starting {
 impl Waiting {
     fn size(&self) -> usize {
         match self {
-            Self::Call(_, request, _) => request.size(),
+            Self::Call(_, request) => request.size(),
             Self::Ready(_) => 0,
         }
     }
 
     fn refuse(self, failure: &StartFailure) {
         match self {
-            Self::Call(call, ..) => call.fail(&failure.reply()),
+            Self::Call(call, ..) => {
+                call.fail(&failure.reply());
+                // It may have been settled before, when it had no worker yet.
+                call.release();
+            }
             Self::Ready(sender) => drop(sender.send(Err(failure.clone()))),
+        }
+    }
+}
+
+/// Nobody waits any more for what clients were asked.
+fn retract(asks: HashMap<Id, (Weak<Session>, u64)>) {
+    for (session, number) in asks.into_values() {
+        if let Some(session) = session.upgrade() {
+            session.retract_ask(number);
         }
     }
 }

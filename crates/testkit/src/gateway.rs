@@ -176,6 +176,16 @@ impl Gateway {
         }
     }
 
+    /// The same without fences, for what concerns the bridge alone: the fixture may then write where it likes.
+    pub fn unfenced() -> GatewayBuilder {
+        Self::builder().flag("--unfenced")
+    }
+
+    /// Everything below the gateway, except the one process that it keeps ready to launch others.
+    pub fn descendants(&self) -> Vec<u32> {
+        descendants(self.pid).into_iter().filter(|&pid| !is_nursery(pid)).collect()
+    }
+
     /// The endpoint, as the gateway announced it.
     pub fn url(&self) -> &str {
         &self.url
@@ -264,6 +274,15 @@ impl Drop for Gateway {
             let _ = kill_process(rustix_pid(pid), Signal::KILL);
         }
     }
+}
+
+/// Keepers are copies of it, but live in namespaces of their own.
+fn is_nursery(pid: u32) -> bool {
+    let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
+    let status = String::from_utf8_lossy(&read("status")).into_owned();
+    let namespaces = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+    let is_launcher = read("cmdline").split(|byte| *byte == 0).any(|word| word == b"fence-nursery");
+    is_launcher && namespaces.split_whitespace().count() == 1
 }
 
 fn rustix_pid(pid: u32) -> Pid {

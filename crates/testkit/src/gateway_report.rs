@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::gateway::Gateway;
+use crate::waiting::wait_until;
 
 impl Gateway {
     /// The whole report; panics if the gateway is not ready.
@@ -16,6 +17,13 @@ impl Gateway {
     pub async fn counter(&self, name: &str) -> u64 {
         let report = self.report().await;
         report["counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name} in {report}"))
+    }
+
+    /// Waits until the process is gone that a gateway without `--shared` starts once by itself, to learn what
+    /// its server answers to `initialize`.
+    pub async fn wait_for_trial(&self) {
+        wait_until("the server was tried", async || self.counter("worker_starts").await > 0).await;
+        wait_until("the trial is over", async || self.descendants().is_empty()).await;
     }
 
     /// How many sessions are open.

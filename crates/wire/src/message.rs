@@ -289,6 +289,10 @@ impl Response {
         Text::spliced(&self.text, self.id_span.range(), id.as_json().as_bytes())
     }
 
+    pub fn is_error(&self) -> bool {
+        self.is_error
+    }
+
     pub fn outcome(&self) -> Outcome<'_> {
         let text = std::str::from_utf8(&self.text[self.outcome.range()]).unwrap_or_default();
         if self.is_error { Outcome::Error(text) } else { Outcome::Result(text) }

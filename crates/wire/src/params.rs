@@ -103,6 +103,9 @@ impl Peek {
     }
 }
 
+/// How much of a client's name is kept.
+const MAX_CLIENT_NAME: usize = 200;
+
 /// What a client says of itself in `initialize`.
 #[derive(Clone, Debug)]
 pub struct InitializeParams {
@@ -135,9 +138,10 @@ impl InitializeParams {
         let params = params.ok_or("initialize needs params with a protocolVersion")?;
         let fields: Fields<'_> =
             read_object(params.get()).map_err(|error| format!("invalid initialize params: {error}"))?;
-        let client = fields
-            .client_info
-            .map_or_else(|| "unknown".to_owned(), |info| format!("{}/{}", info.name, info.version));
+        let client = fields.client_info.map_or_else(
+            || "unknown".to_owned(),
+            |info| format!("{}/{}", info.name, info.version).chars().take(MAX_CLIENT_NAME).collect(),
+        );
         Ok(Self { protocol_version: fields.protocol_version, capabilities: fields.capabilities, client })
     }
 

@@ -19,20 +19,19 @@ pub(crate) enum FenceFailure {
     Refused(Refusal),
     Launch(LaunchError),
     Argument { message: String, hint: String },
-    Command(Failure),
+    Command(Box<Failure>),
     Io { what: &'static str, error: io::Error },
 }
 
 impl FenceFailure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Command(Failure::ProgramNotFound(_)) => NOT_FOUND,
+            Self::Command(failure) if matches!(**failure, Failure::ProgramNotFound(_)) => NOT_FOUND,
+            Self::Command(failure) if matches!(**failure, Failure::ProgramNotExecutable(_)) => NOT_EXECUTABLE,
             Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                 NOT_FOUND
             }
-            Self::Command(Failure::ProgramNotExecutable(_)) | Self::Launch(LaunchError::Exec { .. }) => {
-                NOT_EXECUTABLE
-            }
+            Self::Launch(LaunchError::Exec { .. }) => NOT_EXECUTABLE,
             _ => REFUSED,
         })
     }
@@ -72,7 +71,7 @@ impl FenceFailure {
 
 impl fmt::Display for FenceFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message())?;
+        write!(f, "{}", self.message())?;
         match self.hint() {
             Some(hint) => write!(f, "\nhint: {hint}"),
             None => Ok(()),
@@ -100,6 +99,6 @@ impl From<LaunchError> for FenceFailure {
 
 impl From<Failure> for FenceFailure {
     fn from(failure: Failure) -> Self {
-        Self::Command(failure)
+        Self::Command(Box::new(failure))
     }
 }

@@ -12,5 +12,5 @@ mod standard_streams;
 pub(crate) use doctor::run as run_doctor;
 pub(crate) use failure::FenceFailure;
 pub(crate) use options::{DoctorArguments, FenceOptions, RunArguments, ShellArguments};
-pub(crate) use run::{allowed_hosts, run, run_shell};
+pub(crate) use run::{run, run_shell};
 pub(crate) use settings::settings;

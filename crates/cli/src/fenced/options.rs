@@ -102,8 +102,9 @@ pub(crate) struct RunningOptions {
     reason = "switches of the command line are independent of each other"
 )]
 pub(crate) struct FenceOptions {
-    /// A directory that may be written (repeatable). The working directory, if none is named.
-    #[arg(long, alias = "sandbox-scope", value_name = "DIR")]
+    /// A directory that may be written (repeatable); for serve and stdio, where clients work that name no
+    /// workspace. The working directory, if none is named.
+    #[arg(long, visible_alias = "sandbox-scope", value_name = "DIR")]
     pub(crate) scope: Vec<PathBuf>,
     /// One more directory that may be written (repeatable).
     #[arg(long, value_name = "DIR")]

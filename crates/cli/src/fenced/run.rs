@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fence::network::{AllowedHosts, HostPattern, Listeners};
+use fence::network::{AllowedHosts, Listeners};
 use fence::scope_scan::{aftermath, shared_files};
 use fence::{
     Arrangement, CacheChoice, Command, Ending, FenceSettings, Fenced, HardlinkChoice, Launcher, LimitHit,
-    Network, Plan, ReadChoice, Remote, ScopeChoice, Surroundings,
+    Plan, ReadChoice, Remote, ScopeChoice, Surroundings,
 };
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -20,7 +20,7 @@ use super::options::{FenceOptions, RunArguments, RunningOptions, ShellArguments}
 use super::report;
 use super::settings::settings;
 use super::standard_streams::StandardStreams;
-use crate::environment::Variable;
+use crate::environment::left_out;
 use crate::program;
 
 /// What a command may take to end after SIGTERM. Other signals may mean something else to it.
@@ -155,7 +155,7 @@ impl Site {
             print_shared_files(shared);
         }
         let listeners = std::mem::take(&mut fenced.listeners);
-        let hosts = allowed_hosts(&arrangement.policy.network);
+        let hosts = AllowedHosts::of(&arrangement.policy.network);
         let ended = runtime.block_on(async {
             let ended = attend(fenced, &mut signals, listeners, hosts, flooded).await?;
             // A reader that does not read may hold the rest of the output up, but not a user who is impatient.
@@ -171,14 +171,6 @@ impl Site {
         runtime.shutdown_background();
         ended
     }
-}
-
-/// Why a variable that the user asked for is not passed on.
-fn left_out(variable: &Variable) -> String {
-    format!(
-        "{} is left out, because it makes programs load code or reach the user's helpers; --force-env passes it on",
-        variable.name()
-    )
 }
 
 /// Where the user is, if that is inside; else the scope.
@@ -214,16 +206,6 @@ fn print_shared_files(shared: &fence::scope_scan::SharedFiles) {
     );
 }
 
-/// Whom the proxy of a fence lets through.
-pub(crate) fn allowed_hosts(network: &Network) -> AllowedHosts {
-    match network {
-        Network::Http { hosts: Some(hosts) } => {
-            AllowedHosts::Only(hosts.iter().filter_map(|host| host.parse::<HostPattern>().ok()).collect())
-        }
-        _ => AllowedHosts::Any,
-    }
-}
-
 /// Serves the command's network, passes signals on, and waits for its end.
 async fn attend(
     mut fenced: Fenced,
@@ -234,9 +216,10 @@ async fn attend(
 ) -> Result<(Ending, bool), fence::LaunchError> {
     let mut remote = fenced.remote()?;
     let mut ended = tokio::task::spawn_blocking(move || fenced.wait());
-    let has_listeners = listeners.proxy.is_some() || !listeners.mirrored.is_empty();
     let network = async {
-        if has_listeners && let Err(error) = fence::network::serve(listeners, hosts).await {
+        if !listeners.is_empty()
+            && let Err(error) = fence::network::serve(listeners, hosts).await
+        {
             eprintln!("ringfence: the network of the command failed: {error}");
         }
         std::future::pending::<()>().await;

@@ -21,7 +21,7 @@ use super::Installer;
 use super::failure::PackageFailure;
 use super::recognition::{Package, Tool};
 use super::{registries, tools};
-use crate::fenced::{FenceFailure, allowed_hosts};
+use crate::fenced::FenceFailure;
 use crate::program;
 
 /// Large packages come over slow lines, but not over dead ones.
@@ -167,7 +167,7 @@ impl Installer<'_> {
         drop(writer);
         let last_words = std::thread::spawn(move || last_words(reader));
         let ending =
-            attend(fenced, allowed_hosts(&arrangement.policy.network)).map_err(FenceFailure::from)?;
+            attend(fenced, AllowedHosts::of(&arrangement.policy.network)).map_err(FenceFailure::from)?;
         Ok((ending, last_words.join().unwrap_or_default()))
     }
 }

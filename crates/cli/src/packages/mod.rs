@@ -21,9 +21,7 @@ use fence::{FenceSettings, Launcher, Surroundings};
 
 pub(crate) use command::{CacheArguments, run as run_cache};
 pub(crate) use failure::PackageFailure;
-#[allow(unused_imports, reason = "for serve, which does not install yet")]
 pub(crate) use recognition::{Package, PackageCommand, recognise};
-#[allow(unused_imports, reason = "for serve, which does not install yet")]
 pub(crate) use registries::is_registry_variable;
 
 use self::fill::Toolchain;

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::{
-    EventStream, Gateway, MalformedRequests, MessageLog, RawClient, Reply, ReplyBody, descendants,
-    fixture_binary, open_descriptors, peak_resident_bytes, process_exists, resident_bytes, wait_until,
-    within_deadline, workspace_dir,
+    EventStream, Gateway, MalformedRequests, MessageLog, RawClient, Reply, ReplyBody, fixture_binary,
+    open_descriptors, peak_resident_bytes, process_exists, resident_bytes, wait_until, within_deadline,
+    workspace_dir,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -61,7 +61,10 @@ async fn killing_the_server_answers_every_call_in_flight_once_and_the_next_call_
         let directory = workspace_dir("killed");
         let log = MessageLog::new(directory.join("messages"));
         let flags = ["--message-log".as_ref(), log.path().as_os_str()];
-        let gateway = Gateway::builder().flag(lifecycle).fixture_flags(flags).start().await;
+        let gateway = Gateway::unfenced().flag(lifecycle).fixture_flags(flags).start().await;
+        if lifecycle != "--shared" {
+            gateway.wait_for_trial().await;
+        }
         let client = client(&gateway).await;
         let killed = pid(&client).await;
 
@@ -86,12 +89,12 @@ async fn killing_the_server_answers_every_call_in_flight_once_and_the_next_call_
 
         let fresh = pid(&client).await;
         assert_ne!(fresh, killed);
-        assert_eq!(descendants(gateway.pid()), [fresh], "{lifecycle}");
+        assert_eq!(gateway.descendants(), [fresh], "{lifecycle}");
         let sent_again = log.with_method("tools/call").len();
         assert_eq!(sent_again, 1 + CALLS + 1, "no call of unknown outcome is sent twice");
         client.delete().await;
         let left = usize::from(lifecycle == "--shared");
-        wait_until("nothing is left", async || descendants(gateway.pid()).len() == left).await;
+        wait_until("nothing is left", async || gateway.descendants().len() == left).await;
     }
 }
 
@@ -99,7 +102,8 @@ async fn killing_the_server_answers_every_call_in_flight_once_and_the_next_call_
 async fn killing_the_server_under_load_gives_each_call_its_own_result_or_an_error() {
     const LANES: usize = 32;
     const CALLS_PER_LANE: usize = 40;
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
+    gateway.wait_for_trial().await;
     let client = client(&gateway).await;
     let victim = pid(&client).await;
     let mut lanes = JoinSet::new();
@@ -137,7 +141,7 @@ async fn killing_the_server_under_load_gives_each_call_its_own_result_or_an_erro
     assert_eq!(answered, LANES * CALLS_PER_LANE);
     assert_ne!(pid(&client).await, victim);
     assert_eq!(gateway.counter("worker_deaths").await, 1);
-    assert_eq!(descendants(gateway.pid()).len(), 1);
+    assert_eq!(gateway.descendants().len(), 1);
 }
 
 // ---- clients that vanish ----
@@ -155,7 +159,7 @@ async fn begin_streaming(client: &RawClient, ms: u64) -> EventStream {
 #[tokio::test]
 async fn clients_that_vanish_leave_no_session_and_no_process() {
     const CLIENTS: usize = 40;
-    let gateway = Gateway::builder().flags(["--idle-timeout", "3"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--idle-timeout", "3"]).start().await;
     let mut vanishing = JoinSet::new();
     for number in 0..CLIENTS {
         let client = client(&gateway).await;
@@ -176,7 +180,7 @@ async fn clients_that_vanish_leave_no_session_and_no_process() {
     }
     assert_eq!(gateway.counter("sessions_opened").await, CLIENTS as u64);
     wait_until("all sessions have ended", async || gateway.open_sessions().await == 0).await;
-    wait_until("all processes have ended", async || descendants(gateway.pid()).is_empty()).await;
+    wait_until("all processes have ended", async || gateway.descendants().is_empty()).await;
     let counters = gateway.report().await["counters"].clone();
     assert_eq!(counters["timeouts"], 0, "the calls finished: {counters}");
     assert_eq!(counters["worker_deaths"], 0, "{counters}");
@@ -185,7 +189,7 @@ async fn clients_that_vanish_leave_no_session_and_no_process() {
 
 #[tokio::test]
 async fn a_call_whose_client_vanished_finishes_and_its_result_can_be_fetched() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     for _ in 0..5 {
         let client = client(&gateway).await;
         let events = begin_streaming(&client, 300).await;
@@ -206,7 +210,7 @@ async fn a_call_whose_client_vanished_finishes_and_its_result_can_be_fetched() {
 
 #[tokio::test]
 async fn requests_that_break_off_at_any_byte_do_no_harm() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = client(&gateway).await;
     let request = raw_post(&client, &json!({"jsonrpc": "2.0", "id": 1, "method": "ping"}).to_string());
     let baseline = open_descriptors(gateway.pid());
@@ -251,7 +255,7 @@ async fn a_client_that_never_reads_costs_bounded_memory_and_disturbs_nobody() {
     const URI_BYTES: usize = 100 * 1024;
     const UNREAD_RESULTS: usize = 8;
     for lifecycle in ["--session-isolation", "--shared"] {
-        let gateway = Gateway::builder().flag(lifecycle).start().await;
+        let gateway = Gateway::unfenced().flag(lifecycle).start().await;
         let (slow, other) = (client(&gateway).await, client(&gateway).await);
         let baseline = resident_bytes(gateway.pid());
 
@@ -335,15 +339,16 @@ fn note_status(statuses: &mut BTreeMap<u16, usize>, sent: (usize, String, u16)) 
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_malformed_bodies_are_refused_without_a_crash_or_a_hang() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
+    gateway.wait_for_trial().await;
     let mut generator = MalformedRequests::new(0x0005_eed0_f1e1_d5ed);
     survive_malformed_requests(&gateway, &mut generator, 10_000).await;
-    assert_eq!(descendants(gateway.pid()).len(), 1, "no further process was started");
+    assert_eq!(gateway.descendants().len(), 1, "no further process was started");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn malformed_bodies_toward_a_shared_server_do_not_reach_another_client() {
-    let gateway = Gateway::builder().flag("--shared").start().await;
+    let gateway = Gateway::unfenced().flag("--shared").start().await;
     let bystander = client(&gateway).await;
     let mut events = bystander.get_stream(None).await.into_events();
     let mut generator = MalformedRequests::new(0x5eed);
@@ -356,7 +361,7 @@ async fn malformed_bodies_toward_a_shared_server_do_not_reach_another_client() {
 
 #[tokio::test]
 async fn bytes_that_are_no_http_are_refused_or_cut_off() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = client(&gateway).await;
     let baseline = open_descriptors(gateway.pid());
     let mut generator = MalformedRequests::new(7);
@@ -381,7 +386,7 @@ async fn bytes_that_are_no_http_are_refused_or_cut_off() {
 async fn calls_to_a_server_that_stopped_reading_end_with_clear_errors_in_bounded_memory() {
     // More than the gateway queues: up to 64 MiB that wait and as much that is being written.
     const CALLS: usize = 160;
-    let gateway = Gateway::builder().flags(["--timeout", "3", "--grace", "0.2"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--timeout", "3", "--grace", "0.2"]).start().await;
     let (stuck, other) = (client(&gateway).await, client(&gateway).await);
     let stuck_pid = pid(&stuck).await;
     let baseline = resident_bytes(gateway.pid());
@@ -422,18 +427,20 @@ async fn a_flood_of_garbage_on_stdout_is_counted_and_does_not_hide_the_answers()
     );
     let fixture = fixture_binary().into_os_string();
     let command = ["sh".into(), "-c".into(), script.into(), fixture];
-    let gateway = Gateway::builder().command(command).start().await;
+    let gateway = Gateway::unfenced().command(command).start().await;
     let baseline = resident_bytes(gateway.pid());
+    gateway.wait_for_trial().await;
+    assert_eq!(gateway.counter("bad_lines").await, LINES + 1, "the trial");
     let client = client(&gateway).await;
     echoes(&client, "an answer").await;
-    assert_eq!(gateway.counter("bad_lines").await, LINES + 1);
+    assert_eq!(gateway.counter("bad_lines").await, 2 * (LINES + 1));
     assert_grew_less_than(100, &gateway, baseline);
 }
 
 #[tokio::test]
 async fn answers_that_the_server_invents_reach_nobody() {
     for lifecycle in ["--session-isolation", "--shared"] {
-        let gateway = Gateway::builder().flag(lifecycle).start().await;
+        let gateway = Gateway::unfenced().flag(lifecycle).start().await;
         let client = client(&gateway).await;
         let mut events = client.get_stream(None).await.into_events();
         let inventions = [
@@ -462,7 +469,7 @@ async fn a_call_that_the_server_answers_twice_is_answered_once() {
     let directory = workspace_dir("twice");
     let log = MessageLog::new(directory.join("messages"));
     let flags = ["--message-log".as_ref(), log.path().as_os_str()];
-    let gateway = Gateway::builder().fixture_flags(flags).start().await;
+    let gateway = Gateway::unfenced().fixture_flags(flags).start().await;
     let client = client(&gateway).await;
     echoes(&client, "to see how the gateway counts").await;
     let last = log.messages().last().unwrap()["id"].as_u64().unwrap();
@@ -480,10 +487,11 @@ async fn a_call_that_the_server_answers_twice_is_answered_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_sessions_opened_and_ended_in_a_hurry_leave_nothing() {
     const SESSIONS: usize = 100;
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
+    gateway.wait_for_trial().await;
     // Whatever is opened once and kept is part of the baseline.
     client(&gateway).await.delete().await;
-    wait_until("nothing runs", async || descendants(gateway.pid()).is_empty()).await;
+    wait_until("nothing runs", async || gateway.descendants().is_empty()).await;
     let baseline = open_descriptors(gateway.pid());
 
     let mut running = JoinSet::new();
@@ -508,19 +516,23 @@ async fn a_hundred_sessions_opened_and_ended_in_a_hurry_leave_nothing() {
         finished.unwrap();
     }
     assert_eq!(gateway.open_sessions().await, 0);
-    wait_until("no process is left", async || descendants(gateway.pid()).is_empty()).await;
+    wait_until("no process is left", async || gateway.descendants().is_empty()).await;
     wait_until("all descriptors are closed", async || open_descriptors(gateway.pid()) <= baseline).await;
 }
 
 #[tokio::test]
 async fn clients_that_give_up_during_initialize_leave_no_process() {
-    let gateway = Gateway::builder().fixture_flags(["--no-initialize-answer"]).start().await;
+    // Nobody but their clients gives these servers up.
+    let patient = Gateway::unfenced().flags(["--start-timeout", "3600"]);
+    let gateway = patient.fixture_flags(["--no-initialize-answer"]).start().await;
+    wait_until("the gateway tries its server", async || gateway.descendants().len() == 1).await;
+    let trial = gateway.descendants();
     for _ in 0..10 {
         let initialize = gateway.client().post_initialize(&json!(1), json!({}), NEWEST);
         let waiting = tokio::spawn(initialize.into_future());
-        wait_until("a process starts", async || !descendants(gateway.pid()).is_empty()).await;
+        wait_until("a process starts", async || gateway.descendants().len() == 2).await;
         waiting.abort();
-        wait_until("no process is left", async || descendants(gateway.pid()).is_empty()).await;
+        wait_until("no process of a client is left", async || gateway.descendants() == trial).await;
     }
     let report = gateway.report().await;
     assert_eq!((&report["sessions"], &report["counters"]["sessions_opened"]), (&json!(0), &json!(0)));

@@ -1,4 +1,5 @@
-//! Real clients in front of real servers, with ringfence between them: whole sessions by the official SDKs.
+//! Real clients in front of real servers, with ringfence between them and every server in its fence: whole
+//! sessions by the official SDKs.
 
 #![allow(deprecated, reason = "sampling is deprecated in the newest revision, and part of those served here")]
 
@@ -15,8 +16,8 @@ use rmcp::transport::StreamableHttpClientTransport;
 use rmcp::{ClientHandler, ErrorData, RoleClient, ServiceExt};
 use serde_json::{Value, json};
 use testkit::{
-    Gateway, descendants, fixture_binary, node_binary, parts_dir, process_exists, python_binary, run_part,
-    wait_until, within_deadline, workspace_dir,
+    Gateway, fixture_binary, node_binary, parts_dir, process_exists, python_binary, run_part, wait_until,
+    within_deadline, workspace_dir,
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +83,11 @@ impl Server {
         }
     }
 
+    /// Whether the clients declare roots for it.
+    fn uses_roots(self) -> bool {
+        matches!(self, Self::Filesystem | Self::Fixture)
+    }
+
     /// Checks that a client must have run, so that none of them leaves them out unnoticed.
     fn checks(self) -> &'static [&'static str] {
         match self {
@@ -133,7 +139,13 @@ impl Server {
 async fn run(client: Client, server: Server, flags: &[&str]) {
     let directory = workspace_dir(server.name());
     let command = server.command(directory.path());
-    let mut gateway = Gateway::builder().flags(flags).command(command).start().await;
+    let is_shared = flags.contains(&"--shared");
+    // A client that names the directory by its roots gets it wherever the gateway stands.
+    let elsewhere = workspace_dir("elsewhere");
+    let is_named_by_roots = server.uses_roots() && !is_shared;
+    let stand = if is_named_by_roots { &elsewhere } else { &directory };
+    let gateway = Gateway::builder().flags(flags).command(command).current_dir(stand.path());
+    let mut gateway = gateway.start().await;
     let (program, script) = client.program();
     let script = parts_dir().join(script);
     let arguments =
@@ -153,15 +165,26 @@ async fn run(client: Client, server: Server, flags: &[&str]) {
             );
         }
     }
-    leaves_nothing(&mut gateway, flags.contains(&"--shared")).await;
+    assert_scopes(&gateway.log(), directory.path(), is_named_by_roots, client.modes().len());
+    leaves_nothing(&mut gateway, is_shared).await;
+}
+
+/// Every session was fenced in `scope`.
+fn assert_scopes(log: &str, scope: &Path, is_named_by_roots: bool, sessions: usize) {
+    assert!(log.contains("fences: "), "{log}");
+    let source = if is_named_by_roots { "roots" } else { "default" };
+    let expected = format!("scope={:?} source={source:?}", [scope]);
+    let locked: Vec<&str> = log.lines().filter(|line| line.contains("scope locked")).collect();
+    assert_eq!(locked.len(), sessions, "{locked:?}");
+    assert!(locked.iter().all(|line| line.ends_with(&expected)), "{expected}: {locked:?}");
 }
 
 async fn leaves_nothing(gateway: &mut Gateway, is_shared: bool) {
     assert_eq!(gateway.open_sessions().await, 0);
     if !is_shared {
-        wait_until("the server's processes are gone", async || descendants(gateway.pid()).is_empty()).await;
+        wait_until("the server's processes are gone", async || gateway.descendants().is_empty()).await;
     }
-    let below = descendants(gateway.pid());
+    let below = gateway.descendants();
     assert_eq!(!below.is_empty(), is_shared);
     assert!(gateway.terminate().await.success(), "{}", gateway.log());
     assert!(!below.into_iter().any(process_exists), "the gateway left processes behind");
@@ -322,7 +345,8 @@ async fn text_of(client: &RustService, tool: &'static str, arguments: Value) -> 
 }
 
 async fn run_rust_client(flags: &[&str]) {
-    let mut gateway = Gateway::builder().flags(flags).start().await;
+    let directory = workspace_dir("rust-client");
+    let mut gateway = Gateway::builder().flags(flags).current_dir(directory.path()).start().await;
     let transport = StreamableHttpClientTransport::from_uri(gateway.url().to_owned());
     let client = within_deadline("the handshake", RustClient::default().serve(transport)).await.unwrap();
     let peer = client.peer_info().expect("the handshake is over");
@@ -350,6 +374,7 @@ async fn run_rust_client(flags: &[&str]) {
 
     within_deadline("the end of the session", client.cancel()).await.unwrap();
     wait_until("the session ended", async || gateway.open_sessions().await == 0).await;
+    assert_scopes(&gateway.log(), directory.path(), false, 1);
     leaves_nothing(&mut gateway, flags.contains(&"--shared")).await;
 }
 

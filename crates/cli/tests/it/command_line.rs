@@ -199,7 +199,8 @@ async fn the_address_is_printed_on_one_line_of_json() {
 async fn the_founding_http_command_line_shares_unless_told_to_isolate() {
     for (isolation, lifecycle) in [(None, "shared"), (Some("--session-isolation"), "session")] {
         let fixture = fixture_binary();
-        let arguments = ["--mode", "http", "--http-port", "0", "--json"].into_iter().chain(isolation);
+        let arguments = ["--mode", "http", "--http-port", "0", "--json", "--unfenced"];
+        let arguments = arguments.into_iter().chain(isolation);
         let arguments = arguments.chain(["--", fixture.to_str().unwrap()]);
         let started = Started::new(arguments).await;
         assert_eq!(started.event()["lifecycle"], lifecycle);
@@ -219,7 +220,7 @@ async fn serve_isolates_unless_told_to_share() {
     for (flag, lifecycle) in
         [(None, "session"), (Some("--session-isolation"), "session"), (Some("--shared"), "shared")]
     {
-        let gateway = Gateway::builder().flags(flag).start().await;
+        let gateway = Gateway::unfenced().flags(flag).start().await;
         assert_eq!(gateway.listening_event()["lifecycle"], lifecycle);
     }
 }
@@ -314,7 +315,7 @@ async fn live_through_everything(gateway: &Gateway) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_in_json_are_one_object_per_line() {
-    let mut gateway = Gateway::builder()
+    let mut gateway = Gateway::unfenced()
         .flags(["--log-format", "json", "--log-level", "debug", "--timeout", "1"])
         .start()
         .await;
@@ -332,7 +333,7 @@ async fn logs_in_json_are_one_object_per_line() {
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_hold_neither_session_ids_nor_values_of_variables() {
     for format in ["text", "json"] {
-        let mut gateway = Gateway::builder()
+        let mut gateway = Gateway::unfenced()
             .flags(["--log-format", format, "--log-level", "debug", "--timeout", "1"])
             .flags(["--env", "TOKEN=hunter2", "--env", "PASSED"])
             .env("PASSED", "hunter2")
@@ -351,14 +352,14 @@ async fn logs_hold_neither_session_ids_nor_values_of_variables() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_log_level_leaves_out_what_is_less_severe() {
-    let mut quiet = Gateway::builder().flags(["--log-level", "error"]).start().await;
+    let mut quiet = Gateway::unfenced().flags(["--log-level", "error"]).start().await;
     let mut client = quiet.client();
     client.open(json!({}), NEWEST).await;
     client.call_tool("crash", json!({"stderr": "last words\n"})).await;
     quiet.wait_for_log("exited with code 3").await;
     quiet.terminate().await;
     assert!(!quiet.log().contains("INFO"), "{}", quiet.log());
-    let usual = Gateway::builder().start().await;
+    let usual = Gateway::unfenced().start().await;
     usual.client().open(json!({}), NEWEST).await;
     usual.wait_for_log("INFO").await;
 }
@@ -369,12 +370,19 @@ async fn a_program_is_found_on_the_path_that_the_server_gets() {
     let path = format!("--env=PATH={}", fixture.parent().unwrap().display());
     assert_fails(&["serve".as_ref(), "--".as_ref(), "ringfence-fixture".as_ref()], 2, &["no such program"])
         .await;
-    let started = Started::new(["serve", "--port", "0", "--json", &path, "--", "ringfence-fixture"]).await;
-    let client = started.client().await;
-    let answer = client.call_tool_for_text("echo", json!({"text": "found"})).await;
-    assert_eq!(answer, "found");
-    let pid = started.child.id().unwrap();
-    assert_eq!(descendants(pid).len(), 1);
-    started.end().await;
-    wait_until("nothing is left", async || descendants(pid).is_empty()).await;
+    for fence in [None, Some("--unfenced")] {
+        let arguments = ["serve", "--port", "0", "--json"].into_iter().chain(fence);
+        let arguments = arguments.chain([path.as_str(), "--", "ringfence-fixture"]);
+        let started = Started::new(arguments).await;
+        let client = started.client().await;
+        let answer = client.call_tool_for_text("echo", json!({"text": "found"})).await;
+        assert_eq!(answer, "found");
+        let pid = started.child.id().unwrap();
+        if fence.is_some() {
+            // Beside it there may still be the one that was tried.
+            wait_until("one server runs", async || descendants(pid).len() == 1).await;
+        }
+        started.end().await;
+        wait_until("nothing is left", async || descendants(pid).is_empty()).await;
+    }
 }

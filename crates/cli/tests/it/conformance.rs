@@ -1,4 +1,5 @@
-//! The official conformance suite through ringfence, and the same run through the official SDK to compare.
+//! The official conformance suite through ringfence with the server in its fence, and the same run through the
+//! official SDK to compare.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -80,6 +81,14 @@ impl Suite {
     }
 }
 
+/// A gateway that fences its server in a directory of its own.
+async fn fenced_gateway(flags: &[&str]) -> (Gateway, WorkspaceDir) {
+    let scope = workspace_dir("conformance-scope");
+    let gateway = Gateway::builder().flags(flags).current_dir(scope.path()).start().await;
+    assert!(gateway.log().contains("fences: "), "{}", gateway.log());
+    (gateway, scope)
+}
+
 /// Scenario → the status of each of its checks.
 struct Scenarios(BTreeMap<String, Vec<(String, String)>>);
 
@@ -156,14 +165,14 @@ impl Scenarios {
 
 async fn run_published_suite(lifecycle: &str) {
     let output = workspace_dir("conformance-published");
-    let gateway = Gateway::builder().flag(lifecycle).start().await;
+    let (gateway, _scope) = fenced_gateway(&[lifecycle]).await;
     let scenarios = Suite::Published.run(gateway.url(), output.path()).await;
     scenarios.assert_required_passed();
 }
 
 async fn run_alpha_suite(lifecycle: &str) {
     let output = workspace_dir("conformance-alpha");
-    let gateway = Gateway::builder().flag(lifecycle).flags(PARK_ONCE).start().await;
+    let (gateway, _scope) = fenced_gateway(&[&[lifecycle], &PARK_ONCE[..]].concat()).await;
     let scenarios = Suite::Alpha.run(gateway.url(), output.path()).await;
     scenarios.assert_required_passed();
     scenarios.assert_unscored_succeeded();
@@ -237,7 +246,7 @@ async fn what_the_suite_sees_through_ringfence_equals_what_it_sees_through_the_o
     bridge.end().await;
     expected.assert_required_passed();
 
-    let gateway = Gateway::builder().flags(PARK_ONCE).start().await;
+    let (gateway, _scope) = fenced_gateway(&PARK_ONCE).await;
     Suite::Alpha.run(gateway.url(), through_ringfence.path()).await.assert_required_passed();
 
     let (is_equal, summary) = compare(&reference, &through_ringfence).await;

@@ -20,7 +20,7 @@ async fn open(gateway: &Gateway, version: &str) -> RawClient {
 
 /// A gateway and a client with a session of the newest revision.
 async fn gateway_and_client() -> (Gateway, RawClient) {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway, NEWEST).await;
     (gateway, client)
 }
@@ -30,7 +30,7 @@ async fn logged_gateway() -> (Gateway, MessageLog, testkit::WorkspaceDir) {
     let directory = workspace_dir("http-rules");
     let log = MessageLog::new(directory.join("messages"));
     let gateway =
-        Gateway::builder().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
+        Gateway::unfenced().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
     (gateway, log, directory)
 }
 
@@ -52,7 +52,7 @@ async fn assert_usable(client: &RawClient) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn initialize_is_answered_with_a_random_session_id_of_visible_ascii() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let mut ids = Vec::new();
     for version in VERSIONS {
         let reply = gateway.client().post_initialize(&json!("first"), json!({}), version).await;
@@ -303,7 +303,7 @@ async fn a_body_must_be_called_json() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_too_large_is_refused_and_the_session_goes_on() {
-    let gateway = Gateway::builder().flags(["--max-message-bytes", "2000"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--max-message-bytes", "2000"]).start().await;
     let client = open(&gateway, NEWEST).await;
     let ping_of = |length: usize| format!("{PING}{}", " ".repeat(length - PING.len()));
     for length in [2001, 5_000_000] {
@@ -389,7 +389,7 @@ async fn only_integers_and_strings_are_ids() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_a_2025_03_26_session_is_answered_together() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway, "2025-03-26").await;
     let mut listening = client.get_stream(None).await.into_events();
     let batch = json!([
@@ -423,7 +423,7 @@ async fn a_batch_of_a_2025_03_26_session_is_answered_together() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_without_requests_is_accepted_without_a_body() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway, "2025-03-26").await;
     let batch = r#"[{"jsonrpc":"2.0","method":"notifications/a"},{"jsonrpc":"2.0","id":9,"result":{}}]"#;
     let reply = client.post(batch).await;
@@ -433,7 +433,7 @@ async fn a_batch_without_requests_is_accepted_without_a_body() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_empty_invalid_or_holds_initialize_is_refused() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway, "2025-03-26").await;
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{}}}"#;
     let modern = format!(r#"[{PING},{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{{MODERN_META}}}}}]"#);
@@ -457,7 +457,7 @@ async fn a_batch_that_is_empty_invalid_or_holds_initialize_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn batches_do_not_exist_in_later_revisions() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     for version in ["2025-06-18", NEWEST] {
         let client = open(&gateway, version).await;
         assert_refused(&client.post(format!("[{PING}]")).await, 400, -32600, &Value::Null, version);
@@ -482,7 +482,8 @@ async fn a_second_initialize_is_refused_on_a_live_session_and_starts_over_on_a_s
 
 #[tokio::test(flavor = "multi_thread")]
 async fn initialize_without_a_protocol_version_starts_nothing() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
+    gateway.wait_for_trial().await;
     for params in [
         None,
         Some(json!({})),
@@ -494,7 +495,7 @@ async fn initialize_without_a_protocol_version_starts_nothing() {
         assert_refused(&reply, 400, -32602, &json!("x"), &format!("{params:?}"));
         assert_eq!(reply.session_id(), None);
     }
-    assert_eq!((gateway.counter("worker_starts").await, gateway.open_sessions().await), (0, 0));
+    assert_eq!((gateway.counter("worker_starts").await, gateway.open_sessions().await), (1, 0), "the trial");
     let bare = gateway
         .client()
         .post_request(&json!(1), "initialize", Some(json!({"protocolVersion": NEWEST})))
@@ -529,10 +530,11 @@ fn health(gateway: &Gateway) -> RawRequest {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn only_loopback_and_configured_hosts_are_served() {
-    let gateway = Gateway::builder()
+    let gateway = Gateway::unfenced()
         .flags(["--allowed-host", "dev.example", "--allowed-host", "other.example:8080"])
         .start()
         .await;
+    gateway.wait_for_trial().await;
     for good in [
         "localhost",
         "LOCALHOST:3000",
@@ -572,22 +574,23 @@ async fn only_loopback_and_configured_hosts_are_served() {
     }
     assert_eq!(health(&gateway).without_header("host").await.status, 403);
     assert_eq!(health(&gateway).additional_header("host", "evil.example.com").await.status, 403);
-    assert_eq!(gateway.counter("worker_starts").await, 0);
+    assert_eq!(gateway.counter("worker_starts").await, 1, "nothing but the trial");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_host_is_not_allowed_unless_configured() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     assert_eq!(health(&gateway).header("host", "dev.example").await.status, 403);
     assert_eq!(health(&gateway).await.status, 200);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn web_origins_are_compared_whole_and_only_configured_ones_get_cors_headers() {
-    let gateway = Gateway::builder()
+    let gateway = Gateway::unfenced()
         .flags(["--allowed-origin", "https://app.example", "--allowed-origin", "vscode-webview://abc"])
         .start()
         .await;
+    gateway.wait_for_trial().await;
     let initialize = |origin: &str| {
         gateway.client().post_initialize(&json!(1), json!({}), NEWEST).header("origin", origin)
     };
@@ -614,7 +617,7 @@ async fn web_origins_are_compared_whole_and_only_configured_ones_get_cors_header
         assert_eq!(reply.header("access-control-allow-origin"), None, "{bad}");
         assert_eq!(initialize(bad).method("OPTIONS").await.status, 403, "{bad}");
     }
-    assert_eq!(gateway.counter("worker_starts").await, 0);
+    assert_eq!(gateway.counter("worker_starts").await, 1, "nothing but the trial");
     for local in ["http://localhost", "http://localhost:5173", "https://127.0.0.1:1", "http://[::1]"] {
         let reply = initialize(local).await;
         assert_eq!(
@@ -636,7 +639,7 @@ async fn web_origins_are_compared_whole_and_only_configured_ones_get_cors_header
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preflight_is_answered_for_configured_origins_only() {
-    let gateway = Gateway::builder().flags(["--allowed-origin", "https://app.example"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--allowed-origin", "https://app.example"]).start().await;
     let preflight = |origin: &str| {
         let request = gateway.client().get_stream(None).method("OPTIONS").header("origin", origin);
         request.header("access-control-request-method", "POST")
@@ -657,7 +660,7 @@ async fn a_preflight_is_answered_for_configured_origins_only() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_error_for_a_configured_origin_can_be_read_by_its_page() {
-    let gateway = Gateway::builder().flags(["--allowed-origin", "https://app.example"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--allowed-origin", "https://app.example"]).start().await;
     let reply = gateway.client().post(PING).header("origin", "https://app.example").await;
     assert_refused(&reply, 400, -32000, &json!(5), "no session");
     assert_eq!(reply.header("access-control-allow-origin"), Some("https://app.example"));
@@ -665,7 +668,7 @@ async fn an_error_for_a_configured_origin_can_be_read_by_its_page() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_for_oauth_get_a_plain_json_404() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     for path in [
         "/.well-known/oauth-protected-resource",
         "/.well-known/oauth-protected-resource/mcp",

@@ -6,8 +6,7 @@ use std::path::PathBuf;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testkit::{
-    Gateway, MessageLog, RawClient, Reply, WorkspaceDir, descendants, process_exists, wait_until,
-    workspace_dir,
+    Gateway, MessageLog, RawClient, Reply, WorkspaceDir, process_exists, wait_until, workspace_dir,
 };
 
 const NEWEST: &str = "2025-11-25";
@@ -89,7 +88,7 @@ async fn a_server_inherits_only_allowed_and_named_variables() {
         "PIP_CERT",
         "GIT_SSL_CAINFO",
     ];
-    let gateway = Gateway::builder()
+    let gateway = Gateway::unfenced()
         .env("RINGFENCE_TEST_SECRET", "hunter2")
         .env("AWS_SECRET_ACCESS_KEY", "hunter3")
         .env("PASSED_BY_NAME", "as it is")
@@ -133,7 +132,7 @@ async fn lines_of_a_server_that_are_no_messages_are_ignored_and_counted() {
         r#"{"jsonrpc":"2.0","id":2,"result":{},"error":{}}"#,
         r#"{"jsonrpc":"2.0","id":2,"result":{},"method":"ping"}"#,
     ];
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway).await;
     let before = pid(&client).await;
     for (line, count) in GARBAGE.into_iter().zip(1..) {
@@ -157,7 +156,7 @@ async fn lines_of_a_server_that_are_no_messages_are_ignored_and_counted() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_is_too_long_is_an_error_of_that_call_alone() {
-    let gateway = Gateway::builder().flags(["--max-message-bytes", "100000"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--max-message-bytes", "100000"]).start().await;
     let client = open(&gateway).await;
     let before = pid(&client).await;
     for bytes in [100_001, 1_000_000, 20_000_000] {
@@ -181,7 +180,7 @@ async fn an_answer_that_is_too_long_is_an_error_of_that_call_alone() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_flood_on_standard_error_blocks_nothing() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway).await;
     assert_eq!(client.call_tool_for_text("stderr_flood", json!({"bytes": 16_000_000})).await, "written");
     assert_eq!(client.call_tool_for_text("echo", json!({"text": "after"})).await, "after");
@@ -193,7 +192,9 @@ async fn a_crash_fails_the_calls_in_flight_and_the_next_call_gets_a_new_process(
     let directory = workspace_dir("processes");
     let log = MessageLog::new(directory.join("messages"));
     let gateway =
-        Gateway::builder().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
+        Gateway::unfenced().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
+    gateway.wait_for_trial().await;
+    std::fs::remove_file(log.path()).unwrap();
     let client = open(&gateway).await;
     let before = pid(&client).await;
     let running_id = json!("running");
@@ -226,7 +227,7 @@ async fn a_crash_fails_the_calls_in_flight_and_the_next_call_gets_a_new_process(
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_process_that_was_killed_is_reported_with_its_signal() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway).await;
     let before = pid(&client).await;
     let mut running =
@@ -240,7 +241,7 @@ async fn a_process_that_was_killed_is_reported_with_its_signal() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_before_a_crash_still_count() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway).await;
     let before = pid(&client).await;
     assert_eq!(client.call_tool_for_text("exit_after_answer", json!({"code": 3})).await, "exiting");
@@ -250,7 +251,7 @@ async fn answers_before_a_crash_still_count() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_a_dead_server_started_is_gone_with_it() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway).await;
     let started = start_descendants(&client).await;
     client.call_tool("crash", json!({})).await;
@@ -260,7 +261,7 @@ async fn what_a_dead_server_started_is_gone_with_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_exits_at_once_is_an_error_with_its_last_words() {
-    let gateway = Gateway::builder()
+    let gateway = Gateway::unfenced()
         .flags(["--max-sessions", "1"])
         .fixture_flags(["--exit-at-start", "3", "--stderr", "the licence has expired"])
         .start()
@@ -276,13 +277,13 @@ async fn a_server_that_exits_at_once_is_an_error_with_its_last_words() {
         );
         assert!(error["data"]["stderr"].as_str().unwrap().contains("the licence has expired"), "{error}");
         wait_until("the attempt is forgotten", async || gateway.open_sessions().await == 0).await;
-        wait_until("nothing is left", async || descendants(gateway.pid()).is_empty()).await;
+        wait_until("nothing is left", async || gateway.descendants().is_empty()).await;
     }
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_does_not_answer_initialize_is_given_up_and_ended() {
-    let gateway = Gateway::builder()
+    let gateway = Gateway::unfenced()
         .flags(["--start-timeout", "1"])
         .fixture_flags(["--no-initialize-answer", "--ignore-term"])
         .start()
@@ -291,12 +292,12 @@ async fn a_server_that_does_not_answer_initialize_is_given_up_and_ended() {
     let error = &reply.json()["error"];
     assert_eq!(error["data"]["reason"], "upstream_not_started", "{error}");
     assert!(error["message"].as_str().unwrap().contains("did not answer initialize"), "{error}");
-    wait_until("nothing is left", async || descendants(gateway.pid()).is_empty()).await;
+    wait_until("nothing is left", async || gateway.descendants().is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_crashes_again_and_again_is_started_less_and_less_often() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway).await;
     let mut crashes = 0;
     let refusal = loop {
@@ -326,18 +327,20 @@ async fn a_server_that_crashes_again_and_again_is_started_less_and_less_often() 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_start_does_not_spoil_the_next_session() {
     let starts = StartLog::new();
-    let flags = ["--crash-first-n".into(), starts.path.clone().into_os_string(), "1".into()];
-    let gateway = Gateway::builder().fixture_flags(flags).start().await;
+    let flags = ["--crash-first-n".into(), starts.path.clone().into_os_string(), "2".into()];
+    let gateway = Gateway::unfenced().fixture_flags(flags).start().await;
+    gateway.wait_for_trial().await;
+    assert_eq!(starts.pids().len(), 1, "the gateway's own trial, which is no reason not to begin");
     let reply = initialize(&gateway).await;
     assert_eq!(reply.json()["error"]["data"]["exit_code"], 1, "{:?}", reply.body);
     let client = open(&gateway).await;
-    assert_eq!(client.call_tool_for_text("echo", json!({"text": "second start"})).await, "second start");
-    assert_eq!(starts.pids().len(), 2);
+    assert_eq!(client.call_tool_for_text("echo", json!({"text": "third start"})).await, "third start");
+    assert_eq!(starts.pids().len(), 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_shared_server_that_does_not_start_is_an_error_of_serve() {
-    let broken = Gateway::builder()
+    let broken = Gateway::unfenced()
         .flag("--shared")
         .fixture_flags(["--exit-at-start", "4", "--stderr", "the licence has expired"])
         .try_start()
@@ -347,12 +350,12 @@ async fn a_shared_server_that_does_not_start_is_an_error_of_serve() {
     assert_eq!(broken.stdout, "", "nothing listens");
     assert!(broken.stderr.contains("error: the MCP server exited with code 4"), "{}", broken.stderr);
     assert!(broken.stderr.contains("  the licence has expired"), "{}", broken.stderr);
-    Gateway::builder().flag("--shared").start().await;
+    Gateway::unfenced().flag("--shared").start().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn delete_ends_everything_that_the_server_started() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let (client, other) = (open(&gateway).await, open(&gateway).await);
     let started = start_descendants(&client).await;
     let others = start_descendants(&other).await;
@@ -360,13 +363,13 @@ async fn delete_ends_everything_that_the_server_started() {
     wait_until_gone(&started).await;
     assert!(others.iter().all(|pid| process_exists(*pid)), "another session's processes go on");
     assert!(other.delete().await.status.is_success());
-    wait_until("nothing is left", async || descendants(gateway.pid()).is_empty()).await;
+    wait_until("nothing is left", async || gateway.descendants().is_empty()).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_gateway_leaves_nothing_behind() {
     for lifecycle in ["--session-isolation", "--shared"] {
-        let mut gateway = Gateway::builder().flag(lifecycle).start().await;
+        let mut gateway = Gateway::unfenced().flag(lifecycle).start().await;
         let (client, other) = (open(&gateway).await, open(&gateway).await);
         let mut started = start_descendants(&client).await;
         started.extend(start_descendants(&other).await);
@@ -379,7 +382,7 @@ async fn the_gateway_leaves_nothing_behind() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_ignores_the_end_of_its_input_and_sigterm_is_killed() {
     let mut gateway =
-        Gateway::builder().flags(["--grace", "0.3"]).fixture_flags(["--ignore-term"]).start().await;
+        Gateway::unfenced().flags(["--grace", "0.3"]).fixture_flags(["--ignore-term"]).start().await;
     let (client, other) = (open(&gateway).await, open(&gateway).await);
     let (stubborn, another) = (pid(&client).await, pid(&other).await);
     assert!(client.delete().await.status.is_success());
@@ -391,7 +394,7 @@ async fn a_server_that_ignores_the_end_of_its_input_and_sigterm_is_killed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_in_flight_is_finished_before_the_gateway_ends() {
-    let mut gateway = Gateway::builder().flags(["--drain", "50"]).start().await;
+    let mut gateway = Gateway::unfenced().flags(["--drain", "50"]).start().await;
     let client = open(&gateway).await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "sleep", json!({"ms": 1500})).await.into_events();
@@ -404,7 +407,7 @@ async fn a_call_in_flight_is_finished_before_the_gateway_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_outlasts_the_drain_gets_an_error() {
-    let mut gateway = Gateway::builder().flags(["--drain", "0.2"]).start().await;
+    let mut gateway = Gateway::unfenced().flags(["--drain", "0.2"]).start().await;
     let client = open(&gateway).await;
     let server = pid(&client).await;
     let mut listening = client.get_stream(None).await.into_events();
@@ -418,7 +421,7 @@ async fn a_call_that_outlasts_the_drain_gets_an_error() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_second_signal_ends_everything_at_once() {
-    let mut gateway = Gateway::builder()
+    let mut gateway = Gateway::unfenced()
         .flags(["--grace", "3000", "--drain", "3000"])
         .fixture_flags(["--ignore-term"])
         .start()
@@ -441,19 +444,22 @@ async fn a_client_that_leaves_during_initialize_leaves_no_process() {
         "--start-delay-ms".into(),
         FOREVER_MS.to_string().into(),
     ];
-    let gateway = Gateway::builder().fixture_flags(flags).start().await;
+    let patient = Gateway::unfenced().flags(["--start-timeout", "3600"]);
+    let gateway = patient.fixture_flags(flags).start().await;
+    wait_until("the gateway tries its server", async || starts.pids().len() == 1).await;
     let request = gateway.client().post_initialize(&json!(1), json!({}), NEWEST);
     let waiting = tokio::spawn(request.send());
-    wait_until("the server is being started", async || starts.pids().len() == 1).await;
-    assert!(process_exists(starts.pids()[0]));
+    wait_until("the server is being started", async || starts.pids().len() == 2).await;
+    let of_the_client = starts.pids()[1];
+    assert!(process_exists(of_the_client));
     waiting.abort();
-    wait_until_gone(&starts.pids()).await;
+    wait_until_gone(&[of_the_client]).await;
     assert_eq!(gateway.open_sessions().await, 0);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_session_ends_and_one_in_use_goes_on() {
-    let gateway = Gateway::builder().flags(["--idle-timeout", "2"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--idle-timeout", "2"]).start().await;
     let listener = open(&gateway).await;
     let mut listening = listener.get_stream(None).await.into_events();
     let caller = open(&gateway).await;
@@ -470,7 +476,7 @@ async fn an_idle_session_ends_and_one_in_use_goes_on() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn more_sessions_than_allowed_are_refused_until_one_ends() {
-    let gateway = Gateway::builder().flags(["--max-sessions", "2"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--max-sessions", "2"]).start().await;
     let (first, second) = (open(&gateway).await, open(&gateway).await);
     let refused = initialize(&gateway).await;
     assert_eq!(refused.status, 503);
@@ -483,7 +489,7 @@ async fn more_sessions_than_allowed_are_refused_until_one_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stops_reading_does_not_stop_the_others() {
-    let gateway = Gateway::builder().flags(["--timeout", "2", "--grace", "0.3"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--timeout", "2", "--grace", "0.3"]).start().await;
     let (client, other) = (open(&gateway).await, open(&gateway).await);
     let server = pid(&client).await;
     client.call_tool_for_text("stop_reading", json!({})).await;

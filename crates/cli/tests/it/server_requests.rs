@@ -1,5 +1,6 @@
 //! What a server asks of its client: on which stream the question comes, and whose answer counts.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -12,16 +13,16 @@ const NEWEST: &str = "2025-11-25";
 /// Far longer than any test: such a call ends by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
-/// Every kind of question with its method, and whether it needs a capability.
-const KINDS: [(&str, &str, bool); 4] = [
+/// Every kind of question that clients are asked with its method, and whether it needs a capability. Roots are
+/// not among them: those the gateway answers.
+const KINDS: [(&str, &str, bool); 3] = [
     ("sampling", "sampling/createMessage", true),
     ("elicitation", "elicitation/create", true),
-    ("roots", "roots/list", true),
     ("ping", "ping", false),
 ];
 
 fn all_capabilities() -> Value {
-    json!({"sampling": {}, "elicitation": {}, "roots": {"listChanged": true}})
+    json!({"sampling": {}, "elicitation": {}})
 }
 
 async fn open(gateway: &Gateway, version: &str) -> RawClient {
@@ -35,7 +36,7 @@ async fn logged_gateway() -> (Gateway, MessageLog, WorkspaceDir) {
     let directory = workspace_dir("server-requests");
     let log = MessageLog::new(directory.join("messages"));
     let gateway =
-        Gateway::builder().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
+        Gateway::unfenced().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
     (gateway, log, directory)
 }
 
@@ -166,14 +167,54 @@ async fn with_no_call_in_flight_the_get_stream_is_asked() {
 async fn without_any_stream_a_question_waits_for_the_get_stream() {
     let (gateway, log, _directory) = logged_gateway().await;
     let client = open(&gateway, "2025-03-26").await;
-    write_in_batch(&client, r#"{"jsonrpc":"2.0","id":"waiting","method":"roots/list"}"#).await;
+    write_in_batch(&client, r#"{"jsonrpc":"2.0","id":"waiting","method":"elicitation/create"}"#).await;
     let mut listening = listen(&client).await;
     let question = listening.next_message().await.unwrap();
-    assert_eq!(question["method"], "roots/list");
-    client.respond(&question["id"], json!({"roots": []})).await;
+    assert_eq!(question["method"], "elicitation/create");
+    client.respond(&question["id"], json!({"action": "decline"})).await;
     wait_until("the answer reached the server", async || !answers(&log).is_empty()).await;
     let answer: Value = serde_json::from_str(&answers(&log)[0]).unwrap();
-    assert_eq!(answer, json!({"jsonrpc": "2.0", "id": "waiting", "result": {"roots": []}}));
+    assert_eq!(answer, json!({"jsonrpc": "2.0", "id": "waiting", "result": {"action": "decline"}}));
+}
+
+/// What a server hears of the roots of its session: one directory.
+fn roots_of(directory: &Path) -> Value {
+    let name = directory.file_name().unwrap().to_str().unwrap();
+    json!({"roots": [{"uri": format!("file://{}", directory.display()), "name": name}]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_asks_for_roots_hears_the_scope_and_its_client_hears_nothing() {
+    let (default, project) = (workspace_dir("default"), workspace_dir("project"));
+    let gateway = Gateway::unfenced().current_dir(default.path()).start().await;
+    for (capabilities, scope) in [
+        (all_capabilities(), &default),
+        (json!({"sampling": {}, "elicitation": {}, "roots": {"listChanged": true}}), &project),
+    ] {
+        let mut client = gateway.client();
+        client.open(capabilities, NEWEST).await;
+        // The gateway itself asks those who have roots, once.
+        let root = json!({"uri": format!("file://{}", scope.path().display())});
+        let answer = |question: &Value| {
+            assert_eq!(question["method"], "roots/list");
+            Ok(json!({"roots": [root]}))
+        };
+        client.call_tool_answering("echo", json!({"text": "the scope is locked"}), answer).await;
+
+        let mut listening = listen(&client).await;
+        let nobody = |question: &Value| panic!("the client is asked {question}");
+        let exchange = client.call_tool_answering("ask", json!({"kind": "roots"}), nobody).await;
+        let heard = exchange.response["result"]["content"][0]["text"].as_str().unwrap();
+        assert_eq!(serde_json::from_str::<Value>(heard).unwrap(), roots_of(scope.path()));
+
+        client.call_tool_for_text("ask_unowned", json!({"kind": "roots"})).await;
+        let outcome = async || client.call_tool_for_text("ask_unowned_result", json!({})).await;
+        wait_until("the server has its answer", async || outcome().await != "pending").await;
+        assert_eq!(serde_json::from_str::<Value>(&outcome().await).unwrap(), roots_of(scope.path()));
+        client.call_tool_for_text("notify_list_changed", json!({})).await;
+        let first = listening.next_message().await.unwrap();
+        assert_eq!(first["method"], "notifications/tools/list_changed", "nothing was asked before");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -211,7 +252,8 @@ async fn only_the_answer_to_what_was_asked_is_passed_on_and_only_once() {
     let answer = events.next_message().await.unwrap();
     assert_eq!(answer["result"]["content"][0]["text"], json!({"right": true}).to_string());
     assert_eq!(client.respond(&question["id"], json!({"again": true})).await.status, 202);
-    assert_eq!(gateway.counter("stray_answers").await, 2 * 5 + 2);
+    assert_eq!(gateway.counter("stray_answers").await, 2 * 5 + 1);
+    assert_eq!(gateway.counter("late_answers").await, 1);
     client.request("ping", None).await;
     let passed_on = answers(&log);
     assert_eq!(passed_on.len(), 1, "{passed_on:?}");
@@ -283,7 +325,7 @@ async fn a_question_that_the_server_takes_back_is_taken_back_from_the_client() {
     assert_eq!(messages[1]["params"], json!({"requestId": messages[0]["id"], "reason": "no longer needed"}));
     assert_eq!(messages[2]["id"], exchange_id);
     assert_eq!(client.respond(&messages[0]["id"], json!({"late": true})).await.status, 202);
-    assert_eq!(gateway.counter("stray_answers").await, 1);
+    assert_eq!(gateway.counter("late_answers").await, 1);
     client.request("ping", None).await;
     assert!(answers(&log).is_empty(), "{:?}", answers(&log));
 }
@@ -308,7 +350,7 @@ async fn a_question_of_a_server_that_died_is_taken_back() {
 async fn concurrent_clients_are_each_asked_by_their_own_server() {
     const CLIENTS: usize = 8;
     const ROUNDS: usize = 10;
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let together = Arc::new(Barrier::new(CLIENTS));
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 use testkit::{
-    EventStream, Exchange, Gateway, MessageLog, RawClient, WorkspaceDir, descendants, process_exists,
-    wait_until, workspace_dir,
+    EventStream, Exchange, Gateway, MessageLog, RawClient, WorkspaceDir, process_exists, wait_until,
+    workspace_dir,
 };
 
 const NEWEST: &str = "2025-11-25";
@@ -31,13 +31,13 @@ impl Shared {
         let mut flags = vec!["--message-log".into(), log.path().as_os_str().to_owned()];
         flags.extend(["--start-log".into(), start_log.into_os_string()]);
         flags.extend(fixture_flags.iter().map(Into::into));
-        let gateway = Gateway::builder().flag("--shared").fixture_flags(flags).start().await;
+        let gateway = Gateway::unfenced().flag("--shared").fixture_flags(flags).start().await;
         Self { gateway, log, directory }
     }
 
     /// A client that can be asked for everything.
     async fn client(&self) -> RawClient {
-        self.client_with(json!({"sampling": {}, "elicitation": {}, "roots": {}})).await
+        self.client_with(json!({"sampling": {}, "elicitation": {}})).await
     }
 
     async fn client_with(&self, capabilities: Value) -> RawClient {
@@ -126,7 +126,7 @@ async fn one_process_and_one_handshake_serve_every_client() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), clients.len(), "each client has a session id of its own");
-    assert_eq!(descendants(shared.gateway.pid()), [first_pid.parse::<u32>().unwrap()]);
+    assert_eq!(shared.gateway.descendants(), [first_pid.parse::<u32>().unwrap()]);
     assert_eq!(shared.log.with_method("initialize").len(), 1);
     assert_eq!(shared.log.with_method("notifications/initialized").len(), 1);
     let report = shared.gateway.report().await;
@@ -420,13 +420,7 @@ async fn a_client_is_not_asked_for_what_it_did_not_declare() {
     let shared = Shared::start().await;
     let plain = shared.client_with(json!({})).await;
     let sampling_only = shared.client_with(json!({"sampling": {}})).await;
-    for (client, kind) in [
-        (&plain, "sampling"),
-        (&plain, "elicitation"),
-        (&plain, "roots"),
-        (&sampling_only, "elicitation"),
-        (&sampling_only, "roots"),
-    ] {
+    for (client, kind) in [(&plain, "sampling"), (&plain, "elicitation"), (&sampling_only, "elicitation")] {
         let arguments = json!({"kind": kind, "tag": "undeclared"});
         let exchange = client.call_tool_answering("ask", arguments, |_| Ok(json!({}))).await;
         assert_eq!(exchange.server_requests, Vec::<Value>::new(), "{kind}");
@@ -561,21 +555,44 @@ async fn the_end_of_an_asked_session_answers_the_server() {
 #[tokio::test]
 async fn changed_roots_of_one_client_are_no_news_for_a_shared_server() {
     let shared = Shared::start().await;
-    let client = shared.client().await;
+    let client = shared.client_with(json!({"roots": {"listChanged": true}})).await;
     assert_eq!(client.notify("notifications/roots/list_changed", None).await.status, 202);
     client.call_tool_for_text("echo", json!({"text": "after it"})).await;
     assert_eq!(shared.log.with_method("notifications/roots/list_changed").len(), 0);
 
-    // The control: a process of one's own hears of it.
+    // The control: a session whose scope came from its roots ends, and not even then does its server hear of it.
     let directory = workspace_dir("roots");
     let log = MessageLog::new(directory.join("messages"));
     let flags = ["--message-log".as_ref(), log.path().as_os_str()];
-    let gateway = Gateway::builder().fixture_flags(flags).start().await;
+    let gateway = Gateway::unfenced().fixture_flags(flags).start().await;
     let mut client = gateway.client();
     client.open(json!({"roots": {"listChanged": true}}), NEWEST).await;
-    client.notify("notifications/roots/list_changed", None).await;
-    client.call_tool_for_text("echo", json!({"text": "after it"})).await;
-    assert_eq!(log.with_method("notifications/roots/list_changed").len(), 1);
+    let root = json!({"uri": format!("file://{}", directory.path().display())});
+    let locked = client.call_tool_answering("pid", json!({}), |_| Ok(json!({"roots": [root]}))).await;
+    assert_eq!(locked.server_requests.len(), 1, "{locked:?}");
+    let refused = client.notify("notifications/roots/list_changed", None).await;
+    assert_eq!(refused.status, 403, "{:?}", refused.body);
+    assert_eq!(refused.json()["error"]["data"]["reason"], "roots_change_rejected");
+    let later = client.post_tool_call(&json!(99), "echo", json!({"text": "after it"})).await;
+    assert_eq!(later.status, 403, "{:?}", later.body);
+    assert_eq!(later.json()["error"]["data"]["reason"], "roots_change_rejected");
+    let process = result_text(&locked.response).parse().unwrap();
+    wait_until("its process is gone", async || !process_exists(process)).await;
+    assert_eq!(log.with_method("notifications/roots/list_changed").len(), 0);
+}
+
+#[tokio::test]
+async fn a_shared_server_that_asks_for_roots_hears_the_fixed_scope_whoever_calls() {
+    let shared = Shared::start().await;
+    let scope = std::env::current_dir().unwrap().canonicalize().unwrap();
+    for capabilities in [json!({}), json!({"roots": {}})] {
+        let client = shared.client_with(capabilities).await;
+        let nobody = |question: &Value| panic!("the client is asked {question}");
+        let exchange = client.call_tool_answering("ask", json!({"kind": "roots"}), nobody).await;
+        let heard: Value = serde_json::from_str(result_text(&exchange.response)).unwrap();
+        assert_eq!(heard["roots"][0]["uri"], format!("file://{}", scope.display()), "{heard}");
+        assert_eq!(heard["roots"].as_array().map(Vec::len), Some(1), "{heard}");
+    }
 }
 
 #[tokio::test]
@@ -612,7 +629,7 @@ async fn a_crash_fails_the_calls_of_all_clients_and_the_next_call_starts_one_pro
     assert_eq!(shared.log.with_method("initialize").len(), 2, "the handshake was replayed");
     assert_eq!(shared.log.with_method("notifications/initialized").len(), 2);
     assert_eq!(shared.calls_of("sleep"), 6, "no lost call was sent again");
-    assert_eq!(descendants(shared.gateway.pid()).len(), 1);
+    assert_eq!(shared.gateway.descendants().len(), 1);
 }
 
 #[tokio::test]

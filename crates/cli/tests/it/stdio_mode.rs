@@ -13,7 +13,7 @@ const NEWEST: &str = "2025-11-25";
 /// Far longer than any test: such a call ends by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
-/// A ringfence that this test is the client of.
+/// A ringfence that this test is the client of. It runs without a fence: this is about the bridge alone.
 struct Ringfence {
     process: PipedProcess,
     last_id: u64,
@@ -22,11 +22,16 @@ struct Ringfence {
 impl Ringfence {
     fn start(flags: &[&str], fixture_flags: &[&str]) -> Self {
         let mut command = Command::new(ringfence_binary());
-        command.args(["--mode", "stdio"]).args(flags).arg("--").arg(fixture_binary()).args(fixture_flags);
+        command
+            .args(["--mode", "stdio", "--unfenced"])
+            .args(flags)
+            .arg("--")
+            .arg(fixture_binary())
+            .args(fixture_flags);
         Self { process: PipedProcess::start(&mut command), last_id: 0 }
     }
 
-    /// With the handshake done and every capability declared.
+    /// With the handshake done.
     async fn open(flags: &[&str]) -> Self {
         let mut ringfence = Self::start(flags, &[]);
         let answer = ringfence.initialize().await;
@@ -36,7 +41,7 @@ impl Ringfence {
     }
 
     async fn initialize(&mut self) -> Value {
-        let capabilities = json!({"sampling": {}, "elicitation": {}, "roots": {}});
+        let capabilities = json!({"sampling": {}, "elicitation": {}});
         let client = json!({"name": "test", "version": "0"});
         let params = json!({"protocolVersion": NEWEST, "capabilities": capabilities, "clientInfo": client});
         self.send(&json!({"jsonrpc": "2.0", "id": "init", "method": "initialize", "params": params})).await;

@@ -24,7 +24,7 @@ async fn open(gateway: &Gateway, version: &str) -> RawClient {
 }
 
 async fn gateway_and_client(version: &str) -> (Gateway, RawClient) {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway, version).await;
     (gateway, client)
 }
@@ -133,7 +133,7 @@ async fn progress_and_answer_come_in_their_order_and_then_the_stream_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_answer_comes_on_a_stream_primed_for_clients_that_can_read_it() {
-    let gateway = Gateway::builder().flags(["--retry", "2.5"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--retry", "2.5"]).start().await;
     let client = open(&gateway, NEWEST).await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "sleep", json!({"ms": SLOW_MS})).await.into_events();
@@ -278,7 +278,7 @@ async fn every_message_goes_to_exactly_one_stream() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lost_stream_of_a_call_is_resumed_with_exactly_the_rest() {
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     for version in [NEWEST, "2025-06-18", "2025-03-26"] {
         let client = open(&gateway, version).await;
         let id = client.next_id();
@@ -321,7 +321,7 @@ async fn a_dropped_connection_does_not_cancel_its_call() {
     let directory = workspace_dir("streams");
     let log = MessageLog::new(directory.join("messages"));
     let gateway =
-        Gateway::builder().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
+        Gateway::unfenced().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
     let client = open(&gateway, NEWEST).await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "sleep", json!({"ms": 1000})).await.into_events();
@@ -400,7 +400,7 @@ async fn an_event_id_that_the_session_never_gave_is_refused() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_stream_closes_before_the_answer_which_is_delivered_on_resumption() {
-    let gateway = Gateway::builder().flags(["--park-after", "0.3", "--retry", "0.05"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--park-after", "0.3", "--retry", "0.05"]).start().await;
     let client = open(&gateway, NEWEST).await;
     let mut listening = listen(&client).await;
     let id = client.next_id();
@@ -427,7 +427,7 @@ async fn a_parked_stream_closes_before_the_answer_which_is_delivered_on_resumpti
 
 #[tokio::test(flavor = "multi_thread")]
 async fn streams_of_clients_that_cannot_resume_are_not_parked() {
-    let gateway = Gateway::builder().flags(["--park-after", "0.2"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--park-after", "0.2"]).start().await;
     for version in WITHOUT_PRIMING {
         let client = open(&gateway, version).await;
         let id = client.next_id();
@@ -440,7 +440,7 @@ async fn streams_of_clients_that_cannot_resume_are_not_parked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_while_a_stream_is_parked_wait_for_its_reader() {
-    let gateway = Gateway::builder().flags(["--park-after", "0.2"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--park-after", "0.2"]).start().await;
     let client = open(&gateway, NEWEST).await;
     let id = client.next_id();
     let arguments = json!({"ms": 1000, "progress_every_ms": 100});
@@ -459,7 +459,7 @@ async fn messages_while_a_stream_is_parked_wait_for_its_reader() {
 async fn a_reader_that_stops_loses_notifications_and_never_the_answer() {
     const BATCHES: usize = 32;
     const LINES: usize = 1000;
-    let gateway = Gateway::builder().start().await;
+    let gateway = Gateway::unfenced().start().await;
     let client = open(&gateway, "2025-03-26").await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "ask", json!({"kind": "ping"})).await.into_events();

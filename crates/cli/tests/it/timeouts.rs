@@ -20,7 +20,7 @@ impl Logged {
         let directory = workspace_dir("timeouts");
         let log = MessageLog::new(directory.join("messages"));
         let fixture_flags = ["--message-log".as_ref(), log.path().as_os_str()];
-        let gateway = Gateway::builder().flags(flags).fixture_flags(fixture_flags).start().await;
+        let gateway = Gateway::unfenced().flags(flags).fixture_flags(fixture_flags).start().await;
         Self { gateway, log, _directory: directory }
     }
 

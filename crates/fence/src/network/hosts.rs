@@ -18,6 +18,18 @@ pub enum AllowedHosts {
     Only(Vec<HostPattern>),
 }
 
+impl AllowedHosts {
+    /// What a policy's network lets the proxy reach. Patterns that are none match nothing.
+    pub fn of(network: &crate::Network) -> Self {
+        match network {
+            crate::Network::Http { hosts: Some(hosts) } => {
+                Self::Only(hosts.iter().filter_map(|host| host.parse().ok()).collect())
+            }
+            _ => Self::Any,
+        }
+    }
+}
+
 /// One entry of an allow-list: a name (`example.org`), every name below one (`*.example.org`, which is not
 /// `example.org` itself), or an address (`192.0.2.7`, `2001:db8::7`).
 #[derive(Clone, Debug, PartialEq, Eq)]

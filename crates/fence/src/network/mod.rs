@@ -53,6 +53,12 @@ pub struct Listeners {
     pub mirrored: Vec<(u16, std::net::TcpListener)>,
 }
 
+impl Listeners {
+    pub fn is_empty(&self) -> bool {
+        self.proxy.is_none() && self.dns.is_none() && self.mirrored.is_empty()
+    }
+}
+
 /// Serves the listeners of one fence. Ends only with an error, or at once if there is no listener at all;
 /// to stop it, drop it: every connection that it carries ends with it.
 ///

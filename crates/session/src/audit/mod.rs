@@ -37,6 +37,7 @@ pub use verify::{AuditFault, Verified, verify};
 
 use file::LogFile;
 use queue::Queue;
+pub(crate) use timestamp::Timestamp;
 use writer::Writer;
 
 /// When a file is full, and what is kept.

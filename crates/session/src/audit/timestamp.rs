@@ -6,10 +6,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde::{Serialize, Serializer};
 
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Timestamp(SystemTime);
+pub(crate) struct Timestamp(SystemTime);
 
 impl Timestamp {
-    pub(super) fn now() -> Self {
+    pub(crate) fn now() -> Self {
         Self(SystemTime::now())
     }
 }

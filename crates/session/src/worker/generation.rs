@@ -2,30 +2,41 @@
 //! its end. A crash fails what was in flight; the next call begins another generation, unless they crash one
 //! after the other.
 
-use std::process::ExitStatus;
-use std::sync::Arc;
+use std::os::unix::process::ExitStatusExt;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wire::{InitializeResult, Outcome, Response};
 
-use super::{Link, Pending, State, Worker};
-use crate::EndReason;
+use super::{Link, Pending, State, Waiting, Worker};
+use crate::audit::AuditEntry;
 use crate::error::{StartFailure, upstream_died};
-use crate::process::{Process, read_stdout};
+use crate::fence_host::Enclosure;
+use crate::process::{Exit, Process, read_stdout};
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
+use crate::{EndReason, Handle, Session};
 
 /// After the process died, what it had written may still be on its way; after its stdout closed, its end.
 const SETTLE: Duration = Duration::from_millis(500);
 
 impl Worker {
     pub(super) async fn start(self: Arc<Self>, generation: u64) {
-        self.counters.worker_starts.add();
+        let counters = &self.deployment.counters;
+        counters.worker_starts.add();
+        if generation > 1 {
+            counters.worker_restarts.add();
+        }
+        let began = Instant::now();
         match self.launch(generation).await {
-            Ok((process, result)) => self.come_up(&process, result),
+            Ok((process, result)) => {
+                counters.start_times.observe(began.elapsed());
+                self.come_up(&process, result);
+            }
             Err(failure) => self.fail_start(generation, &failure),
         }
     }
@@ -34,15 +45,17 @@ impl Worker {
         self: &Arc<Self>,
         generation: u64,
     ) -> Result<(Arc<Process>, InitializeResult), StartFailure> {
-        let (process, stdout) = Process::spawn(&self.upstream)?;
-        tracing::info!(upstream = self.upstream.name, pid = process.pid(), generation, "started");
+        let (process, stdout) = self.begin().await?;
+        tracing::info!(upstream = self.deployment.upstream.name, pid = process.pid(), generation, "started");
+        self.record_start(&process, generation);
         if !self.note_starting(&process) {
             process.kill().await;
+            self.leave_fence();
             return Err(StartFailure::Stopped);
         }
         let reader = tokio::spawn({
             let (worker, process) = (Arc::clone(self), Arc::clone(&process));
-            let limit = self.settings.max_message;
+            let limit = self.deployment.settings.max_message;
             async move { read_stdout(stdout, limit, |line| worker.receive(&process, line)).await }
         });
         tokio::spawn(supervise(Arc::clone(self), Arc::clone(&process), reader, generation));
@@ -51,6 +64,50 @@ impl Worker {
             process.kill().await;
         }
         answer.map(|result| (process, result))
+    }
+
+    fn record_start(&self, process: &Process, generation: u64) {
+        self.deployment.record(|| AuditEntry::WorkerStarted {
+            session: self.lock().sole_seat().map(|session| session.handle()),
+            upstream: self.deployment.upstream.name.as_str().into(),
+            pid: process.pid(),
+            generation,
+            confinement: process.confinement.as_deref().unwrap_or("none").into(),
+        });
+    }
+
+    fn record_exit(&self, process: &Process, generation: u64, session: Option<Handle>, exit: Option<Exit>) {
+        self.deployment.record(|| AuditEntry::WorkerExited {
+            session,
+            upstream: self.deployment.upstream.name.as_str().into(),
+            pid: process.pid(),
+            generation,
+            code: exit.and_then(|exit| exit.status.code()),
+            signal: exit.and_then(|exit| exit.status.signal()),
+        });
+    }
+
+    /// Starts the process, inside the worker's fence unless the operator wants none.
+    async fn begin(&self) -> Result<(Arc<Process>, pipe::Receiver), StartFailure> {
+        let upstream = Arc::clone(&self.deployment.upstream);
+        let Some(host) = upstream.fence.clone() else {
+            return Process::spawn(&upstream, self.scope.primary());
+        };
+        let kept = self.enclosure.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let scope = Arc::clone(&self.scope);
+        let launch = move || {
+            let enclosure = match kept {
+                Some(enclosure) => enclosure,
+                None => Arc::new(Enclosure::new(&host, &scope)),
+            };
+            let launched = enclosure.launch(&upstream)?;
+            Ok((enclosure, launched))
+        };
+        let (enclosure, launched) =
+            tokio::task::spawn_blocking(launch).await.unwrap_or(Err(StartFailure::Stopped))?;
+        let process = Process::adopt(&self.deployment.upstream, &enclosure, launched)?;
+        *self.enclosure.lock().unwrap_or_else(PoisonError::into_inner) = Some(enclosure);
+        Ok(process)
     }
 
     /// Makes the process known to [`Worker::stop`]. False: the worker was stopped meanwhile.
@@ -73,11 +130,11 @@ impl Worker {
             Arc::clone(&state.handshake)
         };
         process.send(&handshake.toward_upstream(id));
-        let limit = self.settings.start_timeout;
+        let limit = self.deployment.settings.start_timeout;
         let outcome = tokio::select! {
             biased;
             Ok(response) = receiver => read_greeting(&response),
-            status = process.exited() => Err(StartFailure::Exited { status, stderr: process.stderr_tail() }),
+            exit = process.exited() => Err(StartFailure::Exited { exit, stderr: process.stderr_tail() }),
             () = tokio::time::sleep(limit) => {
                 Err(StartFailure::TimedOut { after: limit, stderr: process.stderr_tail() })
             }
@@ -88,11 +145,19 @@ impl Worker {
 
     fn come_up(self: &Arc<Self>, process: &Arc<Process>, result: InitializeResult) {
         let mut state = self.lock();
+        let result = Arc::new(result);
+        let told = state.told.take();
         let Link::Starting(starting) = &mut state.link else { return };
         let waiting = std::mem::take(&mut starting.waiting);
-        let contradicts = state.negotiated.as_ref().is_some_and(|before| before.version != result.version);
-        state.negotiated = Some(Arc::new(result));
+        let contradicts = state.negotiated.as_ref().is_some_and(|before| before.version != result.version)
+            || told.is_some_and(|told| !told.holds_for(&result));
+        state.negotiated = Some(result);
         state.link = Link::Up(Arc::clone(process));
+        if contradicts {
+            let sessions: Vec<_> = state.seats.values().cloned().collect();
+            drop(state);
+            return self.start_over(waiting, sessions);
+        }
         if let Some(initialized) = &state.initialized {
             process.send(initialized);
         }
@@ -102,16 +167,25 @@ impl Worker {
         for item in waiting {
             self.forward(&mut state, process, item);
         }
-        if contradicts {
-            let sessions: Vec<_> = state.seats.values().cloned().collect();
-            drop(state);
-            tracing::error!(
-                upstream = self.upstream.name,
-                "the restarted MCP server speaks another protocol version; its sessions end"
-            );
-            for session in sessions {
-                tokio::spawn(async move { session.end(EndReason::UpstreamChanged).await });
-            }
+        let generation = state.generation;
+        drop(state);
+        if let Some(exit) = process.has_exited() {
+            // It died right after its answer, when it was not in use yet and nobody minded.
+            self.fall(generation, Some(exit), process);
+        }
+    }
+
+    /// The clients believe something that does not hold: their sessions end, and they begin new ones.
+    fn start_over(&self, waiting: Vec<Waiting>, sessions: Vec<Arc<Session>>) {
+        tracing::error!(
+            upstream = self.deployment.upstream.name,
+            "the MCP server offers something else than its clients were told; its sessions end"
+        );
+        for item in waiting {
+            item.refuse(&StartFailure::Contradiction);
+        }
+        for session in sessions {
+            tokio::spawn(async move { session.end(EndReason::UpstreamChanged).await });
         }
     }
 
@@ -124,14 +198,14 @@ impl Worker {
         let stderr = failure.stderr().unwrap_or_default();
         stderr.clone_into(&mut state.last_stderr);
         drop(state);
-        tracing::error!(upstream = self.upstream.name, generation, stderr, "{failure}");
+        tracing::error!(upstream = self.deployment.upstream.name, generation, stderr, "{failure}");
         for item in waiting {
             item.refuse(failure);
         }
     }
 
     /// The process ended by itself while it was in use.
-    fn fall(&self, generation: u64, status: Option<ExitStatus>, process: &Process) {
+    fn fall(&self, generation: u64, exit: Option<Exit>, process: &Process) {
         let mut state = self.lock();
         if state.generation != generation || !matches!(state.link, Link::Up(_)) {
             return;
@@ -139,21 +213,21 @@ impl Worker {
         state.link = Link::Down;
         state.count_crash(process.started.elapsed());
         state.last_stderr = process.stderr_tail();
-        let error = upstream_died(status, &state.last_stderr);
+        let error = upstream_died(exit, &state.last_stderr);
         let pending = std::mem::take(&mut state.pending);
         let asks = std::mem::take(&mut state.asks);
         state.task_progress.clear();
         drop(state);
-        self.counters.worker_deaths.add();
+        self.deployment.counters.worker_deaths.add();
         tracing::error!(
-            upstream = self.upstream.name,
+            upstream = self.deployment.upstream.name,
             generation,
             lost_calls = pending.len(),
             "{}",
             error.message
         );
         for pending in pending.into_values() {
-            if let Pending::Call(call) = pending {
+            if let Pending::Call(call, _) = pending {
                 call.fail(&error);
             }
         }
@@ -182,17 +256,21 @@ impl State {
 
 /// Watches one process to its end.
 async fn supervise(worker: Arc<Worker>, process: Arc<Process>, mut reader: JoinHandle<()>, generation: u64) {
-    let status = tokio::select! {
-        status = process.exited() => {
+    let session = worker.lock().sole_seat().map(|session| session.handle());
+    let exit = tokio::select! {
+        exit = process.exited() => {
             // Answers that it had written before it died still count.
             let _ = tokio::time::timeout(SETTLE, &mut reader).await;
-            Some(status)
+            Some(exit)
         }
         _ = &mut reader => tokio::time::timeout(SETTLE, process.exited()).await.ok(),
     };
-    worker.fall(generation, status, &process);
+    worker.fall(generation, exit, &process);
     process.kill().await;
+    // It may have been put to use in between.
+    worker.fall(generation, process.has_exited(), &process);
     reader.abort();
+    worker.record_exit(&process, generation, session, process.has_exited());
 }
 
 fn read_greeting(response: &Response) -> Result<InitializeResult, StartFailure> {

@@ -10,6 +10,7 @@ static TOOLS_LIST_RESULT: LazyLock<String> = LazyLock::new(|| {
     let mut tools = conformance_tools();
     tools.extend(call_tools());
     tools.extend(process_tools());
+    tools.extend(file_tools());
     tools.extend(message_tools());
     tools.extend(ask_tools());
     to_json(&json!({ "tools": tools }))
@@ -110,9 +111,21 @@ fn process_tools() -> Vec<Value> {
             "Starts an orphan in a session of its own",
             json!({"keep_stderr": {"type": "boolean"}}),
         ),
+        tool(
+            "tcp_exchange",
+            "Sends a text to an address and returns the answer",
+            json!({"address": string(), "send": string()}),
+        ),
         tool("spawn_child", "Starts a direct child that stays", json!({})),
         tool("ignore_term", "From now on survives SIGTERM and the end of input", json!({})),
         tool("stop_reading", "Answers, then never reads again", json!({})),
+    ]
+}
+
+fn file_tools() -> Vec<Value> {
+    vec![
+        tool("write_file", "Writes a text to a file", json!({"path": string(), "text": string()})),
+        tool("read_file", "Returns the text of a file", json!({"path": string()})),
     ]
 }
 

@@ -17,7 +17,8 @@ use crate::running_calls::{BlockingCall, Cancelled, ClientAnswer};
 use crate::server::Server;
 use crate::stubbornness::park_for_good;
 use crate::{
-    ask_tools, call_tools, catalogue, conformance_tools, message_tools, process_tools, prompts, resources,
+    ask_tools, call_tools, catalogue, conformance_tools, file_tools, message_tools, network_tools,
+    process_tools, prompts, resources,
 };
 
 const READ_BUFFER_BYTES: usize = 256 * 1024;
@@ -169,6 +170,8 @@ fn find_quick_tool(name: &str) -> Option<QuickTool> {
         .or_else(|| conformance_tools::find_quick(name))
         .or_else(|| message_tools::find_quick(name))
         .or_else(|| process_tools::find_quick(name))
+        .or_else(|| network_tools::find_quick(name))
+        .or_else(|| file_tools::find_quick(name))
         .or_else(|| ask_tools::find_quick(name))
 }
 

@@ -1,0 +1,71 @@
+//! Where the gateways of this user are, and the token that each of them wants from an operator. One file for
+//! each, readable for this user alone, in the directory that no fence can see.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Discovered {
+    /// Without a path.
+    pub(crate) url: String,
+    pub(crate) token: String,
+    pub(crate) pid: u32,
+    pub(crate) upstream: String,
+}
+
+/// The file of this gateway, which goes with it.
+#[derive(Debug)]
+pub(crate) struct Announcement {
+    path: PathBuf,
+    pub(crate) token: String,
+}
+
+impl Announcement {
+    pub(crate) fn publish(own: &Path, address: SocketAddr, upstream: &str) -> io::Result<Self> {
+        let directory = own.join("gateways");
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
+        let pid = std::process::id();
+        let path = directory.join(format!("{pid}.json"));
+        // One of a process that was killed and had the same pid.
+        let _ = fs::remove_file(&path);
+        let discovered = Discovered {
+            url: format!("http://{address}"),
+            token: token.clone(),
+            pid,
+            upstream: upstream.to_owned(),
+        };
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        file.write_all(serde_json::to_string(&discovered)?.as_bytes())?;
+        Ok(Self { path, token })
+    }
+}
+
+impl Drop for Announcement {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// The gateways that run. Files of those that were killed are removed.
+pub(crate) fn running(own: &Path) -> Vec<Discovered> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(own.join("gateways")).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let read = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Discovered>(&text).ok());
+        match read {
+            Some(discovered) if Path::new(&format!("/proc/{}", discovered.pid)).exists() => {
+                found.push(discovered);
+            }
+            _ => drop(fs::remove_file(&path)),
+        }
+    }
+    found.sort_by(|a, b| a.url.cmp(&b.url));
+    found
+}

@@ -1,0 +1,87 @@
+//! What the audit log tells of one call: which tool, how it ended, how long it took. Made only where there is a
+//! log.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use wire::{Outcome, Request, Response, method, read_object};
+
+use crate::Handle;
+use crate::audit::{AuditArguments, AuditEntry, CallOutcome};
+use crate::deployment::Deployment;
+
+#[derive(Debug)]
+pub(crate) struct CallRecord {
+    method: String,
+    tool: Option<String>,
+    request_bytes: usize,
+    arguments: Option<AuditArguments>,
+}
+
+impl CallRecord {
+    /// `None` for requests that reach no data, such as lists.
+    pub(crate) fn of(request: &Request, deployment: &Deployment) -> Option<Box<Self>> {
+        #[derive(Deserialize)]
+        struct Params<'a> {
+            name: Option<String>,
+            uri: Option<String>,
+            #[serde(borrow)]
+            arguments: Option<&'a RawValue>,
+        }
+        deployment.audit.as_ref()?;
+        if ![method::TOOLS_CALL, method::RESOURCES_READ, method::PROMPTS_GET]
+            .contains(&request.method.as_str())
+        {
+            return None;
+        }
+        let params = request.params().and_then(|params| read_object::<Params<'_>>(params.get()).ok());
+        let arguments = params.as_ref().and_then(|params| params.arguments);
+        let wants_arguments = deployment.settings.audit_arguments;
+        Some(Box::new(Self {
+            method: request.method.clone(),
+            request_bytes: request.size(),
+            arguments: arguments
+                .filter(|_| wants_arguments)
+                .and_then(|arguments| AuditArguments::from_json(arguments.get())),
+            tool: params.and_then(|params| params.name.or(params.uri)),
+        }))
+    }
+
+    pub(crate) fn entry(
+        &self,
+        session: Handle,
+        upstream: &str,
+        outcome: CallOutcome,
+        took: Duration,
+        answer_bytes: usize,
+    ) -> AuditEntry {
+        AuditEntry::ToolCalled {
+            session,
+            upstream: upstream.into(),
+            tool: self.tool.as_deref().map(Into::into),
+            method: self.method.as_str().into(),
+            outcome,
+            milliseconds: took.as_secs_f64() * 1000.0,
+            request_bytes: self.request_bytes as u64,
+            answer_bytes: answer_bytes as u64,
+            arguments: self.arguments.clone(),
+        }
+    }
+}
+
+/// How an upstream's answer counts.
+pub(crate) fn outcome_of(response: &Response) -> CallOutcome {
+    #[derive(Deserialize)]
+    struct Result {
+        #[serde(default, rename = "isError")]
+        is_error: bool,
+    }
+    match response.outcome() {
+        Outcome::Error(_) => CallOutcome::Error,
+        Outcome::Result(result) => match serde_json::from_str::<Result>(result) {
+            Ok(Result { is_error: true }) => CallOutcome::ToolError,
+            _ => CallOutcome::Ok,
+        },
+    }
+}

@@ -1,0 +1,63 @@
+//! What all sessions and workers of one gateway share.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tokio::task::JoinSet;
+
+use crate::Upstream;
+use crate::audit::{AuditEntry, AuditLog};
+use crate::counters::Counters;
+use crate::pulse::Pulse;
+use crate::scope::ScopeRules;
+use crate::settings::Settings;
+
+#[derive(Debug)]
+pub(crate) struct Deployment {
+    pub(crate) upstream: Arc<Upstream>,
+    pub(crate) settings: Settings,
+    pub(crate) rules: Arc<ScopeRules>,
+    pub(crate) counters: Arc<Counters>,
+    pub(crate) pulse: Pulse,
+    pub(crate) audit: Option<Arc<AuditLog>>,
+    /// What is still being cleared away after workers that have ended.
+    clearing: Mutex<JoinSet<()>>,
+}
+
+impl Deployment {
+    pub(crate) fn new(
+        upstream: Upstream,
+        settings: Settings,
+        rules: ScopeRules,
+        audit: Option<Arc<AuditLog>>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            upstream: Arc::new(upstream),
+            settings,
+            rules: Arc::new(rules),
+            counters: Arc::default(),
+            pulse: Pulse::default(),
+            audit,
+            clearing: Mutex::default(),
+        })
+    }
+
+    /// Lets go of what may take long to go, without anybody waiting.
+    pub(crate) fn clear_away<T: Send + 'static>(&self, what: T) {
+        let mut clearing = self.clearing.lock().unwrap_or_else(PoisonError::into_inner);
+        while clearing.try_join_next().is_some() {}
+        clearing.spawn_blocking(move || drop(what));
+    }
+
+    /// Waits until everything is cleared away.
+    pub(crate) async fn cleared(&self) {
+        let mut clearing = std::mem::take(&mut *self.clearing.lock().unwrap_or_else(PoisonError::into_inner));
+        while clearing.join_next().await.is_some() {}
+    }
+
+    /// Writes an entry, if there is a log; else nothing is made.
+    pub(crate) fn record(&self, entry: impl FnOnce() -> AuditEntry) {
+        if let Some(audit) = &self.audit {
+            audit.record(entry());
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! From an open session to a locked scope: requests that come early wait in order, the client is asked for
+//! its roots, and the first answer decides, once.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use serde_json::json;
+use wire::{ErrorReply, Request, Response, code};
+
+use crate::audit::AuditEntry;
+use crate::call::Call;
+use crate::capability_cache::Told;
+use crate::error::StartFailure;
+use crate::scope::{RootsAnswer, Scope, ScopeRefusal};
+use crate::session::{AskKind, RootsPurpose};
+use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING};
+use crate::stream::{Keep, Stream};
+use crate::workers::{Greeting, Seat};
+use crate::{EndReason, Session};
+
+/// A request that has waited so long is asked on too, in case the client does not read the other stream.
+const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
+/// How often a client is asked before its requests fail.
+const MAX_ROOTS_ASKS: usize = 3;
+
+/// What a session holds until its scope is locked.
+#[derive(Debug)]
+pub(crate) struct Gate(Mutex<GateState>);
+
+#[derive(Debug)]
+struct GateState {
+    stage: Stage,
+    /// The client's `initialize`, with our roots in it.
+    handshake: Arc<Request>,
+    told: Option<Told>,
+    initialized: Option<Bytes>,
+    queue: Vec<Queued>,
+    bytes: usize,
+    asks: Vec<RootsAsk>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Waiting,
+    /// An answer has won; what it names is being looked at.
+    Locking,
+    Open,
+}
+
+#[derive(Debug)]
+struct Queued {
+    call: Arc<Call>,
+    request: Box<Request>,
+}
+
+#[derive(Debug)]
+struct RootsAsk {
+    stream: Arc<Stream>,
+    at: Instant,
+}
+
+impl Gate {
+    pub(crate) fn new(handshake: Arc<Request>, told: Option<Told>) -> Self {
+        Self(Mutex::new(GateState {
+            stage: Stage::Waiting,
+            handshake,
+            told,
+            initialized: None,
+            queue: Vec::new(),
+            bytes: 0,
+            asks: Vec::new(),
+        }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, GateState> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What the session is waiting for, for people.
+    pub(crate) fn describe(&self) -> &'static str {
+        let state = self.lock();
+        match state.stage {
+            Stage::Waiting if state.initialized.is_none() => "opening",
+            Stage::Waiting => "awaiting_scope",
+            Stage::Locking => "locking",
+            Stage::Open => "ready",
+        }
+    }
+
+    /// A call that was cancelled while it waited makes room.
+    pub(crate) fn forget(&self, call: &Arc<Call>) {
+        let mut state = self.lock();
+        let mut freed = 0;
+        state.queue.retain(|queued| {
+            let is_other = !Arc::ptr_eq(&queued.call, call);
+            freed += if is_other { 0 } else { queued.request.size() };
+            is_other
+        });
+        state.bytes -= freed;
+    }
+
+    /// Empties the queue: the session is over.
+    pub(crate) fn close(&self) {
+        let mut state = self.lock();
+        state.stage = Stage::Open;
+        state.queue.clear();
+        state.asks.clear();
+    }
+}
+
+impl GateState {
+    fn add(&mut self, call: Arc<Call>, request: Box<Request>) -> Result<(), Arc<Call>> {
+        let bytes = self.bytes + request.size();
+        if self.queue.len() >= MAX_WAITING || bytes > MAX_OUTBOX_BYTES {
+            return Err(call);
+        }
+        self.bytes = bytes;
+        self.queue.push(Queued { call, request });
+        Ok(())
+    }
+
+    /// Where the client is to be asked now, if it is to be asked.
+    fn next_stream(
+        &self,
+        standalone: &Arc<Stream>,
+        now: Instant,
+        may_ask_again: bool,
+    ) -> Option<Arc<Stream>> {
+        if self.stage != Stage::Waiting || self.initialized.is_none() || self.asks.len() >= MAX_ROOTS_ASKS {
+            return None;
+        }
+        let is_read =
+            |stream: &&Arc<Stream>| !stream.answer_only && !stream.is_ended() && stream.has_reader();
+        let mut waiting = self.queue.iter().map(|queued| &queued.call.stream).filter(is_read);
+        let standalone = Some(standalone).filter(is_read);
+        let Some(last) = self.asks.last() else {
+            return waiting.next().or(standalone).cloned();
+        };
+        if last.stream.is_ended() || !last.stream.has_reader() {
+            return waiting.next().or(standalone).cloned();
+        }
+        let was_asked_on =
+            |stream: &Arc<Stream>| self.asks.iter().any(|ask| Arc::ptr_eq(&ask.stream, stream));
+        let is_due = may_ask_again && now.saturating_duration_since(last.at) >= ASK_AGAIN_AFTER;
+        is_due.then(|| waiting.find(|stream| !was_asked_on(stream)).cloned()).flatten()
+    }
+
+    /// Which step of the client is missing.
+    fn missing_step(&self) -> (&'static str, &'static str) {
+        if self.initialized.is_none() {
+            ("initialized", "the client has not sent notifications/initialized")
+        } else if self.asks.is_empty() {
+            (
+                "stream",
+                "the client reads no stream on which it could be asked for its roots; it must open one with GET, or POST requests one by one",
+            )
+        } else {
+            ("roots", "the client did not answer roots/list")
+        }
+    }
+}
+
+impl Session {
+    /// Takes a call: to its worker, or to wait until there may be one.
+    pub(crate) fn submit(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
+        if let Some(seat) = self.seat() {
+            return self.hand_over(seat, call, request);
+        }
+        let mut gate = self.gate.lock();
+        if let Some(seat) = self.seat() {
+            drop(gate);
+            return self.hand_over(seat, call, request);
+        }
+        // The session ended meanwhile, and has answered the call.
+        if self.has_ended() {
+            return;
+        }
+        if let Err(call) = gate.add(call, request) {
+            drop(gate);
+            return call.fail(&StartFailure::TooManyWaiting.reply());
+        }
+        drop(gate);
+        self.ask_for_roots();
+    }
+
+    fn hand_over(self: &Arc<Self>, seat: &Seat, call: Arc<Call>, request: Box<Request>) {
+        let worker = match seat {
+            Seat::Worker(worker) => Arc::clone(worker),
+            Seat::PerCall { birth, scope, running } => {
+                let worker = self.workers.for_call(self, scope, birth.clone());
+                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.retain(|worker| worker.strong_count() > 0);
+                running.push(Arc::downgrade(&worker));
+                worker
+            }
+        };
+        call.give_to(&worker);
+        worker.call(call, request);
+    }
+
+    /// The client has finished its handshake, and may be asked.
+    pub(crate) fn note_initialized(self: &Arc<Self>, text: Bytes) {
+        self.gate.lock().initialized.get_or_insert(text);
+        self.ask_for_roots();
+    }
+
+    /// Asks where the client will see it, if now is the time.
+    pub(crate) fn ask_for_roots(&self) {
+        let may_ask_again = self.deployment().settings.has_many_streams;
+        let mut gate = self.gate.lock();
+        let now = Instant::now();
+        let Some(stream) = gate.next_stream(self.standalone(), now, may_ask_again) else { return };
+        gate.asks.push(RootsAsk { stream: Arc::clone(&stream), at: now });
+        drop(gate);
+        self.send_roots_ask(&stream, RootsPurpose::Lock);
+    }
+
+    pub(crate) fn send_roots_ask(&self, stream: &Arc<Stream>, purpose: RootsPurpose) {
+        let number = self.add_ask(AskKind::Roots(purpose), stream);
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"roots/list"}}"#);
+        stream.push(Bytes::from(text).into(), Keep::Always);
+    }
+
+    /// The client answered what we asked. The first answer wins.
+    pub(crate) fn take_roots(self: &Arc<Self>, response: &Response) {
+        let mut gate = self.gate.lock();
+        if gate.stage != Stage::Waiting {
+            tracing::info!(session = %self.handle(), "one more answer to roots/list; the first one counts");
+            return;
+        }
+        gate.stage = Stage::Locking;
+        drop(gate);
+        self.forget_roots_asks();
+        let answer = RootsAnswer::read(response);
+        let session = Arc::clone(self);
+        tokio::spawn(async move {
+            let rules = Arc::clone(&session.deployment().rules);
+            let scope = tokio::task::spawn_blocking(move || rules.of_roots(answer)).await;
+            let scope = scope.unwrap_or_else(|error| Err(ScopeRefusal::BadAnswer(error.to_string())));
+            match scope.and_then(|scope| session.check_neighbours(scope)) {
+                Ok(scope) => session.lock_scope(&Arc::new(scope)),
+                Err(refusal) => session.refuse_scope(&refusal).await,
+            }
+        });
+    }
+
+    /// Sets the scope for good and lets the waiting requests through, in their order.
+    pub(crate) fn lock_scope(self: &Arc<Self>, scope: &Arc<Scope>) {
+        if !self.note_scope(scope) {
+            return;
+        }
+        let mut gate = self.gate.lock();
+        if self.has_ended() {
+            return;
+        }
+        let greeting = Greeting {
+            handshake: Arc::clone(&gate.handshake),
+            initialized: gate.initialized.clone(),
+            told: gate.told.take(),
+        };
+        let told = greeting.told.clone().filter(|_| self.deployment().upstream.lifecycle.serves_many());
+        let seat = self.workers.seat(self, scope, greeting);
+        let queue = std::mem::take(&mut gate.queue);
+        gate.bytes = 0;
+        gate.asks.clear();
+        gate.stage = Stage::Open;
+        for Queued { call, request } in queue {
+            self.deployment().counters.queue_waits.observe(call.began.elapsed());
+            self.hand_over(&seat, call, request);
+        }
+        if let Seat::Worker(worker) = &seat {
+            // The first call finds it running.
+            let (worker, session) = (Arc::clone(worker), Arc::clone(self));
+            tokio::spawn(async move {
+                // A worker of several sessions does not know what each of them was told.
+                if let (Ok(result), Some(told)) = (worker.ready().await, told)
+                    && !told.holds_for(&result)
+                {
+                    session.end(EndReason::UpstreamChanged).await;
+                }
+            });
+        }
+        self.take_seat(seat);
+    }
+
+    async fn refuse_scope(self: &Arc<Self>, refusal: &ScopeRefusal) {
+        tracing::warn!(session = %self.handle(), "no scope: {refusal}");
+        self.deployment().counters.denials.add("scope");
+        let session = self.handle();
+        self.deployment().record(|| AuditEntry::ScopeRefused { session, reason: refusal.to_string().into() });
+        let message = format!("Session refused: {refusal}; {}", refusal.hint());
+        let reply = ErrorReply::new(code::INVALID_REQUEST, message)
+            .with_data(json!({ "reason": EndReason::ScopeRefused.as_str(), "hint": refusal.hint() }));
+        self.end_with(EndReason::ScopeRefused, Some(reply)).await;
+    }
+
+    /// Asks again where that is due; fails requests that have waited for too long.
+    pub(crate) fn tick_gate(self: &Arc<Self>, now: Instant) {
+        if self.seat().is_some() {
+            return;
+        }
+        self.ask_for_roots();
+        let limit = self.deployment().settings.scope_timeout;
+        let mut gate = self.gate.lock();
+        let is_overdue = |queued: &Queued| now.saturating_duration_since(queued.call.began) >= limit;
+        if gate.stage != Stage::Waiting || !gate.queue.iter().any(is_overdue) {
+            return;
+        }
+        let (step, explanation) = gate.missing_step();
+        let queue = std::mem::take(&mut gate.queue);
+        gate.bytes = 0;
+        // Whoever tries again is asked again.
+        gate.asks.clear();
+        drop(gate);
+        let message = format!(
+            "The workspace of this session is not known after {} s: {explanation}",
+            limit.as_secs_f32()
+        );
+        let reply = ErrorReply::new(code::SERVER_ERROR, message)
+            .with_data(json!({ "reason": "scope_timeout", "missing": step }));
+        tracing::warn!(session = %self.handle(), missing = step, "{}", reply.message);
+        for queued in queue {
+            queued.call.fail(&reply);
+        }
+    }
+}

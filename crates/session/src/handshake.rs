@@ -1,0 +1,84 @@
+//! `initialize` on its way to an upstream: the client's own with our roots in it, or the gateway's.
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use wire::{Message, Request, Version};
+
+/// What follows the answer to our own `initialize`.
+pub(crate) const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+/// The client's `initialize` as its upstream gets it. Whatever the client said about roots, the gateway
+/// answers for them, and they do not change.
+pub(crate) fn with_our_roots(request: &Request) -> Request {
+    let mut params: Value =
+        request.params().and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+    if !params["capabilities"].is_object() {
+        params["capabilities"] = json!({});
+    }
+    params["capabilities"]["roots"] = json!({});
+    initialize(&params)
+}
+
+/// How the gateway greets an upstream that several clients share. It declares whatever some client may be
+/// able to do; a client that cannot is not asked.
+pub(crate) fn own() -> Request {
+    initialize(&json!({
+        "protocolVersion": Version::NEWEST.as_str(),
+        "capabilities": {"roots": {}, "sampling": {}, "elicitation": {"form": {}, "url": {}}},
+        "clientInfo": {"name": "ringfence", "version": env!("CARGO_PKG_VERSION")},
+    }))
+}
+
+/// What the next client most probably says, to have its answer ready.
+pub(crate) fn foreseen() -> Request {
+    initialize(&json!({
+        "protocolVersion": Version::NEWEST.as_str(),
+        "capabilities": {"roots": {}, "elicitation": {}},
+        "clientInfo": {"name": "ringfence", "version": env!("CARGO_PKG_VERSION")},
+    }))
+}
+
+fn initialize(params: &Value) -> Request {
+    let message = json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params});
+    match Message::parse(Bytes::from(message.to_string())) {
+        Ok(Message::Request(request)) => request,
+        other => unreachable!("our own initialize is a request: {other:?}"),
+    }
+}
+
+/// What an upstream's answer to an `initialize` depends on, as a hash: a client may say a lot.
+pub(crate) fn fingerprint(handshake: &Request) -> [u8; 32] {
+    let params: Value =
+        handshake.params().and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+    Sha256::digest(json!([params["protocolVersion"], params["capabilities"]]).to_string()).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn client(capabilities: &Value) -> Request {
+        initialize(&json!({"protocolVersion": "2025-06-18", "capabilities": capabilities, "x": [1.5]}))
+    }
+
+    fn params(request: &Request) -> Value {
+        serde_json::from_str(request.params().unwrap().get()).unwrap()
+    }
+
+    #[test]
+    fn the_clients_words_stay_but_for_roots() {
+        for said in [json!({"roots": {"listChanged": true}, "sampling": {}}), json!({"sampling": {}})] {
+            let sent = params(&with_our_roots(&client(&said)));
+            assert_eq!(sent["capabilities"], json!({"roots": {}, "sampling": {}}));
+            assert_eq!((&sent["protocolVersion"], &sent["x"]), (&json!("2025-06-18"), &json!([1.5])));
+        }
+    }
+
+    #[test]
+    fn answers_are_known_by_version_and_capabilities() {
+        let with = |capabilities| fingerprint(&with_our_roots(&client(&capabilities)));
+        assert_eq!(with(json!({"roots": {}})), with(json!({})));
+        assert_ne!(with(json!({"sampling": {}})), with(json!({})));
+    }
+}

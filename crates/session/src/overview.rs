@@ -1,0 +1,128 @@
+//! What an operator sees of a session: who, where, which processes, and what they take.
+
+use std::path::PathBuf;
+
+use rustix::process::Pid;
+use serde::Serialize;
+
+use crate::tree::with_descendants;
+use crate::worker::Worker;
+use crate::workers::Seat;
+use crate::{Session, Sessions};
+
+#[derive(Clone, Debug, Serialize)]
+pub struct SessionOverview {
+    /// The short hash that stands for the session's id.
+    pub session: String,
+    pub principal: String,
+    pub client: String,
+    pub instance: String,
+    pub state: &'static str,
+    pub lifecycle: &'static str,
+    pub scope: Vec<PathBuf>,
+    pub scope_source: Option<&'static str>,
+    pub workers: Vec<WorkerOverview>,
+    pub calls: u64,
+    pub errors: u64,
+    pub in_flight: usize,
+    pub age_seconds: f64,
+    pub idle_seconds: f64,
+}
+
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerOverview {
+    pub upstream: String,
+    pub state: &'static str,
+    pub generation: u64,
+    /// The process to look at from outside; in a fence, the one that keeps the tree.
+    pub pid: Option<i32>,
+    pub processes: usize,
+    /// Of the whole tree; `None` where the kernel does not tell.
+    pub pss_bytes: Option<u64>,
+    pub cpu_seconds: Option<f64>,
+    /// What holds around it; `None`: it runs without a fence, or does not run.
+    pub confinement: Option<String>,
+}
+
+impl Sessions {
+    /// Every session, the oldest first. Reads much of `/proc`: not for a thread that must not block.
+    pub fn overview(&self) -> Vec<SessionOverview> {
+        let mut sessions = self.all();
+        sessions.sort_by_key(|session| std::cmp::Reverse(session.age()));
+        sessions.iter().map(|session| session.overview()).collect()
+    }
+}
+
+impl Session {
+    pub fn overview(&self) -> SessionOverview {
+        let facts = self.facts();
+        let workers = match self.seat() {
+            Some(Seat::Worker(worker)) => vec![worker.overview()],
+            Some(Seat::PerCall { running, .. }) => running
+                .lock()
+                .unwrap_or_else(std::sync::PoisonError::into_inner)
+                .iter()
+                .filter_map(|worker| Some(worker.upgrade()?.overview()))
+                .collect(),
+            None => Vec::new(),
+        };
+        SessionOverview {
+            session: self.handle().to_string(),
+            principal: self.key().principal.to_string(),
+            client: self.client().to_owned(),
+            instance: self.instance().to_string(),
+            state: if facts.has_ended { "draining" } else { self.gate.describe() },
+            lifecycle: self.deployment().upstream.lifecycle.as_str(),
+            scope: self.scope().map(|scope| scope.paths()).unwrap_or_default(),
+            scope_source: self.scope().map(|scope| scope.source().as_str()),
+            workers,
+            calls: facts.calls,
+            errors: facts.errors,
+            in_flight: facts.in_flight,
+            age_seconds: self.age().as_secs_f64(),
+            idle_seconds: facts.idle.as_secs_f64(),
+        }
+    }
+}
+
+impl Worker {
+    fn overview(&self) -> WorkerOverview {
+        let (state, generation, process) = self.condition();
+        let pid = process.as_ref().map(|process| process.pid());
+        let tree = pid.and_then(Pid::from_raw).map(with_descendants).unwrap_or_default();
+        WorkerOverview {
+            upstream: self.deployment.upstream.name.clone(),
+            state,
+            generation,
+            pid,
+            processes: tree.len(),
+            pss_bytes: sum(&tree, pss_bytes),
+            cpu_seconds: sum(&tree, cpu_ticks).map(|ticks| {
+                #[allow(clippy::cast_precision_loss, reason = "a few decades of ticks are exact")]
+                let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+                seconds
+            }),
+            confinement: process.and_then(|process| process.confinement.clone()),
+        }
+    }
+}
+
+/// The sum over those that tell; nothing if none does.
+fn sum(tree: &[Pid], figure: impl Fn(Pid) -> Option<u64>) -> Option<u64> {
+    tree.iter().filter_map(|&pid| figure(pid)).reduce(|a, b| a + b)
+}
+
+fn pss_bytes(pid: Pid) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{}/smaps_rollup", pid.as_raw_nonzero())).ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024)
+}
+
+/// User and system time.
+fn cpu_ticks(pid: Pid) -> Option<u64> {
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
+    // The name of the program may hold anything, and ends with the last parenthesis.
+    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
+    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+}

@@ -1,0 +1,205 @@
+//! How many sessions and calls a gateway takes: in all, of one principal, of one client window.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+use std::num::NonZeroU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use governor::clock::{Clock, MonotonicClock};
+use governor::middleware::NoOpMiddleware;
+use governor::state::keyed::HashMapStateStore;
+use governor::{Quota, RateLimiter};
+
+use crate::scope::{Scope, ScopeRefusal};
+use crate::settings::Settings;
+use crate::{Instance, Principal, Refusal, SessionId, SessionKey};
+
+/// Rates of keys that were not used for a while are forgotten when there are more than this.
+const MAX_RATE_KEYS: usize = 4096;
+
+/// The windows of different principals may have the same name.
+type InstanceKey = (Principal, Instance);
+
+type Rate<K> = RateLimiter<K, HashMapStateStore<K>, MonotonicClock, NoOpMiddleware<std::time::Instant>>;
+
+#[derive(Debug)]
+pub(crate) struct Quotas {
+    limits: Limits,
+    taken: Mutex<Taken>,
+    principal_rate: Option<Rate<Principal>>,
+    instance_rate: Option<Rate<InstanceKey>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Limits {
+    sessions: usize,
+    per_principal: Option<usize>,
+    per_instance: Option<usize>,
+}
+
+/// Who holds how many places, and where they work.
+#[derive(Debug, Default)]
+struct Taken {
+    sessions: usize,
+    principals: HashMap<Principal, usize>,
+    instances: HashMap<InstanceKey, usize>,
+    scopes: HashMap<SessionId, (Principal, Scope)>,
+}
+
+/// One session's place; given back when it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    quotas: Arc<Quotas>,
+    key: SessionKey,
+    instance: Instance,
+}
+
+impl Quotas {
+    pub(crate) fn new(settings: &Settings) -> Arc<Self> {
+        Arc::new(Self {
+            limits: Limits {
+                sessions: settings.max_sessions,
+                per_principal: settings.max_sessions_per_principal,
+                per_instance: settings.max_sessions_per_instance,
+            },
+            taken: Mutex::default(),
+            principal_rate: settings.calls_per_second.map(rate),
+            instance_rate: settings.instance_calls_per_second.map(rate),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Taken> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes a place for a new session.
+    pub(crate) fn enter(self: &Arc<Self>, key: &SessionKey, instance: &Instance) -> Result<Place, Refusal> {
+        let window = (key.principal.clone(), instance.clone());
+        let mut taken = self.lock();
+        if taken.sessions >= self.limits.sessions {
+            return Err(Refusal::TooManySessions { limit: self.limits.sessions });
+        }
+        let has = |count: Option<&usize>, limit: Option<usize>| {
+            limit.filter(|limit| count.copied().unwrap_or(0) >= *limit)
+        };
+        if let Some(limit) = has(taken.principals.get(&key.principal), self.limits.per_principal) {
+            return Err(Refusal::TooManyOfOne { limit, whose: "caller" });
+        }
+        if let Some(limit) = has(taken.instances.get(&window), self.limits.per_instance) {
+            return Err(Refusal::TooManyOfOne { limit, whose: "client window" });
+        }
+        taken.sessions += 1;
+        *taken.principals.entry(key.principal.clone()).or_default() += 1;
+        *taken.instances.entry(window).or_default() += 1;
+        Ok(Place { quotas: Arc::clone(self), key: key.clone(), instance: instance.clone() })
+    }
+
+    pub(crate) fn instances(&self) -> usize {
+        self.lock().instances.len()
+    }
+}
+
+impl Place {
+    /// Counts a call against the rates.
+    pub(crate) fn admit_call(&self) -> Result<(), Refusal> {
+        if let Some(rate) = &self.quotas.principal_rate {
+            check(rate, &self.key.principal)?;
+        }
+        if let Some(rate) = &self.quotas.instance_rate {
+            check(rate, &(self.key.principal.clone(), self.instance.clone()))?;
+        }
+        Ok(())
+    }
+
+    /// Notes where the session works. In another principal's directory it must not; in another session's of
+    /// the same principal it may, and that is told.
+    pub(crate) fn check_neighbours(&self, key: &SessionKey, scope: Scope) -> Result<Scope, ScopeRefusal> {
+        let mut taken = self.quotas.lock();
+        let neighbours: Vec<_> = taken.scopes.values().filter(|(_, other)| scope.meets(other)).collect();
+        if neighbours.iter().any(|(principal, _)| *principal != key.principal) {
+            return Err(ScopeRefusal::OthersScope(scope.paths().swap_remove(0)));
+        }
+        let others = neighbours.len();
+        taken.scopes.insert(key.id, (key.principal.clone(), scope.clone()));
+        drop(taken);
+        if others > 0 {
+            tracing::info!(session = %key.id.handle(), others, "other sessions work in this directory too");
+        }
+        Ok(scope)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut taken = self.quotas.lock();
+        taken.sessions -= 1;
+        give_back(&mut taken.principals, &self.key.principal);
+        give_back(&mut taken.instances, &(self.key.principal.clone(), self.instance.clone()));
+        taken.scopes.remove(&self.key.id);
+    }
+}
+
+fn give_back<K: Hash + Eq>(counts: &mut HashMap<K, usize>, key: &K) {
+    if let Some(count) = counts.get_mut(key) {
+        *count -= 1;
+        if *count == 0 {
+            counts.remove(key);
+        }
+    }
+}
+
+/// One second's worth may come at once.
+fn rate<K: Hash + Eq + Clone>(per_second: NonZeroU32) -> Rate<K> {
+    RateLimiter::new(Quota::per_second(per_second), HashMapStateStore::default(), MonotonicClock)
+}
+
+fn check<K: Hash + Eq + Clone>(rate: &Rate<K>, key: &K) -> Result<(), Refusal> {
+    if rate.len() > MAX_RATE_KEYS {
+        rate.retain_recent();
+    }
+    rate.check_key(key).map_err(|over| {
+        let wait = over.wait_time_from(MonotonicClock.now());
+        Refusal::TooFast { retry_after: wait.max(Duration::from_millis(1)) }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(principal: &Principal) -> SessionKey {
+        SessionKey { principal: principal.clone(), id: SessionId::random() }
+    }
+
+    #[test]
+    fn places_are_counted_by_window_and_given_back() {
+        let quotas = Quotas::new(&Settings {
+            max_sessions: 3,
+            max_sessions_per_instance: Some(1),
+            ..Settings::default()
+        });
+        let (me, window) = (Principal::anonymous(), Instance::named("w").unwrap());
+        let first = quotas.enter(&key(&me), &window).unwrap();
+        assert!(matches!(quotas.enter(&key(&me), &window), Err(Refusal::TooManyOfOne { limit: 1, .. })));
+        let _second = quotas.enter(&key(&me), &Instance::random()).unwrap();
+        let _third = quotas.enter(&key(&me), &Instance::random()).unwrap();
+        assert!(matches!(
+            quotas.enter(&key(&me), &Instance::random()),
+            Err(Refusal::TooManySessions { limit: 3 })
+        ));
+        drop(first);
+        assert!(quotas.enter(&key(&me), &window).is_ok());
+        assert_eq!(quotas.instances(), 2);
+    }
+
+    #[test]
+    fn calls_beyond_the_rate_are_refused_with_a_time() {
+        let quotas = Quotas::new(&Settings { calls_per_second: NonZeroU32::new(2), ..Settings::default() });
+        let place = quotas.enter(&key(&Principal::anonymous()), &Instance::random()).unwrap();
+        assert!(place.admit_call().is_ok() && place.admit_call().is_ok());
+        assert!(
+            matches!(place.admit_call(), Err(Refusal::TooFast { retry_after }) if !retry_after.is_zero())
+        );
+    }
+}

@@ -1,0 +1,83 @@
+//! What happens when a client's roots change after the scope was locked: never anything that widens it.
+
+use std::sync::Arc;
+
+use serde_json::json;
+use wire::{ErrorReply, Notification, Response, code};
+
+use crate::scope::{MAX_QUOTED, OnRootsChange, RootsAnswer, ScopeSource};
+use crate::session::{Prefer, RootsPurpose};
+use crate::{EndReason, Refusal, Session};
+
+impl Session {
+    /// The client's roots are others now. What its session may do never grows.
+    pub(crate) async fn take_roots_change(
+        self: &Arc<Self>,
+        notification: &Notification,
+    ) -> Result<(), Refusal> {
+        let Some(scope) = self.scope() else { return Ok(()) };
+        let is_bound_to_roots = scope.source() == ScopeSource::Roots;
+        if !is_bound_to_roots || self.deployment().upstream.lifecycle.serves_many() {
+            return Ok(());
+        }
+        let policy = self.deployment().rules.on_change;
+        match policy {
+            OnRootsChange::Ignore => {
+                tracing::warn!(session = %self.handle(), "the client's roots changed; the scope stays as it is");
+            }
+            OnRootsChange::Compare if self.is_asked_for_comparison() => {}
+            OnRootsChange::Compare => {
+                let stream = self.choose_stream(Prefer::Call);
+                self.send_roots_ask(&stream, RootsPurpose::Compare);
+            }
+            OnRootsChange::Reinit => {
+                tracing::warn!(session = %self.handle(), "the client's roots changed; it is to start over");
+                self.end(EndReason::RootsChanged).await;
+                return Err(Refusal::SessionNotFound);
+            }
+            OnRootsChange::Terminate => {
+                let said = notification.text();
+                let said = String::from_utf8_lossy(&said[..said.len().min(500)]).into_owned();
+                return Err(self.reject_roots_change(&said).await);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn reject_roots_change(self: &Arc<Self>, attempted: &str) -> Refusal {
+        let scope = self.scope().map(|scope| scope.paths());
+        tracing::error!(
+            session = %self.handle(),
+            ?scope,
+            attempted,
+            "the client's roots changed after the scope was locked; the session ends"
+        );
+        let reason = EndReason::RootsChangeRejected;
+        let reply = ErrorReply::new(
+            code::INVALID_REQUEST,
+            "Session terminated: roots change not allowed after sandbox lock; reconnect to start a new session",
+        )
+        .with_data(json!({ "reason": reason.as_str() }));
+        self.end_with(reason, Some(reply.clone())).await;
+        Refusal::Terminated(Box::new(reply))
+    }
+
+    /// The client was asked what its changed roots are.
+    pub(crate) fn compare_roots(self: &Arc<Self>, response: &Response) {
+        let answer = RootsAnswer::read(response);
+        let session = Arc::clone(self);
+        tokio::spawn(async move {
+            let rules = Arc::clone(&session.deployment().rules);
+            let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
+            let changed = tokio::task::spawn_blocking(move || rules.of_roots(answer)).await;
+            let is_within = matches!(
+                (&changed, session.scope()), (Ok(Ok(changed)), Some(scope)) if scope.contains(changed)
+            );
+            if is_within {
+                tracing::info!(session = %session.handle(), "the client's roots changed within the scope");
+            } else {
+                session.reject_roots_change(&attempted).await;
+            }
+        });
+    }
+}

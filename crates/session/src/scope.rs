@@ -1,0 +1,349 @@
+//! Where a session may write: the ladder of sources, the operator's rules, and the directories that it comes
+//! to. A scope is chosen once; what was looked at is recorded by device and inode, and the launcher compares.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use fence::{ScopeError, Surroundings, VettedDirectory};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use wire::{Id, Outcome, Response, read_object};
+
+use crate::workspace_root::{RootError, parse_root};
+
+/// How much of a client's words an error repeats.
+pub(crate) const MAX_QUOTED: usize = 200;
+
+/// More roots than this are no workspace.
+const MAX_ROOTS: usize = 64;
+
+/// Who named the scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScopeSource {
+    /// The header `Ringfence-Workspace` or the URL.
+    Workspace,
+    /// The client's answer to our `roots/list`.
+    Roots,
+    /// The operator.
+    Default,
+    /// The gateway itself, to try a server: an empty directory.
+    Nothing,
+}
+
+impl ScopeSource {
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Workspace => "workspace",
+            Self::Roots => "roots",
+            Self::Default => "default",
+            Self::Nothing => "nothing",
+        }
+    }
+}
+
+/// The directories of a session, the first being the primary one.
+#[derive(Clone, Debug)]
+pub struct Scope {
+    pub(crate) roots: Vec<VettedDirectory>,
+    pub(crate) source: ScopeSource,
+}
+
+impl Scope {
+    /// That of a server which is only asked what it can do.
+    pub(crate) fn nothing() -> Self {
+        Self { roots: Vec::new(), source: ScopeSource::Nothing }
+    }
+
+    pub fn source(&self) -> ScopeSource {
+        self.source
+    }
+
+    pub fn paths(&self) -> Vec<PathBuf> {
+        self.roots.iter().map(|root| root.path().to_owned()).collect()
+    }
+
+    pub fn primary(&self) -> Option<&Path> {
+        self.roots.first().map(VettedDirectory::path)
+    }
+
+    /// Whether everything in `other` may be written here too.
+    pub(crate) fn contains(&self, other: &Scope) -> bool {
+        let is_inside = |path: &Path| self.roots.iter().any(|root| path.starts_with(root.path()));
+        other.roots.iter().all(|root| is_inside(root.path()))
+    }
+
+    /// Whether a directory of one lies in a directory of the other.
+    pub(crate) fn meets(&self, other: &Scope) -> bool {
+        self.roots.iter().any(|mine| {
+            other.roots.iter().any(|theirs| {
+                mine.path().starts_with(theirs.path()) || theirs.path().starts_with(mine.path())
+            })
+        })
+    }
+
+    /// What an upstream hears when it asks for roots.
+    pub(crate) fn roots_answer(&self, id: &Id) -> Vec<u8> {
+        let roots: Vec<Value> = self.roots.iter().map(|root| root_entry(root.path())).collect();
+        format!(r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#, id.as_json(), json!({ "roots": roots }))
+            .into_bytes()
+    }
+}
+
+fn root_entry(path: &Path) -> Value {
+    let name = path.file_name().map(OsStr::to_string_lossy);
+    json!({ "uri": file_uri(path), "name": name })
+}
+
+/// A `file://` URI with everything encoded that is not plain.
+pub(crate) fn file_uri(path: &Path) -> String {
+    let mut uri = String::from("file://");
+    for &byte in path.as_os_str().as_bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            let _ = write!(uri, "%{byte:02X}");
+        }
+    }
+    uri
+}
+
+/// Which of a client's roots make the scope.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RootsChoice {
+    First,
+    All,
+}
+
+/// What a client's `roots/list_changed` does to a session whose scope came from its roots.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnRootsChange {
+    /// The session ends, and its id is refused with the reason.
+    Terminate,
+    /// The client is asked again; the session goes on if the scope still contains what it names.
+    Compare,
+    Ignore,
+    /// The session ends as if it had never been, so that the client starts a new one.
+    Reinit,
+}
+
+/// What the operator allows.
+#[derive(Debug)]
+pub struct ScopeRules {
+    pub roots: RootsChoice,
+    pub on_change: OnRootsChange,
+    /// For clients that name nothing; `None`: they are refused.
+    pub default: Option<Vec<PathBuf>>,
+    /// Where scopes may lie; anywhere, if it is empty.
+    pub allowed: Vec<PathBuf>,
+    /// Names that clients may use for directories.
+    pub names: BTreeMap<String, PathBuf>,
+    pub surroundings: Arc<Surroundings>,
+}
+
+/// How a client names its workspace beside roots.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WorkspaceChoice {
+    /// One of the operator's names.
+    Named(String),
+    /// A name or an absolute path.
+    NamedOrPath(String),
+}
+
+/// Why a session gets no scope.
+#[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
+pub enum ScopeRefusal {
+    #[error("the root {uri:?} cannot be used: {reason}")]
+    Root { uri: String, reason: RootError },
+    #[error("the answer to roots/list cannot be used: {0}")]
+    BadAnswer(String),
+    #[error("the workspace {0:?} is neither a name that this gateway knows nor an absolute path")]
+    UnknownWorkspace(String),
+    #[error("{0}")]
+    Directory(#[from] ScopeError),
+    #[error("{} is outside of the directories that this gateway allows", .0.display())]
+    NotAllowed(PathBuf),
+    #[error("the client named no workspace, and this gateway has no default")]
+    NoDefault,
+    #[error("{} is not the directory that this shared server works in", .0.display())]
+    NotShared(PathBuf),
+    #[error("{} lies in the scope of another user's session", .0.display())]
+    OthersScope(PathBuf),
+}
+
+impl ScopeRefusal {
+    pub fn hint(&self) -> String {
+        match self {
+            Self::Root { .. } => "roots are file:// URIs of directories on this machine".to_owned(),
+            Self::BadAnswer(_) => "the client must answer {\"roots\":[{\"uri\":\"file:///…\"}]}".to_owned(),
+            Self::UnknownWorkspace(_) => {
+                "the operator defines names with --workspace NAME=DIR; a path must be absolute".to_owned()
+            }
+            Self::Directory(error) => error.hint().to_owned(),
+            Self::NotAllowed(_) => "the operator allows directories with --allow-scope".to_owned(),
+            Self::NoDefault => {
+                "use a client with roots, send the header Ringfence-Workspace, or set --sandbox-scope"
+                    .to_owned()
+            }
+            Self::NotShared(_) => {
+                "leave the workspace out, or use a gateway with a process per session".to_owned()
+            }
+            Self::OthersScope(_) => "name another directory".to_owned(),
+        }
+    }
+}
+
+/// What a client's answer to `roots/list` says.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum RootsAnswer {
+    /// An error or an empty list: the default applies.
+    None,
+    Named(Vec<String>),
+    Malformed(String),
+}
+
+impl RootsAnswer {
+    pub(crate) fn read(response: &Response) -> Self {
+        #[derive(Deserialize)]
+        struct Roots<'a> {
+            #[serde(borrow)]
+            roots: Vec<&'a RawValue>,
+        }
+        #[derive(Deserialize)]
+        struct Root {
+            uri: String,
+        }
+        let Outcome::Result(result) = response.outcome() else { return Self::None };
+        let roots = match read_object::<Roots<'_>>(result) {
+            Ok(answer) => answer.roots,
+            Err(error) => return Self::malformed(&error),
+        };
+        if roots.len() > MAX_ROOTS {
+            return Self::Malformed(format!("it holds more than {MAX_ROOTS} roots"));
+        }
+        let uris: Result<Vec<String>, _> =
+            roots.iter().map(|root| read_object::<Root>(root.get()).map(|root| root.uri)).collect();
+        match uris {
+            Ok(uris) if uris.is_empty() => Self::None,
+            Ok(uris) => Self::Named(uris),
+            Err(error) => Self::malformed(&error),
+        }
+    }
+
+    /// The words of the client may stand in it, however many.
+    fn malformed(error: &serde_json::Error) -> Self {
+        Self::Malformed(error.to_string().chars().take(MAX_QUOTED).collect())
+    }
+}
+
+impl ScopeRules {
+    /// The scope that a client's roots come to.
+    pub(crate) fn of_roots(&self, answer: RootsAnswer) -> Result<Scope, ScopeRefusal> {
+        let uris = match answer {
+            RootsAnswer::None => return self.by_default(),
+            RootsAnswer::Malformed(reason) => return Err(ScopeRefusal::BadAnswer(reason)),
+            RootsAnswer::Named(uris) => uris,
+        };
+        let wanted = match self.roots {
+            RootsChoice::First => &uris[..1],
+            RootsChoice::All => &uris[..],
+        };
+        let mut roots: Vec<VettedDirectory> = Vec::new();
+        for uri in wanted {
+            let path = parse_root(uri).map_err(|reason| ScopeRefusal::Root {
+                uri: uri.chars().take(MAX_QUOTED).collect(),
+                reason,
+            })?;
+            let root = self.vet(&path)?;
+            if !roots.contains(&root) {
+                roots.push(root);
+            }
+        }
+        Ok(Scope { roots, source: ScopeSource::Roots })
+    }
+
+    /// The scope of a workspace that a header or the URL names.
+    pub(crate) fn of_workspace(&self, choice: &WorkspaceChoice) -> Result<Scope, ScopeRefusal> {
+        let (WorkspaceChoice::Named(text) | WorkspaceChoice::NamedOrPath(text)) = choice;
+        let root = match (self.names.get(text), choice) {
+            // What the operator named needs no further leave.
+            (Some(path), _) => self.vet_named(path)?,
+            (None, WorkspaceChoice::NamedOrPath(path)) if path.starts_with('/') => {
+                let reason =
+                    |reason| ScopeRefusal::Root { uri: path.chars().take(MAX_QUOTED).collect(), reason };
+                self.vet(&parse_root(path).map_err(reason)?)?
+            }
+            (None, _) => return Err(ScopeRefusal::UnknownWorkspace(text.chars().take(MAX_QUOTED).collect())),
+        };
+        Ok(Scope { roots: vec![root], source: ScopeSource::Workspace })
+    }
+
+    pub(crate) fn by_default(&self) -> Result<Scope, ScopeRefusal> {
+        let paths = self.default.as_ref().ok_or(ScopeRefusal::NoDefault)?;
+        let roots = paths.iter().map(|path| self.vet_named(path)).collect::<Result<_, _>>()?;
+        Ok(Scope { roots, source: ScopeSource::Default })
+    }
+
+    /// A directory that the operator named. It was canonical then: a link that stands at its path now was put
+    /// there by somebody else.
+    fn vet_named(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
+        let root = self.surroundings.vet(path)?;
+        if root.path() == path { Ok(root) } else { Err(ScopeRefusal::NotAllowed(root.path().to_owned())) }
+    }
+
+    fn vet(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
+        let root = self.surroundings.vet(path)?;
+        let is_allowed = |allowed: &PathBuf| root.path().starts_with(allowed);
+        if !self.allowed.is_empty() && !self.allowed.iter().any(is_allowed) {
+            return Err(ScopeRefusal::NotAllowed(root.path().to_owned()));
+        }
+        Ok(root)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Message;
+
+    fn answer(text: &str) -> RootsAnswer {
+        match Message::parse(text.to_owned().into()) {
+            Ok(Message::Response(response)) => RootsAnswer::read(&response),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_each_kind_of_answer_means() {
+        let ok = |result: &str| answer(&format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#));
+        assert_eq!(
+            ok(r#"{"roots":[{"uri":"file:///a","name":"x"},{"uri":"/b"}],"_meta":{}}"#),
+            RootsAnswer::Named(vec!["file:///a".into(), "/b".into()])
+        );
+        assert_eq!(ok(r#"{"roots":[]}"#), RootsAnswer::None);
+        assert_eq!(
+            answer(r#"{"jsonrpc":"2.0","id":1,"error":{"code":-32601,"message":"no"}}"#),
+            RootsAnswer::None
+        );
+        for bad in
+            ["{}", "null", "[]", r#"{"roots":{}}"#, r#"{"roots":["file:///a"]}"#, r#"{"roots":[{"uri":7}]}"#]
+        {
+            assert!(matches!(ok(bad), RootsAnswer::Malformed(_)), "{bad}");
+        }
+        let twice = r#"{"roots":[{"uri":"file:///a","uri":"file:///b"}]}"#;
+        assert!(matches!(ok(twice), RootsAnswer::Malformed(_)), "a key that stands twice");
+        let many = format!(r#"{{"roots":[{}]}}"#, vec![r#"{"uri":"file:///a"}"#; MAX_ROOTS + 1].join(","));
+        assert!(matches!(ok(&many), RootsAnswer::Malformed(_)));
+    }
+
+    #[test]
+    fn a_uri_of_ours_is_read_back_as_the_same_path() {
+        for path in ["/srv/a b", "/srv/ü%x", "/srv/#1?"] {
+            assert_eq!(parse_root(&file_uri(Path::new(path))), Ok(PathBuf::from(path)), "{path}");
+        }
+    }
+}

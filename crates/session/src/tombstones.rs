@@ -1,0 +1,68 @@
+//! Sessions that ended for a reason which their users should hear, kept for a while.
+
+use std::collections::VecDeque;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use wire::ErrorReply;
+
+use crate::SessionKey;
+
+/// After this the session is as unknown as any other.
+const KEPT_FOR: Duration = Duration::from_secs(300);
+/// More than this are not kept; the oldest goes.
+const MAX_TOMBSTONES: usize = 1024;
+
+#[derive(Debug, Default)]
+pub(crate) struct Tombstones(Mutex<VecDeque<Tombstone>>);
+
+#[derive(Debug)]
+struct Tombstone {
+    key: SessionKey,
+    words: ErrorReply,
+    since: Instant,
+}
+
+impl Tombstones {
+    pub(crate) fn add(&self, key: SessionKey, words: ErrorReply) {
+        let mut stones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if stones.len() >= MAX_TOMBSTONES {
+            stones.pop_front();
+        }
+        stones.push_back(Tombstone { key, words, since: Instant::now() });
+    }
+
+    pub(crate) fn find(&self, key: &SessionKey) -> Option<ErrorReply> {
+        self.find_at(key, Instant::now())
+    }
+
+    fn find_at(&self, key: &SessionKey, now: Instant) -> Option<ErrorReply> {
+        let mut stones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_old = |stone: &Tombstone| now.saturating_duration_since(stone.since) >= KEPT_FOR;
+        while stones.front().is_some_and(is_old) {
+            stones.pop_front();
+        }
+        stones.iter().find(|stone| stone.key == *key).map(|stone| stone.words.clone())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Principal, SessionId};
+
+    #[test]
+    fn the_reason_is_kept_for_a_bounded_time_and_number() {
+        let stones = Tombstones::default();
+        let key = || SessionKey { principal: Principal::anonymous(), id: SessionId::random() };
+        let first = key();
+        stones.add(first.clone(), ErrorReply::new(-1, "why"));
+        assert_eq!(stones.find(&first).unwrap().message, "why");
+        assert!(stones.find(&key()).is_none());
+        assert!(stones.find_at(&first, Instant::now() + KEPT_FOR).is_none());
+        for _ in 0..MAX_TOMBSTONES * 2 {
+            stones.add(key(), ErrorReply::new(-1, "other"));
+        }
+        assert_eq!(stones.0.lock().unwrap().len(), MAX_TOMBSTONES);
+    }
+}
