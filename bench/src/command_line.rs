@@ -12,6 +12,7 @@ use crate::measurement_names::Measurement;
 /// Measures ringfence against direct stdio, a bare axum server and, when asked, its peers.
 #[derive(Debug, Parser)]
 #[command(name = "ringfence-bench", version)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of the command line")]
 pub(crate) struct CommandLine {
     /// Also measure supergateway and the two mcp-proxy packages (installs them under target/bench/peers)
     #[arg(long)]
@@ -19,10 +20,13 @@ pub(crate) struct CommandLine {
     /// Measure the fence instead: starting commands in it, and what it costs them
     #[arg(long, conflicts_with = "peers")]
     pub(crate) fence: bool,
+    /// Measure sessions with an npx server instead, against the server started bare
+    #[arg(long, conflicts_with_all = ["peers", "fence"])]
+    pub(crate) packages: bool,
     /// A short smoke run: the figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Only these legs and measurements (latency, throughput, creation, big, memory, processes; of the fence
+    /// Only these legs and measurements (latency, throughput, creation, big, memory, held, processes; of the fence
     /// launch, open, keeper)
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
@@ -123,8 +127,8 @@ mod tests {
 
     #[test]
     fn peers_are_off_until_asked_for() {
-        assert_eq!(parse(&[]).legs().len(), 4);
-        assert_eq!(parse(&["--peers"]).legs().len(), 7);
+        assert_eq!(parse(&[]).legs().len(), 5);
+        assert_eq!(parse(&["--peers"]).legs().len(), 8);
         assert_eq!(parse(&["--quick"]).rounds(), 2);
     }
 

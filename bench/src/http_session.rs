@@ -15,6 +15,8 @@ const BIG_BUFFER_BYTES: usize = 256 * 1024;
 pub(crate) struct HttpEndpoint {
     pub(crate) address: SocketAddr,
     pub(crate) path: String,
+    /// What the client answers when it is asked for its roots; none: it says that it has none.
+    pub(crate) root: Option<String>,
 }
 
 /// What the server told us to send with every request of the session.
@@ -55,6 +57,8 @@ pub(crate) struct HttpSession {
     session_tag: u32,
     next_call_id: u32,
     body: Vec<u8>,
+    /// What the gateway will ask for during the first call.
+    unasked_root: Option<String>,
 }
 
 impl HttpSession {
@@ -64,7 +68,11 @@ impl HttpSession {
         let mut headers =
             SessionHeaders { endpoint: endpoint.clone(), session_id: None, protocol_version: None };
         let mut body = Vec::new();
-        let request = headers.request("POST", mcp_messages::INITIALIZE);
+        let initialize = match endpoint.root {
+            Some(_) => mcp_messages::INITIALIZE_WITH_ROOTS,
+            None => mcp_messages::INITIALIZE,
+        };
+        let request = headers.request("POST", initialize);
         let head = connection
             .exchange(&request, |piece| body.extend_from_slice(piece))
             .await
@@ -80,7 +88,9 @@ impl HttpSession {
         if !(200..300).contains(&head.status) {
             return Err(unexpected_status("notifications/initialized", head.status, &[]));
         }
-        Ok(Self::on_connection(headers, connection, mcp_messages::next_session_tag(), 0))
+        let unasked_root = endpoint.root.clone();
+        let session = Self::on_connection(headers, connection, mcp_messages::next_session_tag(), 0);
+        Ok(Self { unasked_root, ..session })
     }
 
     fn on_connection(
@@ -97,6 +107,7 @@ impl HttpSession {
             session_tag,
             next_call_id: mcp_messages::FIRST_CALL_ID + lane * mcp_messages::IDS_PER_LANE,
             body: Vec::with_capacity(1024),
+            unasked_root: None,
         }
     }
 
@@ -107,6 +118,9 @@ impl HttpSession {
     }
 
     pub(crate) async fn call_echo(&mut self) -> Result<(), Failure> {
+        if let Some(root) = self.unasked_root.take() {
+            return self.call_echo_answering(&root).await;
+        }
         let call_id = self.take_call_id();
         self.body.clear();
         let body = &mut self.body;
@@ -114,6 +128,35 @@ impl HttpSession {
         let head = self.connection.exchange(request, |piece| body.extend_from_slice(piece)).await?;
         if head.status != 200 {
             return Err(unexpected_status("tools/call", head.status, &self.body));
+        }
+        mcp_messages::check_echo_answer(&self.body, self.session_tag, call_id)
+    }
+
+    /// The first call: the gateway asks for roots on its stream, and is answered at once on another connection.
+    async fn call_echo_answering(&mut self, root: &str) -> Result<(), Failure> {
+        let call_id = self.take_call_id();
+        self.body.clear();
+        let (asked, question) = tokio::sync::oneshot::channel();
+        let mut asked = Some(asked);
+        let (body, headers) = (&mut self.body, &self.headers);
+        let request = self.echo_call.with_id(call_id);
+        let call = self.connection.exchange(request, |piece| {
+            body.extend_from_slice(piece);
+            if let Some(id) = mcp_messages::roots_question(body)
+                && let Some(asked) = asked.take()
+            {
+                let _ = asked.send(id);
+            }
+        });
+        let answer = async {
+            let id = question.await.map_err(|_| Failure::new("missing question: nobody asked for roots"))?;
+            let mut connection = HttpConnection::open(headers.endpoint.address).await?;
+            let request = headers.request("POST", &mcp_messages::roots_answer(id, root));
+            connection.exchange(&request, |_| {}).await
+        };
+        let (called, answered) = tokio::try_join!(call, answer)?;
+        if called.status != 200 || answered.status != 202 {
+            return Err(unexpected_status("tools/call with roots", called.status, &self.body));
         }
         mcp_messages::check_echo_answer(&self.body, self.session_tag, call_id)
     }
@@ -129,6 +172,9 @@ impl HttpSession {
     }
 
     pub(crate) async fn call_big(&mut self, bytes: u32) -> Result<(), Failure> {
+        if self.unasked_root.is_some() {
+            self.call_echo().await?;
+        }
         let call_id = self.take_call_id();
         self.connection.grow_buffer(BIG_BUFFER_BYTES);
         let request = self.headers.request("POST", &mcp_messages::big_call(call_id, bytes));

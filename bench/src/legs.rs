@@ -6,17 +6,19 @@ pub(crate) enum Leg {
     BareAxum,
     RingfenceSession,
     RingfenceShared,
+    RingfenceFenced,
     Supergateway,
     NpmMcpProxy,
     PypiMcpProxy,
 }
 
 impl Leg {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::DirectStdio,
         Self::BareAxum,
         Self::RingfenceSession,
         Self::RingfenceShared,
+        Self::RingfenceFenced,
         Self::Supergateway,
         Self::NpmMcpProxy,
         Self::PypiMcpProxy,
@@ -28,6 +30,7 @@ impl Leg {
             Self::BareAxum => "bare-axum",
             Self::RingfenceSession => "ringfence-session",
             Self::RingfenceShared => "ringfence-shared",
+            Self::RingfenceFenced => "ringfence-fenced",
             Self::Supergateway => "supergateway",
             Self::NpmMcpProxy => "npm-mcp-proxy",
             Self::PypiMcpProxy => "pypi-mcp-proxy",

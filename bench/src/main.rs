@@ -23,6 +23,7 @@ mod measure_calls;
 mod measure_sessions;
 mod measurement_names;
 mod other_load;
+mod package_start;
 mod peers;
 mod process_table;
 mod programs;
@@ -62,6 +63,7 @@ fn main() -> ExitCode {
         Some(OwnProcess::FenceOpenClose { file, count }) => fence_costs::run_open_close(file, *count),
         Some(OwnProcess::FenceWait) => fence_costs::run_wait(),
         None if command_line.fence => run_fence_benchmark(&command_line),
+        None if command_line.packages => run_package_benchmark(&command_line),
         None => run_benchmark(&command_line),
     };
     match outcome {
@@ -129,6 +131,19 @@ fn run_fence_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
             .map(|note| format!("{}: {}", note.variant.name(), note.reason))
             .collect::<Vec<_>>(),
     )
+}
+
+fn run_package_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
+    let programs = programs::build_and_locate()?;
+    started_processes::prepare_this_process()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let starts = runtime.block_on(package_start::measure(&programs, command_line.rounds()));
+    started_processes::kill_adopted_orphans();
+    let starts = starts?;
+    println!("{}", starts.markdown(&Machine::read(), command_line.rounds()));
+    let file = command_line.json.clone();
+    let file = file.unwrap_or_else(|| programs.work_directory.join("package-results.json"));
+    write_json(&file, &starts.json())
 }
 
 /// Dropping the schedule kills every process it started.

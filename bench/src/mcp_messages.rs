@@ -13,7 +13,22 @@ use crate::failure::Failure;
 
 pub(crate) const PROTOCOL_VERSION: &str = "2025-11-25";
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"ringfence-bench","version":"0.1.0"}}}"#;
+/// The same of a client that can be asked for its roots.
+pub(crate) const INITIALIZE_WITH_ROOTS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"ringfence-bench","version":"0.1.0"}}}"#;
 pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
+
+/// The id under which a gateway asks for roots, if these events hold such a question.
+pub(crate) fn roots_question(events: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(events).ok()?;
+    text.lines().find_map(|line| {
+        let message: Value = serde_json::from_str(line.strip_prefix("data:")?.trim()).ok()?;
+        (message["method"] == "roots/list").then(|| message["id"].as_u64()).flatten()
+    })
+}
+
+pub(crate) fn roots_answer(id: u64, root: &str) -> String {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"roots":[{{"uri":"{root}"}}]}}}}"#)
+}
 
 /// Every call id lies between this and `u32::MAX`, so all have ten digits.
 pub(crate) const FIRST_CALL_ID: u32 = 1_000_000_000;

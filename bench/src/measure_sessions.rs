@@ -98,6 +98,19 @@ pub(crate) async fn measure_memory(leg: &RunningLeg, plan: &SlicePlan) -> Result
     Ok(figures)
 }
 
+/// How many of 500 sessions still answer when all of them are open.
+pub(crate) async fn measure_held(leg: &RunningLeg) -> Result<Figures, Failure> {
+    const HELD_SESSIONS: u32 = 500;
+    let mut sessions = open_sessions(&leg.endpoint, HELD_SESSIONS).await?;
+    let mut answering = 0;
+    for session in &mut sessions {
+        session.call_echo().await?;
+        answering += 1;
+    }
+    close_all(sessions).await?;
+    Ok(vec![(Figure::Held500, f64::from(answering))])
+}
+
 /// How the sessions of a leftover count end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Leaving {

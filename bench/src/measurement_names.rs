@@ -11,12 +11,13 @@ pub(crate) enum Measurement {
     Big1MiB,
     Big8MiB,
     Memory,
+    Held,
     ProcessesAfterDelete,
     ProcessesAfterVanishing,
 }
 
 impl Measurement {
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 12] = [
         Self::Latency,
         Self::Throughput1x32,
         Self::Throughput32x1,
@@ -26,6 +27,7 @@ impl Measurement {
         Self::Big1MiB,
         Self::Big8MiB,
         Self::Memory,
+        Self::Held,
         Self::ProcessesAfterDelete,
         Self::ProcessesAfterVanishing,
     ];
@@ -38,13 +40,14 @@ impl Measurement {
             Self::Creation | Self::CreationRate => "creation",
             Self::Big1MiB | Self::Big8MiB => "big",
             Self::Memory => "memory",
+            Self::Held => "held",
             Self::ProcessesAfterDelete | Self::ProcessesAfterVanishing => "processes",
         }
     }
 
     /// Memory and leftovers need a gateway that nothing has touched, and no other one running.
     pub(crate) fn needs_a_fresh_gateway(self) -> bool {
-        matches!(self.group(), "memory" | "processes")
+        matches!(self.group(), "memory" | "held" | "processes")
     }
 
     pub(crate) fn figures(self) -> &'static [Figure] {
@@ -67,6 +70,7 @@ impl Measurement {
                 F::ChildrenMemory200,
                 F::GatewayMemoryPerSession,
             ],
+            Self::Held => &[F::Held500],
             Self::ProcessesAfterDelete => &[F::ProcessesAfterDelete],
             Self::ProcessesAfterVanishing => &[F::ProcessesAfterVanishing],
         }
@@ -94,6 +98,7 @@ pub(crate) enum Figure {
     ChildrenMemory50,
     ChildrenMemory200,
     GatewayMemoryPerSession,
+    Held500,
     ProcessesAfterDelete,
     ProcessesAfterVanishing,
 }
@@ -121,6 +126,7 @@ impl Figure {
             Self::ChildrenMemory50 => "children_pss_kib_50_sessions",
             Self::ChildrenMemory200 => "children_pss_kib_200_sessions",
             Self::GatewayMemoryPerSession => "gateway_kib_per_idle_session",
+            Self::Held500 => "sessions_of_500_that_answer",
             Self::ProcessesAfterDelete => "processes_left_after_delete",
             Self::ProcessesAfterVanishing => "processes_left_after_vanishing",
         }
@@ -146,6 +152,7 @@ impl Figure {
             Self::ChildrenMemory50 => "children KiB, 50",
             Self::ChildrenMemory200 => "children KiB, 200",
             Self::GatewayMemoryPerSession => "gateway KiB per idle session",
+            Self::Held500 => "of 500 idle sessions, answer",
             Self::ProcessesAfterDelete => "after 20 × DELETE",
             Self::ProcessesAfterVanishing => "after 20 clients vanished",
         }

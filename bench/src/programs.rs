@@ -22,6 +22,13 @@ impl Programs {
         self.work_directory.join("peers")
     }
 
+    /// An empty directory that sessions work in.
+    pub(crate) fn workspace(&self) -> Result<PathBuf, Failure> {
+        let workspace = self.work_directory.join("workspace");
+        std::fs::create_dir_all(&workspace).while_doing("creating a workspace")?;
+        Ok(workspace)
+    }
+
     pub(crate) fn log_file(&self, leg_name: &str) -> PathBuf {
         self.work_directory.join("logs").join(format!("{leg_name}.log"))
     }

@@ -48,6 +48,11 @@ pub(crate) fn reach_rows(results: &Results) -> Vec<ReachRow> {
         measured: results.ratio(OURS, base, figure),
         bound: Some(bound),
     };
+    let fenced = |words: &str, base: Leg, figure: Figure, bound: Option<Bound>| ReachRow {
+        figure: format!("{words}, {} / {}", Leg::RingfenceFenced.name(), base.name()),
+        measured: results.ratio(Leg::RingfenceFenced, base, figure),
+        bound,
+    };
     let bare = Leg::BareAxum;
     let peer = Leg::Supergateway;
     vec![
@@ -69,7 +74,48 @@ pub(crate) fn reach_rows(results: &Results) -> Vec<ReachRow> {
             measured: results.median(OURS, Figure::GatewayMemoryPerSession),
             bound: Some(Bound::AtMost(48.0)),
         },
+        fenced("session creation p50", Leg::DirectStdio, Figure::CreationP50, Some(Bound::AtMost(6.0))),
+        fenced("sequential p50", Leg::RingfenceShared, Figure::LatencyP50, Some(Bound::AtMost(1.05))),
+        fenced("throughput 1×32", Leg::RingfenceShared, Figure::Throughput1x32, Some(Bound::AtLeast(0.95))),
+        fenced("throughput 64×4", Leg::RingfenceShared, Figure::Throughput64x4, None),
+        ReachRow {
+            figure: format!("gateway KiB per idle session, {}", Leg::RingfenceFenced.name()),
+            measured: results.median(Leg::RingfenceFenced, Figure::GatewayMemoryPerSession),
+            bound: Some(Bound::AtMost(64.0)),
+        },
+        ReachRow {
+            figure: "KiB per idle session beyond the server's own, ringfence-fenced".to_owned(),
+            measured: fence_memory(results),
+            bound: Some(Bound::AtMost(1024.0)),
+        },
+        ReachRow {
+            figure: "of 500 idle sessions, answer, ringfence-fenced".to_owned(),
+            measured: results.median(Leg::RingfenceFenced, Figure::Held500),
+            bound: Some(Bound::AtLeast(500.0)),
+        },
+        fenced("session creation p50", peer, Figure::CreationP50, Some(Bound::AtMost(1.0))),
+        fenced("throughput 1×32", peer, Figure::Throughput1x32, Some(Bound::AtLeast(1.0))),
+        fenced("throughput 64×4", peer, Figure::Throughput64x4, Some(Bound::AtLeast(1.0))),
+        ReachRow {
+            figure: "memory of 200 idle sessions with their servers, ringfence-fenced / supergateway"
+                .to_owned(),
+            measured: memory_of_200(results, Leg::RingfenceFenced)
+                .zip(memory_of_200(results, peer))
+                .map(|(ours, theirs)| ours / theirs),
+            bound: Some(Bound::AtMost(1.0)),
+        },
     ]
+}
+
+fn memory_of_200(results: &Results, leg: Leg) -> Option<f64> {
+    Some(results.median(leg, Figure::GatewayMemory200)? + results.median(leg, Figure::ChildrenMemory200)?)
+}
+
+/// The gateway's part and the keeper: what a session takes besides the same server without a fence.
+fn fence_memory(results: &Results) -> Option<f64> {
+    let children = |leg| results.median(leg, Figure::ChildrenMemory200);
+    let keepers = (children(Leg::RingfenceFenced)? - children(Leg::RingfenceSession)?) / 200.0;
+    Some(results.median(Leg::RingfenceFenced, Figure::GatewayMemoryPerSession)? + keepers)
 }
 
 /// What a gateway that added nothing of its own to HTTP and pipes would measure.

@@ -32,6 +32,7 @@ pub(crate) fn markdown_report(run: &RunDescription, results: &Results) -> String
         ("creation", "Session creation: initialize, initialized, first call"),
         ("big", "Big results, one after another"),
         ("memory", "Memory (PSS) at 1, 50 and 200 idle sessions"),
+        ("held", "Idle sessions held at once"),
         (
             "processes",
             "Descendant processes left, default settings, after up to 10 s (quick: 2 s); a shared server counts as one",

@@ -144,7 +144,8 @@ impl<'a> RunSchedule<'a> {
             self.measurements.iter().copied().filter(|of| of.needs_a_fresh_gateway()).collect();
         for measurement in fresh {
             // Leftovers are counted, not timed: once is enough.
-            let rounds = if measurement.group() == "processes" { 1 } else { self.plan.fresh_rounds };
+            let is_counted = matches!(measurement.group(), "processes" | "held");
+            let rounds = if is_counted { 1 } else { self.plan.fresh_rounds };
             for round in 0..rounds as usize {
                 eprintln!("{}, {} of {rounds} …", measurement.group(), round + 1);
                 for leg in self.legs.clone() {
@@ -155,7 +156,8 @@ impl<'a> RunSchedule<'a> {
     }
 
     async fn run_with_fresh_gateway(&mut self, leg: Leg, measurement: Measurement, round: usize) {
-        if self.results.is_given_up(leg, measurement) {
+        let is_for_fences = measurement == Measurement::Held;
+        if self.results.is_given_up(leg, measurement) || (is_for_fences && leg != Leg::RingfenceFenced) {
             return;
         }
         let outcome = match RunningLeg::start(leg, self.programs).await {
@@ -203,6 +205,7 @@ async fn measure(leg: &RunningLeg, measurement: Measurement, plan: &SlicePlan) -
             measure_calls::measure_big(endpoint, 8 * MIB, Figure::Big8MiB, plan.big).await
         }
         Measurement::Memory => measure_sessions::measure_memory(leg, plan).await,
+        Measurement::Held => measure_sessions::measure_held(leg).await,
         Measurement::ProcessesAfterDelete => {
             measure_sessions::measure_processes_left(leg, Leaving::Delete, plan).await
         }

@@ -50,10 +50,37 @@ impl RunningLeg {
                 let endpoint = StdioEndpoint { program: programs.fixture.clone() };
                 Ok(Self { endpoint: Endpoint::Stdio(endpoint), gateway: None })
             }
-            Leg::BareAxum | Leg::RingfenceSession | Leg::RingfenceShared => {
+            Leg::BareAxum | Leg::RingfenceSession | Leg::RingfenceShared | Leg::RingfenceFenced => {
                 start_and_read_where_it_listens(leg, programs).await
             }
             Leg::Supergateway | Leg::NpmMcpProxy | Leg::PypiMcpProxy => start_peer(leg, programs).await,
+        }
+    }
+
+    /// A fenced gateway in front of any command, which may have to be installed first.
+    pub(crate) async fn start_serving(programs: &Programs, command: &[OsString]) -> Result<Self, Failure> {
+        let mut words: Vec<OsString> = vec![programs.ringfence.clone().into_os_string()];
+        words.extend(
+            ["serve", "--port", "0", "--json", "--log-level", "warn", "--sandbox-scope"].map(Into::into),
+        );
+        words.extend([programs.workspace()?.into_os_string(), "--".into()]);
+        words.extend_from_slice(command);
+        let mut gateway = spawn("ringfence-packages", programs, &words, Stdio::piped())?;
+        let output = gateway
+            .process
+            .stdout
+            .take()
+            .ok_or_else(|| Failure::new("the gateway has no standard output"))?;
+        let endpoint = tokio::time::timeout(START_LIMIT, read_listening_line(output))
+            .await
+            .while_doing("it never said where it listens")??;
+        Ok(Self { endpoint: Endpoint::Http(endpoint), gateway: Some(gateway) })
+    }
+
+    pub(crate) fn http_endpoint(&self) -> Result<&HttpEndpoint, Failure> {
+        match &self.endpoint {
+            Endpoint::Http(endpoint) => Ok(endpoint),
+            Endpoint::Stdio(_) => Err(Failure::new("this leg has no HTTP endpoint")),
         }
     }
 
@@ -78,12 +105,15 @@ impl RunningLeg {
 }
 
 async fn start_and_read_where_it_listens(leg: Leg, programs: &Programs) -> Result<RunningLeg, Failure> {
-    let mut gateway = spawn(leg, programs, &own_command_line(leg, programs), Stdio::piped())?;
+    let mut gateway = spawn(leg.name(), programs, &own_command_line(leg, programs), Stdio::piped())?;
     let output =
         gateway.process.stdout.take().ok_or_else(|| Failure::new("the gateway has no standard output"))?;
-    let endpoint = tokio::time::timeout(START_LIMIT, read_listening_line(output))
+    let mut endpoint = tokio::time::timeout(START_LIMIT, read_listening_line(output))
         .await
         .while_doing("it never said where it listens")??;
+    if leg == Leg::RingfenceFenced {
+        endpoint.root = Some(format!("file://{}", programs.workspace()?.display()));
+    }
     Ok(RunningLeg { endpoint: Endpoint::Http(endpoint), gateway: Some(gateway) })
 }
 
@@ -92,9 +122,12 @@ fn own_command_line(leg: Leg, programs: &Programs) -> Vec<OsString> {
         return vec![programs.bench.clone().into_os_string(), "bare-axum-server".into()];
     }
     let mut words: Vec<OsString> = vec![programs.ringfence.clone().into_os_string()];
-    words.extend(["serve", "--port", "0", "--json"].map(OsString::from));
-    if leg == Leg::RingfenceShared {
-        words.push("--shared".into());
+    words.extend(["serve", "--port", "0", "--json", "--log-level", "warn"].map(OsString::from));
+    match leg {
+        // Without fences: the bridge alone.
+        Leg::RingfenceShared => words.extend(["--unfenced", "--shared"].map(OsString::from)),
+        Leg::RingfenceFenced => {}
+        _ => words.push("--unfenced".into()),
     }
     words.extend(["--".into(), programs.fixture.clone().into_os_string()]);
     words
@@ -122,12 +155,12 @@ fn parse_url(url: &str) -> Result<HttpEndpoint, Failure> {
     if !address.ip().is_loopback() {
         return Err(not_ours());
     }
-    Ok(HttpEndpoint { address, path: rest[path_start..].to_owned() })
+    Ok(HttpEndpoint { address, path: rest[path_start..].to_owned(), root: None })
 }
 
 async fn start_peer(leg: Leg, programs: &Programs) -> Result<RunningLeg, Failure> {
     let port = free_port()?;
-    let mut gateway = spawn(leg, programs, &peers::command_line(leg, programs, port), Stdio::null())?;
+    let mut gateway = spawn(leg.name(), programs, &peers::command_line(leg, programs, port), Stdio::null())?;
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let give_up = Instant::now() + START_LIMIT;
     while TcpStream::connect(address).await.is_err() {
@@ -139,7 +172,7 @@ async fn start_peer(leg: Leg, programs: &Programs) -> Result<RunningLeg, Failure
         }
         tokio::time::sleep(START_POLL).await;
     }
-    let endpoint = HttpEndpoint { address, path: "/mcp".to_owned() };
+    let endpoint = HttpEndpoint { address, path: "/mcp".to_owned(), root: None };
     Ok(RunningLeg { endpoint: Endpoint::Http(endpoint), gateway: Some(gateway) })
 }
 
@@ -149,9 +182,9 @@ fn free_port() -> Result<u16, Failure> {
     Ok(listener.local_addr()?.port())
 }
 
-fn spawn(leg: Leg, programs: &Programs, words: &[OsString], output: Stdio) -> Result<Gateway, Failure> {
+fn spawn(name: &str, programs: &Programs, words: &[OsString], output: Stdio) -> Result<Gateway, Failure> {
     let (program, arguments) = words.split_first().ok_or_else(|| Failure::new("an empty command line"))?;
-    let log = File::create(programs.log_file(leg.name())).while_doing("creating a log file")?;
+    let log = File::create(programs.log_file(name)).while_doing("creating a log file")?;
     let process = Command::new(program)
         .args(arguments)
         .env("NODE_ENV", "production")
