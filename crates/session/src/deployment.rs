@@ -8,7 +8,7 @@ use crate::Upstream;
 use crate::audit::{AuditEntry, AuditLog};
 use crate::counters::Counters;
 use crate::pulse::Pulse;
-use crate::scope::ScopeRules;
+use crate::scope::{Scope, ScopeRefusal, ScopeRules};
 use crate::settings::Settings;
 
 #[derive(Debug)]
@@ -52,6 +52,21 @@ impl Deployment {
     pub(crate) async fn cleared(&self) {
         let mut clearing = std::mem::take(&mut *self.clearing.lock().unwrap_or_else(PoisonError::into_inner));
         while clearing.join_next().await.is_some() {}
+    }
+
+    /// Looks at directories that a client named. They may lie on a file system that does not answer, so this
+    /// happens on a thread that can be left behind.
+    pub(crate) async fn look_at_scope(
+        &self,
+        look: impl FnOnce(&ScopeRules) -> Result<Scope, ScopeRefusal> + Send + 'static,
+    ) -> Result<Scope, ScopeRefusal> {
+        let rules = Arc::clone(&self.rules);
+        let looked = tokio::task::spawn_blocking(move || look(&rules));
+        match tokio::time::timeout(self.settings.scope_timeout, looked).await {
+            Ok(Ok(scope)) => scope,
+            Ok(Err(error)) => Err(ScopeRefusal::BadAnswer(error.to_string())),
+            Err(_) => Err(ScopeRefusal::NoReply),
+        }
     }
 
     /// Writes an entry, if there is a log; else nothing is made.

@@ -235,9 +235,7 @@ impl Session {
         let answer = RootsAnswer::read(response);
         let session = Arc::clone(self);
         tokio::spawn(async move {
-            let rules = Arc::clone(&session.deployment().rules);
-            let scope = tokio::task::spawn_blocking(move || rules.of_roots(answer)).await;
-            let scope = scope.unwrap_or_else(|error| Err(ScopeRefusal::BadAnswer(error.to_string())));
+            let scope = session.deployment().look_at_scope(move |rules| rules.of_roots(answer)).await;
             match scope.and_then(|scope| session.check_neighbours(scope)) {
                 Ok(scope) => session.lock_scope(&Arc::new(scope)),
                 Err(refusal) => session.refuse_scope(&refusal).await,

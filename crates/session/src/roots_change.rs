@@ -67,11 +67,10 @@ impl Session {
         let answer = RootsAnswer::read(response);
         let session = Arc::clone(self);
         tokio::spawn(async move {
-            let rules = Arc::clone(&session.deployment().rules);
             let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
-            let changed = tokio::task::spawn_blocking(move || rules.of_roots(answer)).await;
+            let changed = session.deployment().look_at_scope(move |rules| rules.of_roots(answer)).await;
             let is_within = matches!(
-                (&changed, session.scope()), (Ok(Ok(changed)), Some(scope)) if scope.contains(changed)
+                (&changed, session.scope()), (Ok(changed), Some(scope)) if scope.contains(changed)
             );
             if is_within {
                 tracing::info!(session = %session.handle(), "the client's roots changed within the scope");

@@ -167,6 +167,8 @@ pub enum ScopeRefusal {
     Directory(#[from] ScopeError),
     #[error("{} is outside of the directories that this gateway allows", .0.display())]
     NotAllowed(PathBuf),
+    #[error("the file system of the workspace does not answer")]
+    NoReply,
     #[error("the client named no workspace, and this gateway has no default")]
     NoDefault,
     #[error("{} is not the directory that this shared server works in", .0.display())]
@@ -184,6 +186,7 @@ impl ScopeRefusal {
                 "the operator defines names with --workspace NAME=DIR; a path must be absolute".to_owned()
             }
             Self::Directory(error) => error.hint().to_owned(),
+            Self::NoReply => "check the mount that the directory lies on".to_owned(),
             Self::NotAllowed(_) => "the operator allows directories with --allow-scope".to_owned(),
             Self::NoDefault => {
                 "use a client with roots, send the header Ringfence-Workspace, or set --sandbox-scope"

@@ -170,9 +170,8 @@ impl Sessions {
             // The operator's own, so no client can make this wait.
             None => self.deployment.rules.by_default(),
             Some(choice) => {
-                let (rules, choice) = (Arc::clone(&self.deployment.rules), choice.clone());
-                let scope = tokio::task::spawn_blocking(move || rules.of_workspace(&choice)).await;
-                scope.unwrap_or_else(|error| Err(ScopeRefusal::BadAnswer(error.to_string())))
+                let choice = choice.clone();
+                self.deployment.look_at_scope(move |rules| rules.of_workspace(&choice)).await
             }
         };
         if let Err(refusal) = &scope {
