@@ -57,7 +57,7 @@ pub(crate) fn added(
     wanted: &[Variable],
     forced: &[Variable],
 ) -> Result<Vec<(OsString, OsString)>, Failure> {
-    let is_left_out = |variable: &&Variable| {
+    let is_passed_on = |variable: &&Variable| {
         let is_stripped = fence::environment::is_stripped(OsStr::new(&variable.name));
         if is_stripped {
             tracing::warn!("{}", left_out(variable));
@@ -66,7 +66,7 @@ pub(crate) fn added(
     };
     wanted
         .iter()
-        .filter(is_left_out)
+        .filter(is_passed_on)
         .chain(forced)
         .map(|variable| Ok((variable.name.clone().into(), variable.value_in(parent)?)))
         .collect()

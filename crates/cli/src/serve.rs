@@ -17,15 +17,16 @@ use crate::{logging, signals};
 
 pub(crate) fn run(task: ServeTask) -> Result<(), Failure> {
     logging::start(task.server.upstream.log);
-    let assembly = Assembly::new(&task.server, task.lifecycle)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // First what costs nothing: a package may take minutes.
+    let address = runtime.block_on(loopback_address(&task))?;
+    let assembly = Assembly::new(&task.server, task.lifecycle)?;
     // On a thread of the runtime: one that only waits here would have to be woken for every connection.
-    let served = runtime.spawn(serve(task, assembly));
+    let served = runtime.spawn(serve(task, address, assembly));
     runtime.block_on(served).map_err(std::io::Error::other)?
 }
 
-async fn serve(task: ServeTask, assembly: Assembly) -> Result<(), Failure> {
-    let address = loopback_address(&task).await?;
+async fn serve(task: ServeTask, address: SocketAddr, assembly: Assembly) -> Result<(), Failure> {
     let Assembly { upstream, rules, package } = assembly;
     let listener = TcpListener::bind(address).await.map_err(|reason| Failure::Bind { address, reason })?;
     let address = listener.local_addr()?;

@@ -1,4 +1,4 @@
-//! `ringfence --mode stdio`: the same session, with one client on stdin and stdout instead of HTTP.
+//! `ringfence stdio`: the same session, with one client on stdin and stdout instead of HTTP.
 
 use std::sync::Arc;
 

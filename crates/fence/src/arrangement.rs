@@ -199,28 +199,15 @@ impl Arrangement {
         caches: CacheChoice,
         surroundings: &Surroundings,
     ) -> Result<Self, ArrangementError> {
-        let denied = deny_list(settings, surroundings.home.as_deref());
-        Self::with(denied, settings, scope, caches, surroundings, None)
+        let groundwork =
+            Groundwork { denied: deny_list(settings, surroundings.home.as_deref()), needed: Vec::new() };
+        Self::upon(&groundwork, settings, scope, caches, surroundings, None)
     }
 
     /// The same for the program of the groundwork, which it makes readable. `session`: directories of an earlier
     /// command, to go on in.
     pub fn upon(
         groundwork: &Groundwork,
-        settings: &FenceSettings,
-        scope: ScopeChoice<'_>,
-        caches: CacheChoice,
-        surroundings: &Surroundings,
-        session: Option<SessionDirectory>,
-    ) -> Result<Self, ArrangementError> {
-        let denied = groundwork.denied.clone();
-        let mut arrangement = Self::with(denied, settings, scope, caches, surroundings, session)?;
-        arrangement.open_up(groundwork.needed.clone());
-        Ok(arrangement)
-    }
-
-    fn with(
-        denied: Vec<DeniedPath>,
         settings: &FenceSettings,
         scope: ScopeChoice<'_>,
         caches: CacheChoice,
@@ -255,7 +242,7 @@ impl Arrangement {
         refuse_shared(settings, shared.as_ref())?;
         let policy = Policy {
             read: read_mode(settings),
-            deny_read: denied,
+            deny_read: groundwork.denied.clone(),
             hidden: vec![own.path().to_owned()],
             protected: protected(settings, &scope, shared.as_ref()),
             temp: match settings.temp_bytes {
@@ -273,7 +260,9 @@ impl Arrangement {
             scope,
             read_write,
         };
-        Ok(Self { policy, session, shared, caches })
+        let mut arrangement = Self { policy, session, shared, caches };
+        arrangement.open_up(groundwork.needed.clone());
+        Ok(arrangement)
     }
 
     pub fn scope_paths(&self) -> Vec<PathBuf> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use serde_json::json;
 use session::{EndReason, Sessions};
@@ -70,7 +70,6 @@ async fn answer(
     match answer().await {
         Ok(value) => {
             let mut response = Response::new(Body::from(format!("{value}\n")));
-            *response.status_mut() = StatusCode::OK;
             let headers = response.headers_mut();
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response

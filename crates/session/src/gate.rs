@@ -16,7 +16,8 @@ use crate::scope::{RootsAnswer, Scope, ScopeRefusal};
 use crate::session::{AskKind, RootsPurpose};
 use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING};
 use crate::stream::{Keep, Stream};
-use crate::workers::{Greeting, Seat};
+use crate::worker::Greeting;
+use crate::workers::Seat;
 use crate::{EndReason, Session};
 
 /// A request that has waited so long is asked on too, in case the client does not read the other stream.
@@ -188,7 +189,7 @@ impl Session {
         let worker = match seat {
             Seat::Worker(worker) => Arc::clone(worker),
             Seat::PerCall { birth, scope, running } => {
-                let worker = self.workers.for_call(self, scope, birth.clone());
+                let worker = self.workers.for_one(self, scope, birth.clone());
                 let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
                 running.retain(|worker| worker.strong_count() > 0);
                 running.push(Arc::downgrade(&worker));

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use rustix::process::Pid;
 use serde::Serialize;
 
-use crate::tree::with_descendants;
+use crate::tree::{SYSTEM_TIME, USER_TIME, stat_field, with_descendants};
 use crate::worker::Worker;
 use crate::workers::Seat;
 use crate::{Session, Sessions};
@@ -56,16 +56,6 @@ impl Sessions {
 impl Session {
     pub fn overview(&self) -> SessionOverview {
         let facts = self.facts();
-        let workers = match self.seat() {
-            Some(Seat::Worker(worker)) => vec![worker.overview()],
-            Some(Seat::PerCall { running, .. }) => running
-                .lock()
-                .unwrap_or_else(std::sync::PoisonError::into_inner)
-                .iter()
-                .filter_map(|worker| Some(worker.upgrade()?.overview()))
-                .collect(),
-            None => Vec::new(),
-        };
         SessionOverview {
             session: self.handle().to_string(),
             principal: self.key().principal.to_string(),
@@ -75,7 +65,12 @@ impl Session {
             lifecycle: self.deployment().upstream.lifecycle.as_str(),
             scope: self.scope().map(|scope| scope.paths()).unwrap_or_default(),
             scope_source: self.scope().map(|scope| scope.source().as_str()),
-            workers,
+            workers: self
+                .seat()
+                .into_iter()
+                .flat_map(Seat::workers)
+                .map(|worker| worker.overview())
+                .collect(),
             calls: facts.calls,
             errors: facts.errors,
             in_flight: facts.in_flight,
@@ -121,8 +116,6 @@ fn pss_bytes(pid: Pid) -> Option<u64> {
 
 /// User and system time.
 fn cpu_ticks(pid: Pid) -> Option<u64> {
-    let text = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The name of the program may hold anything, and ends with the last parenthesis.
-    let fields: Vec<&str> = text.rsplit_once(')')?.1.split_ascii_whitespace().collect();
-    Some(fields.get(11)?.parse::<u64>().ok()? + fields.get(12)?.parse::<u64>().ok()?)
+    let pid = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
+    Some(stat_field(pid, USER_TIME)? + stat_field(pid, SYSTEM_TIME)?)
 }

@@ -114,7 +114,8 @@ impl Place {
 
     /// Notes where the session works. In another principal's directory it must not; in another session's of
     /// the same principal it may, and that is told.
-    pub(crate) fn check_neighbours(&self, key: &SessionKey, scope: Scope) -> Result<Scope, ScopeRefusal> {
+    pub(crate) fn check_neighbours(&self, scope: Scope) -> Result<Scope, ScopeRefusal> {
+        let key = &self.key;
         let mut taken = self.quotas.lock();
         let neighbours: Vec<_> = taken.scopes.values().filter(|(_, other)| scope.meets(other)).collect();
         if neighbours.iter().any(|(principal, _)| *principal != key.principal) {

@@ -311,11 +311,12 @@ impl Session {
     fn cancel(&self, notification: &Notification) {
         let Some(id) = notification.cancelled_request() else { return };
         let Some(call) = self.lock().calls.remove(&id) else { return };
-        if call.worker().is_none() {
-            self.gate.forget(&call);
-        }
-        if let Some(worker) = call.worker() {
-            worker.withdraw(&call, |id| notification.with_cancelled_request(&Id::number(id)).into_bytes());
+        match call.worker() {
+            Some(worker) => {
+                worker
+                    .withdraw(&call, |id| notification.with_cancelled_request(&Id::number(id)).into_bytes());
+            }
+            None => self.gate.forget(&call),
         }
         call.close(cancelled().to_message(Some(&call.client_id)).into(), CallOutcome::Cancelled);
     }
@@ -417,6 +418,6 @@ impl Session {
 
     /// Refuses a scope in which another user's session works. One's own may share, and is told so.
     pub(crate) fn check_neighbours(&self, scope: Scope) -> Result<Scope, ScopeRefusal> {
-        self.place.check_neighbours(&self.key, scope)
+        self.place.check_neighbours(scope)
     }
 }

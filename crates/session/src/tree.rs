@@ -88,9 +88,11 @@ fn start_time(pid: u32) -> Option<u64> {
 
 /// Fields of `/proc/PID/stat`, counted from the one after the program's name.
 const PARENT: usize = 1;
+pub(crate) const USER_TIME: usize = 11;
+pub(crate) const SYSTEM_TIME: usize = 12;
 const START_TIME: usize = 19;
 
-fn stat_field(pid: u32, field: usize) -> Option<u64> {
+pub(crate) fn stat_field(pid: u32, field: usize) -> Option<u64> {
     let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name of the program may hold anything, and ends with the last parenthesis.
     text.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()

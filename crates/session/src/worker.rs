@@ -40,10 +40,9 @@ pub(crate) struct Worker {
     ending: tokio::sync::Mutex<()>,
 }
 
-/// What a worker begins with.
-#[derive(Debug)]
-pub(crate) struct Birth {
-    pub(crate) scope: Arc<Scope>,
+/// What an upstream is greeted with.
+#[derive(Clone, Debug)]
+pub(crate) struct Greeting {
     /// The `initialize` that every generation is greeted with.
     pub(crate) handshake: Arc<Request>,
     /// The `notifications/initialized` that follows it, if it is known.
@@ -112,13 +111,13 @@ enum Waiting {
 
 impl Worker {
     /// Nothing runs yet.
-    pub(crate) fn new(deployment: &Arc<Deployment>, birth: Birth) -> Arc<Self> {
+    pub(crate) fn new(deployment: &Arc<Deployment>, scope: &Arc<Scope>, greeting: Greeting) -> Arc<Self> {
         let state = State {
             link: Link::Down,
             generation: 0,
-            handshake: birth.handshake,
-            initialized: birth.initialized,
-            told: birth.told,
+            handshake: greeting.handshake,
+            initialized: greeting.initialized,
+            told: greeting.told,
             negotiated: None,
             pending: HashMap::new(),
             asks: HashMap::new(),
@@ -132,7 +131,7 @@ impl Worker {
         };
         Arc::new(Self {
             deployment: Arc::clone(deployment),
-            scope: birth.scope,
+            scope: Arc::clone(scope),
             next_id: AtomicU64::new(1),
             state: Mutex::new(state),
             enclosure: Mutex::default(),

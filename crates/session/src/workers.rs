@@ -8,11 +8,10 @@ use fence::VettedDirectory;
 use tokio::task::JoinSet;
 use wire::{InitializeResult, Request};
 
-use crate::capability_cache::Told;
 use crate::deployment::Deployment;
 use crate::handshake;
 use crate::scope::Scope;
-use crate::worker::{Birth, Worker};
+use crate::worker::{Greeting, Worker};
 use crate::{Instance, Lifecycle, Principal, Session, StartFailure};
 
 /// What several sessions share a worker by.
@@ -40,12 +39,17 @@ pub(crate) enum Seat {
     },
 }
 
-/// What a session says to every worker of its own.
-#[derive(Clone, Debug)]
-pub(crate) struct Greeting {
-    pub(crate) handshake: Arc<Request>,
-    pub(crate) initialized: Option<Bytes>,
-    pub(crate) told: Option<Told>,
+impl Seat {
+    /// Those that there are now.
+    pub(crate) fn workers(&self) -> Vec<Arc<Worker>> {
+        match self {
+            Self::Worker(worker) => vec![Arc::clone(worker)],
+            Self::PerCall { running, .. } => {
+                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                running.iter().filter_map(Weak::upgrade).collect()
+            }
+        }
+    }
 }
 
 impl Workers {
@@ -73,11 +77,7 @@ impl Workers {
                 instance: self.deployment.settings.isolate_instances.then(|| session.instance().clone()),
                 scope: scope.roots.clone(),
             },
-            Lifecycle::Session => {
-                let worker = self.own_worker(scope, greeting);
-                worker.join(session);
-                return Seat::Worker(worker);
-            }
+            Lifecycle::Session => return Seat::Worker(self.for_one(session, scope, greeting)),
             Lifecycle::Call => {
                 // Each of them is greeted to the end, whenever the client's own handshake ends.
                 let initialized = greeting.initialized.or(Some(Bytes::from_static(handshake::INITIALIZED)));
@@ -96,8 +96,7 @@ impl Workers {
     }
 
     fn own_worker(&self, scope: &Arc<Scope>, greeting: Greeting) -> Arc<Worker> {
-        let Greeting { handshake, initialized, told } = greeting;
-        Worker::new(&self.deployment, Birth { scope: Arc::clone(scope), handshake, initialized, told })
+        Worker::new(&self.deployment, scope, greeting)
     }
 
     fn greeted_by_us(&self, scope: &Arc<Scope>) -> Arc<Worker> {
@@ -144,7 +143,8 @@ impl Workers {
         while stopping.join_next().await.is_some() {}
     }
 
-    pub(crate) fn for_call(
+    /// A worker of this session alone.
+    pub(crate) fn for_one(
         &self,
         session: &Arc<Session>,
         scope: &Arc<Scope>,

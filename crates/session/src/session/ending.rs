@@ -1,6 +1,6 @@
 //! How a session ends, and what is heard of it afterwards.
 
-use std::sync::{Arc, PoisonError, Weak};
+use std::sync::Arc;
 
 use wire::ErrorReply;
 
@@ -102,15 +102,8 @@ impl Session {
     }
 
     async fn leave_seat(&self) {
-        match self.seat.get() {
-            Some(Seat::Worker(worker)) => worker.leave(self).await,
-            Some(Seat::PerCall { running, .. }) => {
-                let running = std::mem::take(&mut *running.lock().unwrap_or_else(PoisonError::into_inner));
-                for worker in running.iter().filter_map(Weak::upgrade) {
-                    worker.stop().await;
-                }
-            }
-            None => {}
+        for worker in self.seat().into_iter().flat_map(Seat::workers) {
+            worker.leave(self).await;
         }
     }
 

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wire::{InitializeResult, Outcome, Response};
 
-use super::{Link, Pending, State, Waiting, Worker};
+use super::{Link, Pending, State, Waiting, Worker, retract};
 use crate::audit::AuditEntry;
 use crate::error::{StartFailure, upstream_died};
 use crate::fence_host::Enclosure;
@@ -231,11 +231,7 @@ impl Worker {
                 call.fail(&error);
             }
         }
-        for (session, number) in asks.into_values() {
-            if let Some(session) = session.upgrade() {
-                session.retract_ask(number);
-            }
-        }
+        retract(asks);
     }
 }
 

@@ -108,15 +108,7 @@ async fn whoever_asks_while_the_session_ends_hears_the_same_reason() {
             tokio::spawn(async move { roots_changed(&client).await })
         };
         let id = json!("meanwhile");
-        wait_until("the session is refused", async || {
-            let reply = client.post_request(&id, "ping", None).await;
-            if reply.status == 200 {
-                return false;
-            }
-            assert_terminated(&reply, &id);
-            true
-        })
-        .await;
+        wait_for_end(&client).await;
         while !changed.is_finished() {
             assert_terminated(&client.post_request(&id, "ping", None).await, &id);
         }

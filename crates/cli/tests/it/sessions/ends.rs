@@ -1,7 +1,5 @@
 //! However sessions end, and however many there were: no process, no directory and no descriptor is left.
 
-use std::time::Duration;
-
 use serde_json::json;
 use testkit::{Gateway, open_descriptors, process_exists, resident_bytes, wait_until};
 use tokio::task::JoinSet;
@@ -151,7 +149,10 @@ async fn a_shared_server_rests_when_nobody_uses_it_and_comes_back() {
         let client = open(&site.gateway).await;
         echoes(&client).await;
         assert!(!site.gateway.descendants().is_empty());
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        // The clock: a gateway like this one, whose server nobody uses any more, has let it rest.
+        let unused = Site::start("unused", &["--lifecycle", lifecycle, "--idle-stop", "0.2"]).await;
+        open(&unused.gateway).await.delete().await;
+        wait_until("the other rests", async || unused.gateway.descendants().is_empty()).await;
         echoes(&client).await;
         assert!(!site.gateway.descendants().is_empty(), "{lifecycle}: a session sits there");
         client.delete().await;
