@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 
 use thiserror::Error;
+use wire::{FileUriError, file_uri_path};
 
 /// The longest path that the kernel takes.
 const MAX_PATH: usize = 4096;
@@ -33,6 +34,18 @@ pub enum RootError {
     Unfilled,
 }
 
+impl From<FileUriError> for RootError {
+    fn from(error: FileUriError) -> Self {
+        match error {
+            FileUriError::NotAFile => Self::NotAFile,
+            FileUriError::ForeignHost => Self::ForeignHost,
+            FileUriError::QueryOrFragment => Self::QueryOrFragment,
+            FileUriError::BadEncoding => Self::BadEncoding,
+            FileUriError::NoPath => Self::NotPlain,
+        }
+    }
+}
+
 /// Reads `file:///path`, `file://localhost/path` or `/path`.
 pub fn parse_root(text: &str) -> Result<PathBuf, RootError> {
     if text.contains("${") {
@@ -41,42 +54,9 @@ pub fn parse_root(text: &str) -> Result<PathBuf, RootError> {
     if text.len() > MAX_PATH * 3 {
         return Err(RootError::TooLong);
     }
-    let bytes = if text.starts_with('/') { text.as_bytes().to_vec() } else { decode(path_of_uri(text)?)? };
+    let bytes = if text.starts_with('/') { text.as_bytes().to_vec() } else { file_uri_path(text)? };
     check_plain(&bytes)?;
     Ok(PathBuf::from(OsString::from_vec(bytes)))
-}
-
-fn path_of_uri(text: &str) -> Result<&str, RootError> {
-    let rest = text.strip_prefix("file://").ok_or(RootError::NotAFile)?;
-    if rest.contains(['?', '#']) {
-        return Err(RootError::QueryOrFragment);
-    }
-    let slash = rest.find('/').ok_or(RootError::NotPlain)?;
-    match &rest[..slash] {
-        "" | "localhost" => Ok(&rest[slash..]),
-        _ => Err(RootError::ForeignHost),
-    }
-}
-
-/// Once, never twice: a second round would see things that the client did not write.
-fn decode(text: &str) -> Result<Vec<u8>, RootError> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
-        let (Some(high), Some(low)) = (digit(), digit()) else { return Err(RootError::BadEncoding) };
-        let decoded = u8::try_from(high * 16 + low).map_err(|_| RootError::BadEncoding)?;
-        // A slash that was hidden in an encoding was hidden for a reason.
-        if decoded == b'/' {
-            return Err(RootError::BadEncoding);
-        }
-        bytes.push(decoded);
-    }
-    Ok(bytes)
 }
 
 /// An absolute path without empty, `.` or `..` steps, and without what other systems take for separators.
