@@ -19,7 +19,7 @@ use crate::fence_variants::FenceVariant;
 use crate::programs::Programs;
 
 /// The defaults of `ringfence run`.
-const TEMP_BYTES: u64 = 1024 * 1024 * 1024;
+pub(crate) const TEMP_BYTES: u64 = 1024 * 1024 * 1024;
 const PROCESSES: u64 = 2048;
 
 /// One launcher for the whole run: what it tries only once is over after the warm-up.
@@ -114,6 +114,7 @@ impl FenceHost {
             allow_degraded: BTreeSet::new(),
             require: BTreeSet::new(),
             shared_hardlinks: None,
+            read_only: false,
         })
     }
 
@@ -245,7 +246,7 @@ fn hidden_program(bench: &Path) -> Vec<PathBuf> {
     is_hidden.then(|| bench.to_owned()).into_iter().collect()
 }
 
-fn default_limits() -> Limits {
+pub(crate) fn default_limits() -> Limits {
     let default = |value| Limit { value, origin: LimitOrigin::Default };
     Limits {
         memory: three_quarters_of_the_memory().map(default),

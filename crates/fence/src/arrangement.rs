@@ -53,6 +53,10 @@ pub struct FenceSettings {
     pub require: BTreeSet<ProtectionName>,
     pub hardlinks: HardlinkChoice,
     pub protect_metadata: bool,
+    /// The scope can be read and not written.
+    pub read_only: bool,
+    /// Whatever is on the search path can be run, not only the command.
+    pub all_programs: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -177,19 +181,29 @@ pub struct Groundwork {
 impl Groundwork {
     pub fn new(settings: &FenceSettings, program: &Path, surroundings: &Surroundings) -> Self {
         let denied = deny_list(settings, surroundings.home.as_deref());
-        Self { needed: needed_by(program, &denied, surroundings), denied }
+        let mut needed = needed_by(program, &denied, surroundings);
+        if settings.all_programs {
+            let search_path = surroundings.variable("PATH").cloned().unwrap_or_default();
+            let closed = closed_to_programs(&denied, surroundings);
+            needed.extend(crate::toolchain::readable_for_all(&search_path, &closed));
+        }
+        Self { denied, needed }
     }
 }
 
 /// What a program needs to be able to read, without what is denied.
 fn needed_by(program: &Path, denied: &[DeniedPath], surroundings: &Surroundings) -> Vec<PathBuf> {
-    let denied = denied.iter().map(|denied| denied.path.clone());
-    let closed: Vec<PathBuf> = surroundings.home.iter().cloned().chain(denied).collect();
+    let closed = closed_to_programs(denied, surroundings);
     let search_path = surroundings.variable("PATH").cloned().unwrap_or_default();
     let mut needed = crate::toolchain::readable_for(program, &search_path, &closed);
     let toolchains = environment::toolchains(&surroundings.environment, surroundings.home.as_deref());
     needed.extend(toolchains.into_iter().map(|(_, path)| PathBuf::from(path)));
     needed
+}
+
+/// What no program's prefix may contain.
+fn closed_to_programs(denied: &[DeniedPath], surroundings: &Surroundings) -> Vec<PathBuf> {
+    surroundings.home.iter().cloned().chain(denied.iter().map(|denied| denied.path.clone())).collect()
 }
 
 impl Arrangement {
@@ -220,6 +234,8 @@ impl Arrangement {
             Some(session) => session,
             None => SessionDirectory::create(own).map_err(ArrangementError::Directory)?,
         };
+        // A directory that is the session's own holds nothing of anybody's, and may be where its temporary files go.
+        let read_only = settings.read_only && matches!(scope, ScopeChoice::Directories(_));
         let scope: Vec<VettedDirectory> = match scope {
             ScopeChoice::Directories(directories) => directories.iter().map(vet).collect::<Result<_, _>>()?,
             ScopeChoice::Own(directory) => vec![VettedDirectory::own(directory)?],
@@ -257,6 +273,7 @@ impl Arrangement {
             allow_degraded: settings.allow_degraded.clone(),
             require: settings.require.clone(),
             shared_hardlinks: shared.as_ref().map(SharedFiles::as_count),
+            read_only,
             scope,
             read_write,
         };
@@ -380,6 +397,9 @@ fn protected(
     shared: Option<&SharedFiles>,
 ) -> Vec<PathBuf> {
     let mut protected = Vec::new();
+    if settings.read_only {
+        return protected;
+    }
     if settings.protect_metadata {
         for root in scope {
             protected.extend(METADATA.iter().map(|name| root.path().join(name)).filter(|path| path.exists()));

@@ -8,7 +8,7 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
     if policy.scope.is_empty() {
         return Err(Refusal::of("scope", "no directory was named", "name one with --scope DIR"));
     }
-    let writable = || policy.scope.iter().chain(&policy.read_write);
+    let visible = || policy.scope.iter().chain(&policy.read_write);
     for denied in &policy.deny_read {
         if let Some(root) = policy.scope.iter().find(|root| root.path().starts_with(&denied.path)) {
             return Err(Refusal::of(
@@ -21,11 +21,11 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
                 "name another scope, or take the path off the list with --allow-sensitive-reads",
             ));
         }
-        if tier == Tier::A && writable().any(|root| denied.path.starts_with(root.path())) {
+        if tier == Tier::A && visible().any(|root| denied.path.starts_with(root.path())) {
             return Err(Refusal::of(
                 "deny_read",
                 format!(
-                    "{} lies inside what may be written, and Landlock cannot take a part back",
+                    "{} lies inside the scope or what may be written, and Landlock cannot take a part back",
                     denied.path.display()
                 ),
                 "name a narrower scope, take the path off the list with --allow-sensitive-reads, or use --tier b",
@@ -44,7 +44,7 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
                 "use --tier b where the host allows it",
             ));
         }
-        if !writable().any(|root| protected.starts_with(root.path())) {
+        if policy.read_only || !visible().any(|root| protected.starts_with(root.path())) {
             return Err(Refusal::of(
                 "protected paths",
                 format!("{} is not inside the scope", protected.display()),

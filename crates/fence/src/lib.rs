@@ -22,6 +22,8 @@ mod launch;
 mod launcher;
 #[cfg(target_os = "macos")]
 pub mod macos;
+#[cfg(target_os = "linux")]
+pub mod nested;
 pub mod network;
 #[cfg(target_os = "linux")]
 mod nursery;

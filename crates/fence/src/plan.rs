@@ -92,6 +92,8 @@ pub(crate) struct LandlockPlan {
     /// The version that the report speaks of; a kernel that has less is not the one that was planned for.
     pub(crate) version: u32,
     pub(crate) read_write: Vec<VettedDirectory>,
+    /// Directories that must be the ones that were looked at too, and are only read.
+    pub(crate) read_only: Vec<VettedDirectory>,
     pub(crate) read: ReadPlan,
     /// Readable whatever the rest says.
     #[serde(with = "raw_path::list")]
@@ -257,9 +259,15 @@ fn writable_temp(policy: &Policy, tier: Tier) -> Vec<PathBuf> {
 
 fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
     let (read, also_readable) = read_plan(policy, tier);
+    let (read_write, read_only) = if policy.read_only {
+        (policy.read_write.clone(), policy.scope.clone())
+    } else {
+        ([policy.scope.clone(), policy.read_write.clone()].concat(), Vec::new())
+    };
     LandlockPlan {
         version: kernel.landlock,
-        read_write: [policy.scope.clone(), policy.read_write.clone()].concat(),
+        read_write,
+        read_only,
         read,
         also_readable,
         pty: policy.allows(Allowance::Terminals),
@@ -332,6 +340,7 @@ pub(crate) mod tests {
     pub(crate) fn policy() -> Policy {
         Policy {
             scope: vec![vetted("/srv/project")],
+            read_only: false,
             read_write: vec![vetted("/home/u/.cache/ringfence/sessions/1/home")],
             read: ReadMode::Open { also: Vec::new() },
             deny_read: vec![DeniedPath { path: "/home/u/.ssh".into(), kind: DeniedKind::Directory }],
@@ -420,6 +429,16 @@ pub(crate) mod tests {
         assert_eq!(missing(&policy(), &root), ["root"]);
         assert!(plan(&Policy { allowances: [Allowance::Root].into(), ..policy() }, &root).is_ok());
         assert!(plan(&policy(), &Kernel { is_root: true, ..kernel(7, true) }).is_ok());
+    }
+
+    #[test]
+    fn a_scope_that_is_only_read_is_not_among_what_may_be_written() {
+        let read_only = Policy { read_only: true, ..policy() };
+        for has_namespaces in [true, false] {
+            let plan = plan(&read_only, &kernel(7, has_namespaces)).unwrap();
+            assert_eq!(plan.steps.landlock.read_only, policy().scope);
+            assert_eq!(plan.steps.landlock.read_write, policy().read_write);
+        }
     }
 
     #[test]

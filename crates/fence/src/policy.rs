@@ -14,8 +14,10 @@ use crate::paths::{DeniedPath, VettedDirectory};
 /// Everything that a fence is asked to enforce.
 #[derive(Clone, Debug)]
 pub struct Policy {
-    /// The workspace: read-write.
+    /// The workspace: read-write, unless `read_only`.
     pub scope: Vec<VettedDirectory>,
+    /// The scope can be read and not written.
+    pub read_only: bool,
     /// More that is read-write, such as the session's home and caches.
     pub read_write: Vec<VettedDirectory>,
     pub read: ReadMode,

@@ -7,6 +7,10 @@ use std::path::{Path, PathBuf};
 
 /// A script may name an interpreter that is a script.
 const MAX_INTERPRETERS: usize = 4;
+/// More programs of one directory are not looked at.
+const MAX_PROGRAMS: usize = 512;
+/// More prefixes than this make a rule set that takes long to install.
+const MAX_PREFIXES: usize = 128;
 
 /// The prefixes of a program and of the interpreters that run it. None of them contains a path of `closed`:
 /// the home directory, and what must not be read.
@@ -22,6 +26,27 @@ pub fn readable_for(program: &Path, search_path: &OsStr, closed: &[PathBuf]) -> 
     }
     readable.sort();
     readable.dedup();
+    readable
+}
+
+/// The prefixes of every program on a search path, for whoever runs any of them. The system's own directories
+/// are readable anyway.
+pub fn readable_for_all(search_path: &OsStr, closed: &[PathBuf]) -> Vec<PathBuf> {
+    let is_systems = |path: &PathBuf| {
+        ["/usr", "/bin", "/sbin"].iter().any(|system| path.starts_with(system)) || !path.is_absolute()
+    };
+    let mut readable = Vec::new();
+    for directory in std::env::split_paths(search_path).filter(|path| !is_systems(path) && path.is_dir()) {
+        // Any name in it will do: what matters is where it lies.
+        readable.extend(prefix(&directory.join("program"), closed).filter(|prefix| prefix.is_dir()));
+        let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten().take(MAX_PROGRAMS);
+        let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
+        let elsewhere = links.filter_map(|link| link.path().canonicalize().ok());
+        readable.extend(elsewhere.filter(|path| !is_systems(path)).filter_map(|path| prefix(&path, closed)));
+    }
+    readable.sort();
+    readable.dedup();
+    readable.truncate(MAX_PREFIXES);
     readable
 }
 
@@ -97,6 +122,32 @@ mod tests {
         std::fs::write(base.join("node/bin/node"), "\x7fELF").unwrap();
         let readable = readable_for(&base.join("tools/bin/npx"), base.join("node/bin").as_os_str(), &[]);
         assert_eq!(readable, [base.join("node"), base.join("tools")]);
+    }
+
+    #[test]
+    fn whatever_is_on_the_search_path_can_be_run() {
+        let base = crate::scratch::directory("toolchain-all");
+        let home = base.join("home");
+        for directory in
+            ["home/.cargo/bin", "home/.local/bin", "home/.local/share/tools/x/bin", "opt/node/bin"]
+        {
+            std::fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        std::fs::write(home.join(".local/share/tools/x/bin/x"), "").unwrap();
+        std::os::unix::fs::symlink(home.join(".local/share/tools/x/bin/x"), home.join(".local/bin/x"))
+            .unwrap();
+        let directories = [home.join(".cargo/bin"), home.join(".local/bin"), base.join("opt/node/bin")];
+        let search_path = std::env::join_paths(directories).unwrap();
+        let closed = [home.clone(), home.join(".cargo/credentials.toml"), home.join(".local/share/keyrings")];
+        assert_eq!(
+            readable_for_all(&search_path, &closed),
+            [
+                home.join(".cargo/bin"),
+                home.join(".local/bin"),
+                home.join(".local/share/tools/x"),
+                base.join("opt/node"),
+            ]
+        );
     }
 
     fn script_path(base: &Path) -> PathBuf {

@@ -199,6 +199,9 @@ pub(crate) struct FenceOptions {
     /// Make files of the scope that other programs execute read-only: git hooks and settings, editor tasks.
     #[arg(long)]
     pub(crate) protect_metadata: bool,
+    /// Let the scope be read and not written.
+    #[arg(long)]
+    pub(crate) read_only: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

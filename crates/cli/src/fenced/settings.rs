@@ -41,6 +41,8 @@ pub(crate) fn settings(
             HardlinkChoice::Protect => fence::HardlinkChoice::Protect,
         },
         protect_metadata: options.protect_metadata,
+        read_only: options.read_only,
+        all_programs: false,
     })
 }
 

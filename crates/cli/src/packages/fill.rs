@@ -125,6 +125,8 @@ impl Installer<'_> {
             },
             hardlinks: HardlinkChoice::Warn,
             protect_metadata: false,
+            read_only: false,
+            all_programs: false,
             ..operator.clone()
         }
     }

@@ -42,6 +42,7 @@ impl Ground {
             read_write: vec![VettedDirectory::own(&self.workspace.join("temp")).unwrap()],
             read: ReadMode::Open { also: Vec::new() },
             deny_read: DeniedPath::resolve(&self.workspace.join("beside")),
+            read_only: false,
             hidden: Vec::new(),
             protected: Vec::new(),
             temp: Temp::Private { directory: self.workspace.join("temp"), bytes: 1 << 20 },

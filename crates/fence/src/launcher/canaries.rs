@@ -20,6 +20,9 @@ pub(super) fn after_landlock(order: &Order) -> Result<Vec<Name>, StepError> {
     for root in &order.steps.landlock.read_write {
         write_inside(root.path())?;
     }
+    for root in &order.steps.landlock.read_only {
+        write_outside(root.path())?;
+    }
     shown.push(Name::FsWriteScope);
     if read_denied(order)? {
         shown.push(Name::DenyRead);

@@ -130,6 +130,7 @@ fn rules(plan: &SeccompPlan) -> Rules {
     rules.refuse_multipath(&plan.network);
     rules.refuse_always(plan);
     rules.refuse_set_id_modes();
+    rules.refuse_limiting_others();
     if plan.tier == Tier::A {
         rules.refuse_reaching_others();
     }
@@ -240,12 +241,16 @@ impl Rules {
         }
     }
 
-    /// Without a pid namespace: limits, priorities and shared memory of other processes.
+    /// A limit on processor time kills, and a limit on files stops, whoever it is put on: the keeper too.
+    fn refuse_limiting_others(&mut self) {
+        self.refuse_if(libc::SYS_prlimit64, &[is_not(0, 0)]);
+    }
+
+    /// Without a pid namespace: priorities and shared memory of other processes.
     fn refuse_reaching_others(&mut self) {
         const USER: u32 = 2; // PRIO_USER
         const IO_USER: u32 = 3; // IOPRIO_WHO_USER
         for call in [
-            libc::SYS_prlimit64,
             libc::SYS_sched_setaffinity,
             libc::SYS_sched_setscheduler,
             libc::SYS_sched_setparam,

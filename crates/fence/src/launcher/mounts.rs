@@ -14,6 +14,7 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
 };
 
+use super::ruleset::open_vetted;
 use super::{InStep, StepError, sys};
 use crate::paths::{DeniedKind, VettedDirectory};
 use crate::plan::{NamespacePlan, NetworkNamespace, Steps};
@@ -39,21 +40,22 @@ const BYTES_PER_FILE: u64 = 2048;
 pub(super) fn arrange(steps: &Steps) -> Result<(), StepError> {
     let none = || StepError::new("namespaces", "none are planned");
     let plan = steps.namespaces.as_ref().ok_or_else(none)?;
-    let writable = &steps.landlock.read_write;
+    let (writable, read_only) = (&steps.landlock.read_write, &steps.landlock.read_only);
+    let visible = &[writable.as_slice(), read_only].concat();
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .step("private mounts")?;
     // Copies of a read-only mount are read-only, so these come first.
-    let kept = keep(plan, writable)?;
+    let kept = keep(plan, writable, read_only)?;
     sys::mount_setattr(None, c"/", READ_ONLY | NO_SETUID, true).step("read-only root")?;
     let memory = Memory::attach(plan.temp_bytes)?;
-    let covers = cover(plan, writable, &memory, &kept)?;
+    let covers = cover(plan, visible, &memory, &kept)?;
     for cover in covers {
         attach(&cover.source, &cover.target)?;
     }
     for tree in kept {
         tree.attach()?;
     }
-    cover_inside_scope(plan, writable, &memory)?;
+    cover_inside_scope(plan, visible, &memory)?;
     for path in &plan.protected {
         make_read_only(path)?;
     }
@@ -83,18 +85,17 @@ impl KeptTree {
     }
 }
 
-fn keep(plan: &NamespacePlan, writable: &[VettedDirectory]) -> Result<Vec<KeptTree>, StepError> {
+fn keep(
+    plan: &NamespacePlan,
+    writable: &[VettedDirectory],
+    read_only: &[VettedDirectory],
+) -> Result<Vec<KeptTree>, StepError> {
     let mut kept = Vec::new();
-    for root in outermost(writable) {
-        let directory = rustix::fs::open(
-            root.path(),
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-        .map_err(|error| StepError::new("scope", format!("{}: {error}", root.path().display())))?;
-        super::ruleset::check_identity(&directory, root)?;
-        let tree = copy_of(&directory, c"").step("scope mount")?;
-        kept.push(KeptTree { path: root.path().to_owned(), is_directory: true, tree, is_writable: true });
+    for (roots, is_writable) in [(writable, true), (read_only, false)] {
+        for root in outermost(roots) {
+            let tree = copy_of(open_vetted(root)?, c"").step("scope mount")?;
+            kept.push(KeptTree { path: root.path().to_owned(), is_directory: true, tree, is_writable });
+        }
     }
     let resolver = std::fs::canonicalize("/etc/resolv.conf").ok().filter(|path| is_hidden(plan, path));
     for path in plan.exposed.iter().chain(resolver.as_ref()) {
@@ -224,15 +225,13 @@ struct Cover {
 /// The covers of everything outside the scope, with places in them for what is kept below.
 fn cover(
     plan: &NamespacePlan,
-    writable: &[VettedDirectory],
+    roots: &[VettedDirectory],
     memory: &Memory,
     kept: &[KeptTree],
 ) -> Result<Vec<Cover>, StepError> {
     let mut covers = Vec::new();
-    let denied = plan
-        .denied
-        .iter()
-        .filter(|denied| !is_hidden(plan, &denied.path) && !is_writable(writable, &denied.path));
+    let denied =
+        plan.denied.iter().filter(|denied| !is_hidden(plan, &denied.path) && !is_inside(roots, &denied.path));
     for denied in denied {
         match denied.kind {
             DeniedKind::Directory => covers.push(cover_directory(&denied.path, memory, kept, covers.len())?),
@@ -297,17 +296,17 @@ fn make_place(directory: &OwnedFd, place: &Path, is_directory: bool) -> Result<(
     Ok(())
 }
 
-fn is_writable(roots: &[VettedDirectory], path: &Path) -> bool {
+fn is_inside(roots: &[VettedDirectory], path: &Path) -> bool {
     roots.iter().any(|root| path.starts_with(root.path()))
 }
 
 /// Denied paths inside the scope, which is mounted by now.
 fn cover_inside_scope(
     plan: &NamespacePlan,
-    writable: &[VettedDirectory],
+    roots: &[VettedDirectory],
     memory: &Memory,
 ) -> Result<(), StepError> {
-    for denied in plan.denied.iter().filter(|denied| is_writable(writable, &denied.path)) {
+    for denied in plan.denied.iter().filter(|denied| is_inside(roots, &denied.path)) {
         let source = match denied.kind {
             DeniedKind::Directory => memory.mount_of(EMPTY_DIRECTORY, false)?,
             DeniedKind::File => memory.mount_of(EMPTY_FILE, false)?,

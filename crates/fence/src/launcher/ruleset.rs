@@ -50,8 +50,17 @@ pub(super) fn restrict(plan: &LandlockPlan) -> Result<(), StepError> {
     Ok(())
 }
 
+/// Opens a directory of the scope, if it is still the one that was looked at.
+pub(super) fn open_vetted(vetted: &VettedDirectory) -> Result<OwnedFd, StepError> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let directory = rustix::fs::open(vetted.path(), flags, Mode::empty())
+        .map_err(|error| StepError::new("scope", format!("{}: {error}", vetted.path().display())))?;
+    check_identity(&directory, vetted)?;
+    Ok(directory)
+}
+
 /// The directory must be the one that was looked at, not another that took its name since.
-pub(super) fn check_identity(directory: &OwnedFd, vetted: &VettedDirectory) -> Result<(), StepError> {
+fn check_identity(directory: &OwnedFd, vetted: &VettedDirectory) -> Result<(), StepError> {
     let stat = rustix::fs::fstat(directory).step("scope")?;
     if (stat.st_dev, stat.st_ino) == (vetted.device, vetted.inode) {
         return Ok(());
@@ -82,11 +91,10 @@ impl Rules {
         let rights =
             AccessFs::from_all(NEWEST) & !(AccessFs::MakeChar | AccessFs::MakeBlock | AccessFs::IoctlDev);
         for root in &plan.read_write {
-            let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let directory = rustix::fs::open(root.path(), flags, Mode::empty())
-                .map_err(|error| StepError::new("scope", format!("{}: {error}", root.path().display())))?;
-            check_identity(&directory, root)?;
-            self.allow(&directory, rights)?;
+            self.allow(&open_vetted(root)?, rights)?;
+        }
+        for root in &plan.read_only {
+            self.allow(&open_vetted(root)?, AccessFs::from_read(NEWEST))?;
         }
         for path in &plan.writable_temp {
             self.allow_if_present(path, rights)?;

@@ -15,6 +15,10 @@ pub fn request(policy: &Policy, proxy_port: Option<u16>, tag: &str) -> Result<Se
     if let Temp::Private { directory, .. } = &policy.temp {
         writable.push(directory.clone());
     }
+    let mut protected = policy.protected.clone();
+    if policy.read_only {
+        protected.extend(policy.scope.iter().map(|root| root.path().to_owned()));
+    }
     let network = match (&policy.network, proxy_port) {
         (Network::All, _) => SeatbeltNetwork::All,
         (Network::None, _) => SeatbeltNetwork::None,
@@ -27,7 +31,7 @@ pub fn request(policy: &Policy, proxy_port: Option<u16>, tag: &str) -> Result<Se
     };
     Ok(SeatbeltRequest {
         writable,
-        protected: policy.protected.clone(),
+        protected,
         read: match &policy.read {
             ReadMode::Open { .. } => SeatbeltRead::Open,
             ReadMode::Strict { readable } => SeatbeltRead::Strict { readable: readable.clone() },

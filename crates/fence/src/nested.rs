@@ -1,0 +1,138 @@
+//! A fence within the fence: commands that a fenced server runs for its client must not reach the server.
+//!
+//! Inside one fence everybody has the same rights, so a command could write into the server's output, read its
+//! memory or kill it. [`shield_this_process`] closes the server's memory and descriptors to others, and the
+//! commands live in a [`NestedDomain`]: a Landlock domain below the server's. A domain can look into and signal
+//! those below it, and never the other way round.
+//!
+//! All commands share one domain, so that one can end what another has left running. A domain passes on by fork
+//! only; so an usher, a child of the server that does nothing else, enters it once and forks the commands. They
+//! are children of the server all the same.
+
+mod page;
+mod post;
+#[cfg(test)]
+mod tests;
+mod usher;
+
+use std::ffi::CString;
+use std::io;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::{Mutex, PoisonError};
+
+use landlock::{
+    AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
+};
+use rustix::process::{DumpableBehavior, Pid};
+
+use self::page::Page;
+use self::usher::{Refused, Usher};
+use crate::spawn::landlock_version;
+
+/// The first version of Landlock that can allow renames from one directory to another. Before it, any domain
+/// forbids them.
+const FIRST_WITH_REFER: u32 = 2;
+/// The first version that can forbid signals to processes outside the domain.
+const FIRST_WITH_SCOPES: u32 = 6;
+
+/// Nobody who is not an ancestor in Landlock's sense, and not root, may look into this process; and what its
+/// children leave behind becomes its own, so that it can end them.
+pub fn shield_this_process() -> io::Result<()> {
+    // Somebody who ignores the end of children passes that on, and then nobody hears of it.
+    // SAFETY: the default action is valid for this signal.
+    unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?;
+    Ok(())
+}
+
+/// Where all commands of this process live.
+#[derive(Debug)]
+pub struct NestedDomain {
+    /// `None`: this kernel's Landlock cannot nest without taking renames away, or there is none.
+    ruleset: Option<OwnedFd>,
+    version: u32,
+    entrance: Mutex<Entrance>,
+}
+
+#[derive(Debug)]
+struct Entrance {
+    page: Page,
+    /// Started with the first command, and again when it was killed.
+    usher: Option<Usher>,
+}
+
+/// A program to start in the domain.
+#[derive(Clone, Debug)]
+pub struct NestedCommand {
+    /// A path from the root: nothing is searched.
+    pub program: CString,
+    /// With the name of the program as the first.
+    pub arguments: Vec<CString>,
+    /// All of it, as `NAME=value`.
+    pub environment: Vec<CString>,
+}
+
+impl NestedDomain {
+    pub fn prepare() -> io::Result<Self> {
+        Self::prepare_for(landlock_version())
+    }
+
+    fn prepare_for(version: u32) -> io::Result<Self> {
+        let ruleset = if version < FIRST_WITH_REFER {
+            None
+        } else {
+            rules(version >= FIRST_WITH_SCOPES).map_err(io::Error::other)?
+        };
+        Ok(Self { ruleset, version, entrance: Mutex::new(Entrance { page: Page::new()?, usher: None }) })
+    }
+
+    /// Whether commands are kept from the server's memory and descriptors even if they run as root.
+    pub fn protects_memory(&self) -> bool {
+        self.ruleset.is_some()
+    }
+
+    /// Whether commands are kept from signalling the server, and whoever else is outside their domain.
+    pub fn protects_signals(&self) -> bool {
+        self.ruleset.is_some() && self.version >= FIRST_WITH_SCOPES
+    }
+
+    /// Starts a child in a session of its own, in the directory behind the descriptor: no path is resolved
+    /// again. Its input is empty; its output and its errors go to `output`; it has no other descriptors.
+    pub fn spawn(
+        &self,
+        command: &NestedCommand,
+        directory: BorrowedFd<'_>,
+        output: BorrowedFd<'_>,
+    ) -> io::Result<Pid> {
+        let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
+        let Entrance { page, usher } = &mut *entrance;
+        page.write(command)?;
+        if let Some(present) = usher {
+            match present.lead_in(directory, output) {
+                // A command has killed it. Nothing was started, so another may try.
+                Err(Refused::Absent(_)) => {}
+                Err(Refused::Lost(error)) => {
+                    *usher = None;
+                    return Err(error);
+                }
+                Err(Refused::Command(error)) => return Err(error),
+                Ok(pid) => return Ok(pid),
+            }
+        }
+        let fresh = usher.insert(Usher::start(self.ruleset.as_ref(), page)?);
+        fresh.lead_in(directory, output).map_err(Refused::into_error)
+    }
+}
+
+/// A layer that does not speak of renames forbids them, as soon as an outer layer is about files. So this one
+/// speaks of them and allows them everywhere: what the fence allows stays allowed, and no more.
+fn rules(with_scopes: bool) -> Result<Option<OwnedFd>, Box<dyn std::error::Error + Send + Sync>> {
+    let mut ruleset =
+        Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer)?;
+    if with_scopes {
+        ruleset = ruleset.scope(Scope::AbstractUnixSocket | Scope::Signal)?;
+    }
+    let everywhere = PathBeneath::new(PathFd::new("/")?, AccessFs::Refer);
+    Ok(ruleset.create()?.add_rule(everywhere)?.into())
+}
