@@ -20,9 +20,11 @@ use crate::logging::LogOptions;
 use crate::packages::CacheArguments;
 use crate::scope_options::ScopeOptions;
 use crate::sessions::SessionsArguments;
+use crate::workspace_options::{WorkspaceArguments, WorkspaceOptions};
 
 const EXAMPLES: &str = "\
 Examples:
+  ringfence serve
   ringfence serve -- npx -y @modelcontextprotocol/server-everything
   ringfence serve --port 0 --json -- uvx mcp-server-time
   ringfence serve --shared --env API_KEY -- ./my-server --flag
@@ -37,6 +39,10 @@ Exit codes:
 
 const SERVE_EXAMPLES: &str = "\
 Examples:
+  ringfence serve
+      file, search, edit and shell tools for each session, in its own workspace
+  ringfence serve --read-only --block-tool run_terminal_cmd,sandboxed_shell
+      the same for looking only
   ringfence serve -- npx -y @modelcontextprotocol/server-everything
       one process of the server for each MCP session, at http://127.0.0.1:3000/mcp
   ringfence serve --shared --port 8080 -- uvx mcp-server-time
@@ -50,6 +56,8 @@ Examples:
 
 const STDIO_EXAMPLES: &str = "\
 Examples:
+  ringfence stdio
+      file, search, edit and shell tools for the client's workspace
   ringfence stdio -- npx -y @modelcontextprotocol/server-filesystem .
       what an IDE starts in place of the server: the same server, confined to the window's project
   ringfence stdio --scope . --net none -- ./my-server
@@ -67,12 +75,14 @@ pub(crate) struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve a stdio MCP server over Streamable HTTP, each session in its own fence.
+    /// Serve the built-in tools, or any stdio MCP server, over Streamable HTTP: each session in its own fence.
     #[command(after_help = SERVE_EXAMPLES)]
     Serve(Box<Serve>),
     /// Serve one client on stdin and stdout, its server inside a fence.
     #[command(after_help = STDIO_EXAMPLES)]
     Stdio(Box<Stdio>),
+    /// Serve file, search, edit and shell tools for a directory on stdin and stdout.
+    Workspace(Box<WorkspaceArguments>),
     /// Run a command inside a fence: it writes only in its scope.
     Run(Box<RunArguments>),
     /// Run a shell script inside a fence.
@@ -112,6 +122,8 @@ struct Founding {
     #[command(flatten)]
     fence: FenceOptions,
     #[command(flatten)]
+    workspace: WorkspaceOptions,
+    #[command(flatten)]
     upstream: UpstreamOptions,
 }
 
@@ -122,6 +134,8 @@ struct Stdio {
     scope: ScopeOptions,
     #[command(flatten)]
     fence: FenceOptions,
+    #[command(flatten)]
+    workspace: WorkspaceOptions,
     #[command(flatten)]
     upstream: UpstreamOptions,
 }
@@ -156,6 +170,8 @@ struct Serve {
     scope: ScopeOptions,
     #[command(flatten)]
     fence: FenceOptions,
+    #[command(flatten)]
+    workspace: WorkspaceOptions,
     #[command(flatten)]
     upstream: UpstreamOptions,
 }
@@ -267,7 +283,7 @@ pub(crate) struct UpstreamOptions {
     verbose_meta: bool,
     #[command(flatten)]
     pub(crate) log: LogOptions,
-    /// The MCP server to run, with its arguments.
+    /// The MCP server to run, with its arguments. Without one: the built-in server.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<OsString>,
 }
@@ -276,6 +292,7 @@ pub(crate) struct UpstreamOptions {
 pub(crate) enum Task {
     Serve(Box<ServeTask>),
     Stdio(Box<ServerTask>),
+    Workspace(Box<WorkspaceArguments>),
     Run(Box<RunArguments>),
     SandboxedShell(Box<ShellArguments>),
     Doctor(Box<DoctorArguments>),
@@ -297,6 +314,7 @@ pub(crate) struct ServeTask {
 pub(crate) struct ServerTask {
     pub(crate) scope: ScopeOptions,
     pub(crate) fence: FenceOptions,
+    pub(crate) workspace: WorkspaceOptions,
     pub(crate) upstream: UpstreamOptions,
 }
 
@@ -305,6 +323,7 @@ impl Arguments {
         match (self.command, self.founding.mode) {
             (Some(Command::Completions { shell }), _) => Ok(Task::Completions(shell)),
             (Some(Command::Cache(cache)), _) => Ok(Task::Cache(cache)),
+            (Some(Command::Workspace(workspace)), _) => Ok(Task::Workspace(workspace)),
             (Some(Command::Run(run)), _) => Ok(Task::Run(run)),
             (Some(Command::SandboxedShell(shell)), _) => Ok(Task::SandboxedShell(shell)),
             (Some(Command::Doctor(doctor)), _) => Ok(Task::Doctor(doctor)),
@@ -312,13 +331,13 @@ impl Arguments {
             (Some(Command::Audit(audit)), _) => Ok(Task::Audit(audit)),
             (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
             (Some(Command::Stdio(stdio)), _) => {
-                let Stdio { scope, fence, upstream } = *stdio;
-                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, upstream })))
+                let Stdio { scope, fence, workspace, upstream } = *stdio;
+                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, workspace, upstream })))
             }
             (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
             (None, Some(Mode::Stdio)) => {
-                let Founding { scope, fence, upstream, .. } = self.founding;
-                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, upstream })))
+                let Founding { scope, fence, workspace, upstream, .. } = self.founding;
+                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, workspace, upstream })))
             }
             (None, None) => Err(Failure::ModeWithoutCommandLine),
         }
@@ -334,7 +353,8 @@ impl Serve {
             None if self.shared => Lifecycle::Shared,
             Some(LifecycleChoice::Session) | None => Lifecycle::Session,
         };
-        let server = ServerTask { scope: self.scope, fence: self.fence, upstream: self.upstream };
+        let Self { scope, fence, workspace, upstream, .. } = self;
+        let server = ServerTask { scope, fence, workspace, upstream };
         ServeTask { host: self.host, port: self.port, lifecycle, http: self.http, server }
     }
 }
@@ -343,7 +363,8 @@ impl Founding {
     fn into_serve(self) -> ServeTask {
         let is_isolated = self.session_isolation || environment::is_set("ENABLE_SESSION_ISOLATION");
         let lifecycle = if is_isolated { Lifecycle::Session } else { Lifecycle::Shared };
-        let server = ServerTask { scope: self.scope, fence: self.fence, upstream: self.upstream };
+        let Self { scope, fence, workspace, upstream, .. } = self;
+        let server = ServerTask { scope, fence, workspace, upstream };
         ServeTask { host: self.http_host, port: self.http_port, lifecycle, http: self.http, server }
     }
 }

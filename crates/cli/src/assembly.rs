@@ -54,7 +54,9 @@ fn fenced(
 ) -> Result<(Upstream, Option<Installed>), Failure> {
     let options = &task.upstream;
     let variables = environment::added(&surroundings.environment, &options.env, &options.force_env)?;
-    let settings = fenced::settings(&task.fence, ReadChoice::Strict).map_err(Failure::Fence)?;
+    let mut settings = fenced::settings(&task.fence, ReadChoice::Strict).map_err(Failure::Fence)?;
+    // Its shell runs whatever the user could.
+    settings.all_programs = options.command.is_empty();
     let mut upstream = upstream(task, lifecycle, surroundings, variables)?;
     let command = packages::recognise(&options.command).filter(|_| !options.no_package_cache);
     let package =
@@ -70,7 +72,12 @@ fn upstream(
     surroundings: &Surroundings,
     variables: Vec<(OsString, OsString)>,
 ) -> Result<Upstream, Failure> {
-    let (program, arguments) = task.upstream.command.split_first().ok_or(Failure::NoCommand)?;
+    let Some((program, arguments)) = task.upstream.command.split_first() else {
+        return built_in(task, lifecycle, variables);
+    };
+    if task.workspace.is_given() {
+        return Err(Failure::NotTheBuiltIn);
+    }
     let path = search_path(&variables, surroundings);
     let mut upstream = Upstream {
         name: program::upstream_name(program, arguments),
@@ -79,6 +86,7 @@ fn upstream(
         variables,
         readable: Vec::new(),
         lifecycle,
+        reports_files: false,
         fence: None,
     };
     // The server starts in its session's directory: a script that is named from here is still meant.
@@ -88,6 +96,26 @@ fn upstream(
         upstream.arguments[place] = script.into_os_string();
     }
     Ok(upstream)
+}
+
+/// The server that needs no command: this program itself.
+fn built_in(
+    task: &ServerTask,
+    lifecycle: Lifecycle,
+    variables: Vec<(OsString, OsString)>,
+) -> Result<Upstream, Failure> {
+    task.workspace.check()?;
+    let reports_files = task.upstream.audit_log.is_some();
+    Ok(Upstream {
+        name: "workspace".to_owned(),
+        program: std::env::current_exe()?.into_os_string(),
+        arguments: task.workspace.to_arguments(task.fence.read_only, reports_files),
+        variables,
+        readable: Vec::new(),
+        lifecycle,
+        reports_files,
+        fence: None,
+    })
 }
 
 fn search_path(variables: &[(OsString, OsString)], surroundings: &Surroundings) -> OsString {

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use fence::{ArrangementError, ScopeError};
 use session::audit::AuditError;
 use session::{Refusal, StartFailure};
+use workspace::ServeError;
 
 use crate::fenced::FenceFailure;
 use crate::packages::PackageFailure;
@@ -19,7 +20,9 @@ const FAILED: u8 = 1;
 
 #[derive(Debug)]
 pub(crate) enum Failure {
-    NoCommand,
+    /// Options of the built-in server beside another one.
+    NotTheBuiltIn,
+    Workspace(ServeError),
     ModeWithoutCommandLine,
     ProgramNotFound(String),
     ProgramNotExecutable(String),
@@ -60,7 +63,8 @@ pub(crate) enum Failure {
 impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
-            Self::NoCommand
+            Self::NotTheBuiltIn
+            | Self::Workspace(ServeError::Rules(_))
             | Self::ModeWithoutCommandLine
             | Self::ProgramNotFound(_)
             | Self::ProgramNotExecutable(_)
@@ -80,6 +84,7 @@ impl Failure {
             | Self::NoGateway
             | Self::NoSuchSession
             | Self::Audit(_)
+            | Self::Workspace(_)
             | Self::Io(_) => ExitCode::from(FAILED),
             Self::Package(failure) => match &**failure {
                 PackageFailure::Program(failure) => failure.exit_code(),
@@ -92,10 +97,10 @@ impl Failure {
     /// The message alone.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::NoCommand => {
-                "no command to serve; the built-in workspace server is not part of this version yet"
-                    .to_owned()
+            Self::NotTheBuiltIn => {
+                "options of the built-in server were given together with another server".to_owned()
             }
+            Self::Workspace(error) => error.to_string(),
             Self::ModeWithoutCommandLine => "nothing to do".to_owned(),
             Self::ProgramNotFound(program) => format!("cannot start `{program}`: no such program"),
             Self::ProgramNotExecutable(program) => {
@@ -129,9 +134,13 @@ impl Failure {
 
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
-            Self::NoCommand => "name the MCP server after `--`, for example: \
-                ringfence serve -- npx -y @modelcontextprotocol/server-everything"
+            Self::NotTheBuiltIn => "leave the command after `--` out, or --durable-writes and the rules about tools, \
+                paths and commands"
                 .to_owned(),
+            Self::Workspace(ServeError::Rules(_)) => {
+                "`ringfence workspace --describe` lists the tools; paths are globs such as `secrets/**` or `*.pem`"
+                    .to_owned()
+            }
             Self::ModeWithoutCommandLine => "ringfence --help shows the subcommands".to_owned(),
             Self::ProgramNotFound(program) => {
                 format!("install `{program}`, give its full path, or pass another PATH with --env PATH=…")
@@ -163,7 +172,7 @@ impl Failure {
                 "servers inside a fence may not use the gateway; leave it out, or choose another --port"
                     .to_owned()
             }
-            Self::NoGateway => "start one: ringfence serve -- COMMAND".to_owned(),
+            Self::NoGateway => "start one: ringfence serve".to_owned(),
             Self::NoSuchSession => "`ringfence sessions list` shows them".to_owned(),
             Self::BadWorkspace(_) => {
                 "names are letters, digits, `-`, `_` and `.`, each defined once: --workspace docs=/srv/docs"
@@ -174,7 +183,7 @@ impl Failure {
                 format!("the server's last words on stderr were:\n{}", indented(stderr))
             }
             Self::Package(failure) => return failure.hint(),
-            Self::Bind { .. } | Self::Io(_) | Self::NotServing(_) => return None,
+            Self::Bind { .. } | Self::Io(_) | Self::NotServing(_) | Self::Workspace(_) => return None,
         })
     }
 }

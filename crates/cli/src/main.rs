@@ -15,6 +15,7 @@ mod serve;
 mod sessions;
 mod signals;
 mod stdio;
+mod workspace_options;
 
 use std::process::ExitCode;
 
@@ -25,19 +26,22 @@ use crate::error::Failure;
 
 fn main() -> ExitCode {
     fence::run_if_launcher();
-    match run(Arguments::parse()) {
-        Ok(code) => code,
-        Err(failure) => {
-            eprintln!("{failure}");
-            failure.exit_code()
-        }
-    }
+    // A worker is started for every session: it need not know all the other commands.
+    let outcome = match workspace_options::arguments_of_worker() {
+        Some(arguments) => workspace_options::run(arguments).map(|()| ExitCode::SUCCESS),
+        None => run(Arguments::parse()),
+    };
+    outcome.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        failure.exit_code()
+    })
 }
 
 fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
     match arguments.into_task()? {
         Task::Serve(serve) => serve::run(*serve)?,
         Task::Stdio(stdio) => stdio::run(*stdio)?,
+        Task::Workspace(arguments) => workspace_options::run(*arguments)?,
         Task::Run(arguments) => return Ok(told(fenced::run(&arguments))),
         Task::SandboxedShell(arguments) => return Ok(told(fenced::run_shell(&arguments))),
         Task::Doctor(arguments) => return Ok(told(fenced::run_doctor(&arguments))),

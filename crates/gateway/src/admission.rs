@@ -173,6 +173,7 @@ mod tests {
             variables: vec![],
             readable: vec![],
             lifecycle: session::Lifecycle::Session,
+            reports_files: false,
             fence: None,
         };
         let config = Config {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use wire::{Outcome, Request, Response, method, read_object};
+use wire::{Notification, Outcome, Request, Response, method, read_object};
 
 use crate::Handle;
 use crate::audit::{AuditArguments, AuditEntry, CallOutcome};
@@ -83,5 +83,47 @@ pub(crate) fn outcome_of(response: &Response) -> CallOutcome {
             Ok(Result { is_error: true }) => CallOutcome::ToolError,
             _ => CallOutcome::Ok,
         },
+    }
+}
+
+/// What the built-in server tells of the files that one call touched.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ReportedFiles {
+    /// The id under which it knows the call.
+    pub(crate) request_id: u64,
+    pub(crate) tool: String,
+    pub(crate) operations: Vec<ReportedFile>,
+}
+
+#[derive(Debug, Deserialize)]
+pub(crate) struct ReportedFile {
+    operation: String,
+    path: String,
+    bytes: u64,
+    outcome: String,
+}
+
+impl ReportedFiles {
+    pub(crate) fn read(notification: &Notification) -> Option<Self> {
+        #[derive(Deserialize)]
+        struct Message {
+            params: ReportedFiles,
+        }
+        serde_json::from_slice::<Message>(&notification.text()).ok().map(|message| message.params)
+    }
+}
+
+impl ReportedFile {
+    pub(crate) fn entry(&self, session: Option<Handle>, upstream: &str, tool: &str) -> AuditEntry {
+        AuditEntry::FileOperation {
+            session,
+            upstream: upstream.into(),
+            tool: tool.into(),
+            operation: self.operation.as_str().into(),
+            path: self.path.as_str().into(),
+            bytes: self.bytes,
+            outcome: self.outcome.as_str().into(),
+        }
     }
 }

@@ -16,6 +16,7 @@ use fence::{
 };
 
 use crate::scope::Scope;
+use crate::worker_variables::{Owner, confinement_variable, worker_variables};
 use crate::{StartFailure, Upstream};
 
 /// Everything that the fences of one gateway have in common.
@@ -117,6 +118,7 @@ impl FenceHost {
 pub(crate) struct Enclosure {
     host: Arc<FenceHost>,
     scope: Arc<Scope>,
+    owner: Option<Owner>,
     /// The directories of the session; away while a generation is being started.
     session: Mutex<Option<SessionDirectory>>,
     began: i64,
@@ -131,8 +133,9 @@ pub(crate) struct Launched {
 }
 
 impl Enclosure {
-    pub(crate) fn new(host: &Arc<FenceHost>, scope: &Arc<Scope>) -> Self {
-        Self { host: Arc::clone(host), scope: Arc::clone(scope), session: Mutex::default(), began: now() }
+    pub(crate) fn new(host: &Arc<FenceHost>, scope: &Arc<Scope>, owner: Option<Owner>) -> Self {
+        let (host, scope) = (Arc::clone(host), Arc::clone(scope));
+        Self { host, scope, owner, session: Mutex::default(), began: now() }
     }
 
     /// Starts the upstream inside. Blocks until it runs.
@@ -181,6 +184,8 @@ impl Enclosure {
             .environment(&plan, &host.surroundings)
             .map_err(|error| StartFailure::fence(&error, error.hint()))?;
         environment.extend(upstream.variables.iter().cloned());
+        environment.extend(worker_variables(self.owner.as_ref(), &self.scope));
+        environment.extend([confinement_variable(&plan.confinement)]);
         let command = Command {
             program: upstream.program.clone().into(),
             arguments: upstream.arguments.clone(),

@@ -8,7 +8,7 @@ use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response
 
 use crate::audit::CallOutcome;
 use crate::call::{Call, Purpose};
-use crate::call_record::outcome_of;
+use crate::call_record::{ReportedFiles, outcome_of};
 use crate::error::answer_too_long;
 use crate::process::Process;
 use crate::session::Prefer;
@@ -101,6 +101,9 @@ impl Worker {
         match notification.method.as_str() {
             method::PROGRESS => self.receive_progress(notification),
             method::CANCELLED => self.receive_cancellation(notification),
+            method::FILE_OPERATIONS if self.deployment.upstream.reports_files => {
+                self.record_files(notification);
+            }
             method::TOOLS_CHANGED | method::PROMPTS_CHANGED | method::RESOURCES_CHANGED => {
                 let sessions: Vec<_> = self.lock().seats.values().cloned().collect();
                 self.deliver_to(&sessions, notification, Prefer::Standalone);
@@ -113,6 +116,25 @@ impl Worker {
                 let session = self.lock().owner(self.serves_many(), notification);
                 self.deliver_to(session.as_slice(), notification, Prefer::Call);
             }
+        }
+    }
+
+    /// Writes down what the built-in server did to files.
+    fn record_files(&self, notification: &Notification) {
+        let Some(reported) = ReportedFiles::read(notification) else {
+            return self.deployment.counters.dropped_notifications.add();
+        };
+        let state = self.lock();
+        let session = match state.pending.get(&reported.request_id) {
+            Some(Pending::Call(call, _)) => Some(call.session.handle()),
+            // It was given up in the meantime.
+            _ if !self.serves_many() => state.sole_seat().map(|session| session.handle()),
+            _ => None,
+        };
+        drop(state);
+        for operation in &reported.operations {
+            self.deployment
+                .record(|| operation.entry(session, &self.deployment.upstream.name, &reported.tool));
         }
     }
 

@@ -38,6 +38,7 @@ mod tree;
 mod upstream;
 mod verbose_meta;
 mod worker;
+mod worker_variables;
 mod workers;
 mod workspace_root;
 

@@ -5,7 +5,6 @@ use std::fmt;
 use std::io::{self, IoSlice};
 use std::os::fd::OwnedFd;
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -20,8 +19,10 @@ use tokio::sync::{Notify, watch};
 use wire::LineBuffer;
 
 use crate::fence_host::{Enclosure, Launched};
+use crate::scope::Scope;
 use crate::settings::{MAX_OUTBOX_BYTES, STDERR_LINE_BYTES, STDERR_LINES_PER_SECOND, STDERR_TAIL_BYTES};
 use crate::tree::{MARK_VARIABLE, Tree};
+use crate::worker_variables::{Owner, worker_variables};
 use crate::{StartFailure, Upstream};
 
 /// Reading what a dead process had still written ends here: a descendant may hold the pipe open.
@@ -76,7 +77,8 @@ impl Process {
     /// stdout.
     pub(crate) fn spawn(
         upstream: &Upstream,
-        directory: Option<&Path>,
+        scope: &Scope,
+        owner: Option<&Owner>,
     ) -> Result<(Arc<Self>, pipe::Receiver), StartFailure> {
         let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
         let spawn = |mark: &str| {
@@ -85,12 +87,13 @@ impl Process {
                 .args(&upstream.arguments)
                 .env_clear()
                 .envs(upstream.variables.iter().map(|(name, value)| (name, value)))
+                .envs(worker_variables(owner, scope))
                 .env(MARK_VARIABLE, mark)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .process_group(0);
-            if let Some(directory) = directory {
+            if let Some(directory) = scope.primary() {
                 command.current_dir(directory);
             }
             command.spawn()

@@ -47,6 +47,8 @@ pub struct Upstream {
     /// What the program needs to read beside what the fence finds out by itself.
     pub readable: Vec<PathBuf>,
     pub lifecycle: Lifecycle,
+    /// It tells us what it does to files, for the audit log.
+    pub reports_files: bool,
     /// `None`: the operator wants it unconfined.
     pub fence: Option<Arc<FenceHost>>,
 }

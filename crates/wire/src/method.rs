@@ -23,6 +23,8 @@ pub const PROGRESS: &str = "notifications/progress";
 pub const LOG_MESSAGE: &str = "notifications/message";
 pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
+/// Of our own: what the built-in server did to files, for the audit log. Clients never see it.
+pub const FILE_OPERATIONS: &str = "notifications/io.ringfence/file_operations";
 pub const TASK_STATUS: &str = "notifications/tasks/status";
 pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";

@@ -94,10 +94,8 @@ async fn bad_arguments_are_named_with_a_hint_and_exit_code_2() {
     let fixture = fixture_binary();
     let fixture = fixture.to_str().unwrap();
     let cases: &[(&[&str], &[&str])] = &[
-        (&["serve"], &["error: no command to serve", "hint: name the MCP server after `--`"]),
-        (&["serve", "--port", "0", "--"], &["error: no command", "hint: "]),
-        (&["--mode", "http"], &["error: no command", "hint: "]),
-        (&["--mode", "stdio"], &["error: no command", "hint: "]),
+        (&["serve", "--block-tool", "reed_file"], &["there is no tool `reed_file`", "hint: "]),
+        (&["serve", "--durable-writes", "--", fixture], &["options of the built-in server", "hint: leave"]),
         (&[], &["error: nothing to do", "hint: ringfence --help"]),
         (
             &["serve", "--", "no-such-program-anywhere"],

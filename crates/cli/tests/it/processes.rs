@@ -73,7 +73,7 @@ impl StartLog {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_inherits_only_allowed_and_named_variables() {
-    const ALLOWED: [&str; 13] = [
+    const ALLOWED: [&str; 16] = [
         "PATH",
         "HOME",
         "LANG",
@@ -87,6 +87,9 @@ async fn a_server_inherits_only_allowed_and_named_variables() {
         "CURL_CA_BUNDLE",
         "PIP_CERT",
         "GIT_SSL_CAINFO",
+        "RINGFENCE_INSTANCE",
+        "RINGFENCE_SCOPE",
+        "RINGFENCE_SESSION",
     ];
     let gateway = Gateway::unfenced()
         .env("RINGFENCE_TEST_SECRET", "hunter2")

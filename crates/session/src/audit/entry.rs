@@ -77,6 +77,18 @@ pub enum AuditEntry {
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: Option<AuditArguments>,
     },
+    /// What a server says that it did to a file.
+    FileOperation {
+        /// None if it cannot be told whose call it was.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        session: Option<Handle>,
+        upstream: AuditText,
+        tool: AuditText,
+        operation: AuditText,
+        path: AuditText,
+        bytes: u64,
+        outcome: AuditText,
+    },
     /// A request that reached no session, or was turned away there.
     RequestRefused {
         #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,6 +128,9 @@ impl AuditEntry {
             Self::ToolCalled { upstream, tool, method, arguments, .. } => {
                 let arguments = arguments.as_ref().map_or(0, |arguments| arguments.0.get().len());
                 upstream.len() + length(tool.as_ref()) + method.len() + arguments
+            }
+            Self::FileOperation { upstream, tool, operation, path, outcome, .. } => {
+                upstream.len() + tool.len() + operation.len() + path.len() + outcome.len()
             }
             Self::RequestRefused { reason, peer, .. } => reason.len() + length(peer.as_ref()),
         };

@@ -19,6 +19,7 @@ use crate::error::{StartFailure, upstream_died};
 use crate::fence_host::Enclosure;
 use crate::process::{Exit, Process, read_stdout};
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
+use crate::worker_variables::Owner;
 use crate::{EndReason, Handle, Session};
 
 /// After the process died, what it had written may still be on its way; after its stdout closed, its end.
@@ -90,15 +91,16 @@ impl Worker {
     /// Starts the process, inside the worker's fence unless the operator wants none.
     async fn begin(&self) -> Result<(Arc<Process>, pipe::Receiver), StartFailure> {
         let upstream = Arc::clone(&self.deployment.upstream);
+        let owner = self.owner();
         let Some(host) = upstream.fence.clone() else {
-            return Process::spawn(&upstream, self.scope.primary());
+            return Process::spawn(&upstream, &self.scope, owner.as_ref());
         };
         let kept = self.enclosure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let scope = Arc::clone(&self.scope);
         let launch = move || {
             let enclosure = match kept {
                 Some(enclosure) => enclosure,
-                None => Arc::new(Enclosure::new(&host, &scope)),
+                None => Arc::new(Enclosure::new(&host, &scope, owner)),
             };
             let launched = enclosure.launch(&upstream)?;
             Ok((enclosure, launched))
@@ -108,6 +110,16 @@ impl Worker {
         let process = Process::adopt(&self.deployment.upstream, &enclosure, launched)?;
         *self.enclosure.lock().unwrap_or_else(PoisonError::into_inner) = Some(enclosure);
         Ok(process)
+    }
+
+    /// The session that the worker is for; several may come and go at a shared one.
+    fn owner(&self) -> Option<Owner> {
+        if self.serves_many() {
+            return None;
+        }
+        let state = self.lock();
+        let session = state.sole_seat()?;
+        Some(Owner { session: session.handle(), instance: session.instance().clone() })
     }
 
     /// Makes the process known to [`Worker::stop`]. False: the worker was stopped meanwhile.

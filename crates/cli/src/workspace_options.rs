@@ -1,0 +1,179 @@
+//! `ringfence workspace`, and the options of the built-in server wherever it runs.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser};
+use workspace::{Options, RuleOptions, ServeError};
+
+use crate::error::Failure;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringfence workspace
+      serve the working directory on stdin and stdout, without a fence
+  ringfence run --scope . -- ringfence workspace
+      the same inside a fence; `ringfence serve` and `ringfence stdio` do this for every session
+  ringfence workspace --describe
+      all tools with their arguments, in Markdown";
+
+/// Where the session's directories are told to a server that the gateway starts.
+const SCOPE_VARIABLE: &str = "RINGFENCE_SCOPE";
+
+/// Serve file, search, edit and shell tools for a directory on stdin and stdout.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct WorkspaceArguments {
+    /// A directory to work in (repeatable; relative paths start at the first). By default the session's, inside
+    /// a gateway, or else the working directory.
+    #[arg(long, value_name = "DIR")]
+    root: Vec<PathBuf>,
+    /// Offer only tools that do not write.
+    #[arg(long)]
+    read_only: bool,
+    #[command(flatten)]
+    options: WorkspaceOptions,
+    /// Tell the gateway about file operations.
+    #[arg(long, hide = true)]
+    report_files: bool,
+    /// Print the documentation of all tools in Markdown, and end.
+    #[arg(long)]
+    describe: bool,
+}
+
+/// What an operator can say about the built-in server.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Built-in server")]
+pub(crate) struct WorkspaceOptions {
+    /// Make every write of the file tools reach the disk before it is reported.
+    #[arg(long)]
+    durable_writes: bool,
+    /// Offer only these tools (repeatable, or separated by commas).
+    #[arg(long, value_name = "TOOL", value_delimiter = ',')]
+    allow_tool: Vec<String>,
+    /// Do not offer these tools (repeatable, or separated by commas).
+    #[arg(long, value_name = "TOOL", value_delimiter = ',')]
+    block_tool: Vec<String>,
+    /// Let the file tools touch only paths that match (repeatable). A pattern without `/` is for names anywhere.
+    /// For the shell this means nothing: see --deny-read.
+    #[arg(long, value_name = "GLOB")]
+    allow_path: Vec<String>,
+    /// Keep the file tools away from paths that match (repeatable).
+    #[arg(long, value_name = "GLOB")]
+    block_path: Vec<String>,
+    /// Run only commands that begin with these words (repeatable). Advice, not a boundary: a shell has many ways
+    /// to say one thing.
+    #[arg(long, value_name = "WORDS")]
+    allow_command: Vec<String>,
+    /// Do not run commands that begin with these words (repeatable). Advice, not a boundary.
+    #[arg(long, value_name = "WORDS")]
+    block_command: Vec<String>,
+}
+
+impl WorkspaceOptions {
+    /// Whether the operator said anything.
+    pub(crate) fn is_given(&self) -> bool {
+        let lists = [
+            &self.allow_tool,
+            &self.block_tool,
+            &self.allow_path,
+            &self.block_path,
+            &self.allow_command,
+            &self.block_command,
+        ];
+        self.durable_writes || lists.iter().any(|list| !list.is_empty())
+    }
+
+    /// The command line of a server with these options.
+    pub(crate) fn to_arguments(&self, read_only: bool, report_files: bool) -> Vec<OsString> {
+        let mut arguments = vec![OsString::from("workspace")];
+        let switches = [
+            (read_only, "--read-only"),
+            (report_files, "--report-files"),
+            (self.durable_writes, "--durable-writes"),
+        ];
+        arguments.extend(switches.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name.into()));
+        for (name, values) in [
+            ("--allow-tool", &self.allow_tool),
+            ("--block-tool", &self.block_tool),
+            ("--allow-path", &self.allow_path),
+            ("--block-path", &self.block_path),
+            ("--allow-command", &self.allow_command),
+            ("--block-command", &self.block_command),
+        ] {
+            arguments.extend(values.iter().map(|value| format!("{name}={value}").into()));
+        }
+        arguments
+    }
+
+    fn rules(&self) -> RuleOptions {
+        RuleOptions {
+            allow_tools: self.allow_tool.clone(),
+            block_tools: self.block_tool.clone(),
+            allow_paths: self.allow_path.clone(),
+            block_paths: self.block_path.clone(),
+            allow_commands: self.allow_command.clone(),
+            block_commands: self.block_command.clone(),
+        }
+    }
+
+    /// Refuses rules that mean nothing before any session meets them.
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        self.rules().check().map_err(|error| Failure::Workspace(error.into()))
+    }
+}
+
+/// Serve file, search, edit and shell tools for a directory on stdin and stdout.
+#[derive(Debug, Parser)]
+#[command(name = "ringfence workspace", version)]
+struct Worker {
+    #[command(flatten)]
+    arguments: WorkspaceArguments,
+}
+
+/// The arguments of this process, if it is a worker.
+pub(crate) fn arguments_of_worker() -> Option<WorkspaceArguments> {
+    let mut words = std::env::args_os().skip(1);
+    (words.next()? == "workspace")
+        .then(|| Worker::parse_from(std::iter::once("ringfence workspace".into()).chain(words)).arguments)
+}
+
+pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Failure> {
+    if arguments.describe {
+        print!("{}", workspace::tools_in_markdown());
+        return Ok(());
+    }
+    let roots = match (arguments.root, scope_of_session()) {
+        (roots, _) if !roots.is_empty() => roots,
+        (_, Some(scope)) => scope,
+        (_, None) => vec![std::env::current_dir()?],
+    };
+    let options = Options {
+        roots,
+        is_read_only: arguments.read_only,
+        has_durable_writes: arguments.options.durable_writes,
+        rules: arguments.options.rules(),
+        reports: arguments.report_files,
+    };
+    workspace::serve(options).map_err(Failure::Workspace)
+}
+
+/// The directories that the gateway names, as URIs.
+fn scope_of_session() -> Option<Vec<PathBuf>> {
+    let text = std::env::var(SCOPE_VARIABLE).ok()?;
+    let uris: Vec<String> = serde_json::from_str(&text).ok()?;
+    let paths: Option<Vec<PathBuf>> = uris
+        .iter()
+        .map(|uri| {
+            use std::os::unix::ffi::OsStringExt;
+            Some(PathBuf::from(OsString::from_vec(wire::file_uri_path(uri).ok()?)))
+        })
+        .collect();
+    paths.filter(|paths| !paths.is_empty())
+}
+
+impl From<ServeError> for Failure {
+    fn from(error: ServeError) -> Self {
+        Self::Workspace(error)
+    }
+}

@@ -1,0 +1,187 @@
+//! The workspace as it was before the first shell command, as git sees it. What file tools change is known
+//! without it; what a command changes only shows in a comparison.
+//!
+//! The tree is made with an index and an object store of its own, so the repository is not written to.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::DirBuilderExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use crate::host::Host;
+use crate::journal::Original;
+
+/// A large repository is not waited for longer than this.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What is not committed is copied into the store; more than this is not.
+const MAX_UNCOMMITTED: u64 = 64 * 1024 * 1024;
+/// More differences are not looked into.
+const MAX_DIFFERENCES: usize = 200;
+
+#[derive(Debug, Default)]
+pub(crate) struct Baseline {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    NotTaken,
+    Taken {
+        tree: String,
+        store: Store,
+    },
+    Impossible(&'static str),
+}
+
+/// An index and an object store of our own, beside the repository's. Removed with this.
+#[derive(Debug)]
+struct Store {
+    directory: PathBuf,
+    /// The objects of the repository.
+    shared: PathBuf,
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// What commands changed: paths below the first root with what was there, and whether that is all.
+pub(crate) type Differences = (Vec<(PathBuf, Original)>, bool);
+
+impl Baseline {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Before the first command. Later calls do nothing.
+    pub(crate) fn take(&self, host: &Host) {
+        let mut state = self.lock();
+        if matches!(*state, State::NotTaken) {
+            let git = Git { host, until: Instant::now() + PATIENCE };
+            let taken = git.new_store().and_then(|store| Ok((git.snapshot(&store)?, store)));
+            *state = match taken {
+                Ok((tree, store)) => State::Taken { tree, store },
+                Err(reason) => State::Impossible(reason),
+            };
+        }
+    }
+
+    /// What changed since. `Ok(None)`: no command was run. `Err`: why it cannot be known.
+    pub(crate) fn differences(&self, host: &Host) -> Result<Option<Differences>, &'static str> {
+        // Held to the end: there is one index.
+        match &*self.lock() {
+            State::NotTaken => Ok(None),
+            State::Impossible(reason) => Err(reason),
+            State::Taken { tree, store } => {
+                let git = Git { host, until: Instant::now() + PATIENCE };
+                let now = git.snapshot(store)?;
+                git.differences(store, tree, &now).map(Some)
+            }
+        }
+    }
+
+    /// Removes what was kept.
+    pub(crate) fn forget(&self) {
+        *self.lock() = State::Impossible("the session is over");
+    }
+}
+
+/// Git, among the client's commands and no longer than it may take.
+struct Git<'a> {
+    host: &'a Host,
+    until: Instant,
+}
+
+impl Git<'_> {
+    fn new_store(&self) -> Result<Store, &'static str> {
+        let root = self.host.workspace.roots().next().ok_or("there is no workspace")?;
+        if !root.join(".git").exists() {
+            return Err("the workspace is not the top of a git repository");
+        }
+        let objects = self.run(None, "rev-parse --path-format=absolute --git-path objects")?;
+        let shared = PathBuf::from(String::from_utf8_lossy(&objects).trim_end());
+        // In a fence the home is the session's own, and not as small as its temporary files.
+        let is_fenced = self.host.identity.confinement.is_some();
+        let home = std::env::var_os("HOME").filter(|_| is_fenced).map(PathBuf::from);
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
+        let name = format!(".ringfence-baseline-{}-{now}", std::process::id());
+        let store = Store { directory: home.unwrap_or_else(std::env::temp_dir).join(name), shared };
+        let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
+        make(&store.directory)
+            .and_then(|()| make(&store.directory.join("objects")))
+            .map_err(|_| "no temporary files can be made")?;
+        Ok(store)
+    }
+
+    /// The tree of the workspace as it is now, without what is ignored.
+    fn snapshot(&self, store: &Store) -> Result<String, &'static str> {
+        self.check_size()?;
+        let index = self.run(None, "rev-parse --path-format=absolute --git-path index")?;
+        // The repository's own index knows which files are unchanged; without it all would be read.
+        let _ = std::fs::copy(String::from_utf8_lossy(&index).trim_end(), store.directory.join("index"));
+        self.run(Some(store), "add --all")?;
+        let tree = self.run(Some(store), "write-tree")?;
+        Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())
+    }
+
+    /// Refuses where too much would have to be copied.
+    fn check_size(&self) -> Result<(), &'static str> {
+        let listed = self.run(None, "ls-files -z --others --modified --exclude-standard")?;
+        let root = self.host.workspace.roots().next().ok_or("there is no workspace")?;
+        let paths = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
+        let size =
+            |path: &[u8]| root.join(OsStr::from_bytes(path)).symlink_metadata().map_or(0, |file| file.len());
+        let total: u64 = paths.map(size).fold(0, u64::saturating_add);
+        if total > MAX_UNCOMMITTED { Err("what is not committed is too much to be kept") } else { Ok(()) }
+    }
+
+    fn differences(&self, store: &Store, before: &str, now: &str) -> Result<Differences, &'static str> {
+        let compare = format!("diff-tree -r -z --no-renames --no-ext-diff {before} {now}");
+        let listed = self.run(Some(store), &compare)?;
+        // `:mode mode blob blob status`, then the path, each ended by NUL.
+        let mut fields = listed.split(|byte| *byte == 0);
+        let mut differences = Vec::new();
+        while let (Some(about), Some(path)) = (fields.next(), fields.next()) {
+            if differences.len() == MAX_DIFFERENCES {
+                return Ok((differences, false));
+            }
+            let about = String::from_utf8_lossy(about);
+            let mut words = about.split(' ');
+            let (blob, status) = (words.nth(2).unwrap_or_default(), words.nth(1).unwrap_or_default());
+            let before = match status {
+                "A" => Original::Nothing,
+                _ => self
+                    .run(Some(store), &format!("cat-file blob {blob}"))
+                    .map_or(Original::Unkept, Original::Contents),
+            };
+            differences.push((PathBuf::from(OsStr::from_bytes(path)), before));
+        }
+        Ok((differences, true))
+    }
+
+    /// With none of the repository's hooks and monitors; its filters run, among commands, where they may.
+    fn run(&self, store: Option<&Store>, arguments: &str) -> Result<Vec<u8>, &'static str> {
+        let script = format!(
+            "exec git -c core.fsmonitor=false -c core.hooksPath=/dev/null -c safe.directory='*' {arguments} 2>/dev/null"
+        );
+        let mut environment = vec![("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned())];
+        if let Some(store) = store {
+            let text = |path: &Path| path.to_string_lossy().into_owned();
+            environment.extend([
+                ("GIT_INDEX_FILE".to_owned(), text(&store.directory.join("index"))),
+                ("GIT_OBJECT_DIRECTORY".to_owned(), text(&store.directory.join("objects"))),
+                ("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), text(&store.shared)),
+            ]);
+        }
+        let workspace = &self.host.workspace;
+        let root = workspace.path(".").and_then(|path| workspace.open_directory(&path));
+        let root = root.map_err(|_| "the workspace cannot be read")?;
+        let output = self.host.operations.errand(script, root, environment, self.until);
+        output.ok_or("git is missing, or could not compare the workspace in time")
+    }
+}

@@ -1,0 +1,76 @@
+//! `completion/complete`: paths of the workspace, as far as they are typed.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{Dir, FileType};
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use wire::ErrorReply;
+
+use crate::host::Host;
+use crate::server::invalid;
+
+/// As many as the protocol allows.
+const MAX_VALUES: usize = 100;
+
+pub(crate) fn complete(host: &Host, params: Option<&RawValue>) -> Result<Value, ErrorReply> {
+    #[derive(Deserialize)]
+    struct Params {
+        argument: Argument,
+    }
+    #[derive(Deserialize)]
+    struct Argument {
+        name: String,
+        value: String,
+    }
+    let text = params.map_or("{}", RawValue::get);
+    let Params { argument } = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
+    let mut values = if argument.name == "path" { paths(host, &argument.value) } else { Vec::new() };
+    values.sort();
+    let total = values.len();
+    values.truncate(MAX_VALUES);
+    Ok(json!({ "completion": { "values": values, "total": total, "hasMore": total > MAX_VALUES } }))
+}
+
+/// What could follow; nothing where the path leads nowhere.
+fn paths(host: &Host, typed: &str) -> Vec<String> {
+    let (directory, begun) =
+        typed.rsplit_once('/').map_or(("", typed), |(directory, begun)| (directory, begun));
+    let place = match directory {
+        "" if typed.starts_with('/') => "/",
+        "" => ".",
+        directory => directory,
+    };
+    let opened = host.workspace.path(place).and_then(|path| host.workspace.open_directory(&path));
+    let Ok(open) = opened else { return Vec::new() };
+    let really_below = host.workspace.path_rules().and_then(|_| host.workspace.real_below(open.as_fd()));
+    let Ok(entries) = Dir::new(open) else { return Vec::new() };
+    entries
+        .flatten()
+        .filter_map(|entry| {
+            let name = entry.file_name().to_str().ok()?.to_owned();
+            let is_shown = name != "."
+                && name != ".."
+                && name.starts_with(begun)
+                && (begun.starts_with('.') || !name.starts_with('.'));
+            let is_blocked = || {
+                let rules = host.workspace.path_rules()?;
+                let place = really_below.as_ref().map(|below| below.join(&name));
+                let is_directory = entry.file_type() == FileType::Directory;
+                place.map_or_else(
+                    || Some(String::new()),
+                    |place| {
+                        if is_directory { rules.against_directory(&place) } else { rules.against(&place) }
+                    },
+                )
+            };
+            if !is_shown || is_blocked().is_some() {
+                return None;
+            }
+            let slash = if entry.file_type() == FileType::Directory { "/" } else { "" };
+            let above = if directory.is_empty() { String::new() } else { format!("{directory}/") };
+            Some(format!("{above}{name}{slash}"))
+        })
+        .collect()
+}

@@ -1,0 +1,415 @@
+//! The directories of the session, open from the beginning, and the kernel's way from them to a file:
+//! `openat2` with `RESOLVE_BENEATH`, which follows links and `..` only as long as they stay below.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2, readlinkat, statat,
+};
+use rustix::io::Errno;
+
+use super::{PathError, SessionPath};
+use crate::rules::{PathRules, real_path};
+
+/// A rename elsewhere can make the kernel give up on a `..`; then it is asked again.
+const MAX_ATTEMPTS: usize = 64;
+/// As many links as the kernel follows.
+const MAX_LINKS: usize = 40;
+
+/// Where the session works.
+#[derive(Debug)]
+pub struct Workspace {
+    roots: Vec<Root>,
+    /// Whether writes reach the disk before they are reported.
+    pub(super) is_durable: bool,
+    rules: Option<PathRules>,
+}
+
+#[derive(Debug)]
+struct Root {
+    path: PathBuf,
+    directory: OwnedFd,
+}
+
+/// A file that was opened, with what the kernel says about it.
+#[derive(Debug)]
+pub struct FoundFile {
+    pub file: File,
+    pub stat: Stat,
+}
+
+/// A name in a directory that is open.
+#[derive(Debug)]
+pub struct Target {
+    pub(super) directory: OwnedFd,
+    pub(super) name: OsString,
+    /// As the client wrote it.
+    pub(super) written: String,
+}
+
+/// What to do about directories that are missing on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parents {
+    Create,
+    Expect,
+}
+
+impl Workspace {
+    /// Opens the directories of the session; the first is where relative paths begin.
+    pub fn open(paths: &[PathBuf]) -> io::Result<Self> {
+        let roots = paths
+            .iter()
+            .map(|path| {
+                let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+                let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+                Ok(Root { path: path.canonicalize()?, directory })
+            })
+            .collect::<io::Result<Vec<_>>>()?;
+        if roots.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "a workspace needs a directory"));
+        }
+        Ok(Self { roots, is_durable: false, rules: None })
+    }
+
+    /// Makes every write reach the disk before it is reported.
+    #[must_use]
+    pub fn durable(mut self, is_durable: bool) -> Self {
+        self.is_durable = is_durable;
+        self
+    }
+
+    /// Keeps to the operator's rules about paths.
+    #[must_use]
+    pub(crate) fn with_rules(mut self, rules: Option<PathRules>) -> Self {
+        self.rules = rules;
+        self
+    }
+
+    pub(crate) fn path_rules(&self) -> Option<&PathRules> {
+        self.rules.as_ref()
+    }
+
+    pub fn roots(&self) -> impl Iterator<Item = &Path> {
+        self.roots.iter().map(|root| root.path.as_path())
+    }
+
+    pub(crate) fn root_path(&self, root: usize) -> &Path {
+        &self.roots[root].path
+    }
+
+    pub fn path(&self, text: &str) -> Result<SessionPath, PathError> {
+        SessionPath::read(self, text)
+    }
+
+    /// How a path is told to clients: relative to the first root, absolute below the others.
+    pub fn show(&self, path: &SessionPath) -> String {
+        self.shown(path).to_string_lossy().into_owned()
+    }
+
+    pub(crate) fn shown(&self, path: &SessionPath) -> PathBuf {
+        let below: PathBuf = path.below.components().filter(|step| *step != Component::CurDir).collect();
+        match path.root {
+            0 if below.as_os_str().is_empty() => PathBuf::from("."),
+            0 => below,
+            root => self.roots[root].path.join(below),
+        }
+    }
+
+    /// Absolute, as it is spelled; for URIs.
+    pub(crate) fn absolute(&self, path: &SessionPath) -> PathBuf {
+        let root = &self.roots[path.root].path;
+        if path.below == Path::new(".") { root.clone() } else { root.join(&path.below) }
+    }
+
+    /// The innermost root that an absolute path is below of, by its spelling.
+    pub(crate) fn root_of(&self, path: &Path) -> Option<(usize, PathBuf)> {
+        let below =
+            |(index, root): (usize, &Root)| Some((index, path.strip_prefix(&root.path).ok()?.to_owned()));
+        self.roots.iter().enumerate().filter_map(below).min_by_key(|(_, below)| below.as_os_str().len())
+    }
+
+    pub(super) fn directory(&self, root: usize) -> BorrowedFd<'_> {
+        self.roots[root].directory.as_fd()
+    }
+
+    /// The kernel's answer to a path, whatever it is.
+    pub(super) fn resolve(&self, root: usize, below: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+        let flags = flags | OFlags::CLOEXEC;
+        for _ in 0..MAX_ATTEMPTS {
+            match openat2(self.directory(root), below, flags, Mode::empty(), resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                outcome => return outcome,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    fn reach(&self, path: &SessionPath, flags: OFlags) -> Result<OwnedFd, PathError> {
+        self.resolve(path.root, &path.below, flags).map_err(|errno| self.failure(path, errno))
+    }
+
+    /// Opens a file to read. Never waits for the other end of a pipe.
+    pub fn open_file(&self, path: &SessionPath) -> Result<FoundFile, PathError> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let file = match self.resolve(path.root, &path.below, flags) {
+            // What a socket, or a device without a driver, says.
+            Err(Errno::NXIO | Errno::NODEV) => return Err(special(path, "socket or device")),
+            outcome => outcome.map_err(|errno| self.failure(path, errno))?,
+        };
+        let stat = fstat(&file).map_err(|errno| PathError::io(&path.written, errno))?;
+        check_regular(path, &stat)?;
+        self.check_rules(path, file.as_fd(), None)?;
+        Ok(FoundFile { file: file.into(), stat })
+    }
+
+    /// Opens a directory to list it or to begin a walk in it.
+    pub fn open_directory(&self, path: &SessionPath) -> Result<OwnedFd, PathError> {
+        let directory = self.reach(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
+        self.check_rules(path, directory.as_fd(), None)?;
+        Ok(directory)
+    }
+
+    /// The directory that a file is in, opened to be searched, with the name of the file.
+    pub(crate) fn directory_of(
+        &self,
+        path: &SessionPath,
+    ) -> Result<((SessionPath, OwnedFd), OsString), PathError> {
+        let (parent, name) = path.split()?;
+        let directory = path.at(parent);
+        Ok(((directory.clone(), self.open_directory(&directory)?), name))
+    }
+
+    /// Where something that is open really is, below its root. `None` if it is nowhere any more.
+    pub(crate) fn real_below(&self, open: BorrowedFd<'_>) -> Option<PathBuf> {
+        let is_there = fstat(open).is_ok_and(|stat| stat.st_nlink > 0);
+        let real = real_path(open).filter(|_| is_there)?;
+        self.root_of(&real).map(|(_, below)| below)
+    }
+
+    /// Asks the rules about what is open, or about a name in it: where it really is, not how it was spelled.
+    fn check_rules(
+        &self,
+        path: &SessionPath,
+        open: BorrowedFd<'_>,
+        name: Option<&OsStr>,
+    ) -> Result<(), PathError> {
+        let Some(rules) = &self.rules else { return Ok(()) };
+        let blocked = |rule: String| PathError::Blocked { path: path.written.clone(), rule };
+        let below =
+            self.real_below(open).ok_or_else(|| blocked("where it is cannot be found out".to_owned()))?;
+        let verdict = match name {
+            Some(name) => rules.against(&below.join(name)),
+            None if fstat(open)
+                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) =>
+            {
+                rules.against_directory(&below)
+            }
+            None => rules.against(&below),
+        };
+        verdict.map_or(Ok(()), |rule| Err(blocked(rule)))
+    }
+
+    /// What a path leads to, and whether there was anything.
+    pub fn stat(&self, path: &SessionPath) -> Result<Stat, PathError> {
+        let place = self.reach(path, OFlags::PATH)?;
+        self.check_rules(path, place.as_fd(), None)?;
+        fstat(&place).map_err(|errno| PathError::io(&path.written, errno))
+    }
+
+    pub fn exists(&self, path: &SessionPath) -> bool {
+        self.resolve(path.root, &path.below, OFlags::PATH).is_ok()
+    }
+
+    /// The name itself, for what acts on names: deleting, moving. A link is not followed.
+    pub fn target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
+        let (parent, name) = path.split()?;
+        let directory = self.parent_directory(path, (&parent, &name), parents)?;
+        self.check_rules(path, directory.as_fd(), Some(&name))?;
+        Ok(Target { directory, name, written: path.written.clone() })
+    }
+
+    /// The name that a write goes to: links are followed, each step by the kernel from the root again.
+    pub fn write_target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
+        let mut current = path.clone();
+        for _ in 0..MAX_LINKS {
+            let (parent, name) = current.split()?;
+            let directory = self.parent_directory(&current, (&parent, &name), parents)?;
+            let link = match readlinkat(&directory, &name, Vec::new()) {
+                Ok(link) => PathBuf::from(OsStr::from_bytes(link.as_bytes())),
+                // No link, or nothing there yet.
+                Err(Errno::INVAL | Errno::NOENT) => {
+                    self.check_rules(path, directory.as_fd(), Some(&name))?;
+                    return Ok(Target { directory, name, written: path.written.clone() });
+                }
+                Err(errno) => return Err(PathError::io(&path.written, errno)),
+            };
+            if link.is_absolute() {
+                return Err(self.outside(&path.written, &link));
+            }
+            current = current.at(parent.join(link));
+        }
+        Err(PathError::LinkLoop { path: path.written.clone() })
+    }
+
+    fn parent_directory(
+        &self,
+        path: &SessionPath,
+        (parent, name): (&Path, &OsStr),
+        parents: Parents,
+    ) -> Result<OwnedFd, PathError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        match self.resolve(path.root, parent, flags) {
+            Err(Errno::NOENT) if parents == Parents::Create => self.make_directories(path, parent, name),
+            outcome => outcome.map_err(|errno| self.failure(&path.at(parent.to_owned()), errno)),
+        }
+    }
+
+    /// Makes the directories above a name that are missing. Each step is resolved from the root again.
+    fn make_directories(
+        &self,
+        path: &SessionPath,
+        directory: &Path,
+        name: &OsStr,
+    ) -> Result<OwnedFd, PathError> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let mut reached = PathBuf::from(".");
+        let mut current =
+            self.resolve(path.root, &reached, flags).map_err(|errno| self.failure(path, errno))?;
+        let mut steps = directory.components();
+        while let Some(step) = steps.next() {
+            let next = reached.join(step);
+            current = match self.resolve(path.root, &next, flags) {
+                Err(Errno::NOENT) => {
+                    // Nothing is made on the way to what may not be.
+                    let rest = Path::new(step.as_os_str()).join(steps.as_path()).join(name);
+                    self.check_rules(path, current.as_fd(), Some(rest.as_os_str()))?;
+                    match mkdirat(&current, step.as_os_str(), Mode::from_raw_mode(0o777)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(errno) => return Err(PathError::io(&path.written, errno)),
+                    }
+                    self.resolve(path.root, &next, flags)
+                }
+                outcome => outcome,
+            }
+            .map_err(|errno| self.failure(path, errno))?;
+            reached = next;
+        }
+        Ok(current)
+    }
+
+    /// The directories above a path that are not there, the outermost first.
+    pub(crate) fn missing_above(&self, path: &SessionPath) -> Vec<SessionPath> {
+        let above = path.below.ancestors().skip(1).filter(|below| !below.as_os_str().is_empty());
+        let mut missing: Vec<SessionPath> =
+            above.map(|below| path.at(below.to_owned())).take_while(|above| !self.exists(above)).collect();
+        missing.reverse();
+        missing
+    }
+
+    /// Makes a directory. False: it was there.
+    pub fn make_directory(&self, path: &SessionPath, parents: Parents) -> Result<bool, PathError> {
+        if let Ok(stat) = self.stat(path) {
+            return match FileType::from_raw_mode(stat.st_mode) {
+                FileType::Directory => Ok(false),
+                _ => Err(PathError::Exists { path: path.written.clone() }),
+            };
+        }
+        let target = self.target(path, parents)?;
+        match mkdirat(&target.directory, &target.name, Mode::from_raw_mode(0o777)) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Err(PathError::Exists { path: path.written.clone() }),
+            Err(errno) => Err(PathError::io(&path.written, errno)),
+        }
+    }
+
+    /// What an error of the kernel means for a path, with what may help.
+    pub(crate) fn failure(&self, path: &SessionPath, errno: Errno) -> PathError {
+        let written = path.written.clone();
+        match errno {
+            Errno::NOENT => PathError::NotFound { path: written, nearest: self.nearest_names(path) },
+            Errno::XDEV => self.outside(&path.written, &path.below),
+            Errno::LOOP => PathError::LinkLoop { path: written },
+            Errno::NOTDIR => PathError::NotADirectory { path: written },
+            Errno::ISDIR => PathError::IsDirectory { path: written },
+            Errno::AGAIN => PathError::Restless { path: written },
+            Errno::EXIST => PathError::Exists { path: written },
+            errno => PathError::io(&path.written, errno),
+        }
+    }
+
+    /// The workspace, in words.
+    pub(super) fn described(&self) -> String {
+        self.roots().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+impl Target {
+    /// What has this name now; links are not followed.
+    pub(super) fn stat(&self) -> Result<Option<Stat>, PathError> {
+        match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(PathError::io(&self.written, errno)),
+        }
+    }
+
+    /// Whether something has this name.
+    pub(crate) fn is_taken(&self) -> bool {
+        !matches!(self.stat(), Ok(None))
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.kind() == Some(FileType::Directory)
+    }
+
+    pub(crate) fn is_file(&self) -> bool {
+        self.kind() == Some(FileType::RegularFile)
+    }
+
+    fn kind(&self) -> Option<FileType> {
+        self.stat().ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode))
+    }
+
+    pub fn directory(&self) -> BorrowedFd<'_> {
+        self.directory.as_fd()
+    }
+
+    pub fn name(&self) -> &OsStr {
+        &self.name
+    }
+
+    pub fn written(&self) -> &str {
+        &self.written
+    }
+}
+
+fn check_regular(path: &SessionPath, stat: &Stat) -> Result<(), PathError> {
+    match FileType::from_raw_mode(stat.st_mode) {
+        FileType::RegularFile => Ok(()),
+        FileType::Directory => Err(PathError::IsDirectory { path: path.written.clone() }),
+        other => Err(special(path, kind_name(other))),
+    }
+}
+
+fn special(path: &SessionPath, kind: &'static str) -> PathError {
+    PathError::Special { path: path.written.clone(), kind }
+}
+
+/// What a kind of file is called.
+pub(crate) fn kind_name(kind: FileType) -> &'static str {
+    match kind {
+        FileType::RegularFile => "file",
+        FileType::Directory => "directory",
+        FileType::Symlink => "symlink",
+        FileType::Fifo => "pipe",
+        FileType::Socket => "socket",
+        FileType::CharacterDevice | FileType::BlockDevice => "device",
+        FileType::Unknown => "special file",
+    }
+}

@@ -1,0 +1,47 @@
+//! Whose worker this is, as the gateway tells it in the environment.
+
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+
+/// The variables in which a worker finds out about its session.
+mod variable {
+    /// The handle of the session; not its id, which is a credential.
+    pub(super) const SESSION: &str = "RINGFENCE_SESSION";
+    /// The client window.
+    pub(super) const INSTANCE: &str = "RINGFENCE_INSTANCE";
+    /// What holds around the worker, in JSON.
+    pub(super) const CONFINEMENT: &str = "RINGFENCE_CONFINEMENT";
+}
+
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Identity {
+    /// `None`: several sessions share this worker, or it was started by hand.
+    pub(crate) session: Option<String>,
+    pub(crate) instance: Option<String>,
+    pub(crate) confinement: Option<Value>,
+}
+
+impl Identity {
+    /// Whether a client means this session: by its handle, or by its id.
+    pub(crate) fn is_session(&self, named: &str) -> bool {
+        let own = self.session.as_deref();
+        own.is_some() && (own == Some(named) || own == handle_of(named).as_deref())
+    }
+
+    pub(crate) fn of_this_process() -> Self {
+        let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        Self {
+            session: read(variable::SESSION),
+            instance: read(variable::INSTANCE),
+            confinement: read(variable::CONFINEMENT).and_then(|text| serde_json::from_str(&text).ok()),
+        }
+    }
+}
+
+/// The handle that gateways make of a session id, which is a UUID.
+fn handle_of(id: &str) -> Option<String> {
+    let digits: String = id.chars().filter(|digit| *digit != '-').collect();
+    let bytes = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32)?.to_be_bytes();
+    let digest = Sha256::digest(bytes);
+    Some(format!("s-{:02x}{:02x}{:02x}{:02x}", digest[0], digest[1], digest[2], digest[3]))
+}

@@ -1,0 +1,57 @@
+//! Files by parts of their path, the best first.
+
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+
+use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
+use nucleo_matcher::{Config, Matcher, Utf32Str};
+use rustix::fs::FileType;
+
+use super::{Finding, Walk, WalkOutcome};
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FuzzyHit {
+    /// Below the root of the session.
+    pub below: PathBuf,
+    pub score: u32,
+}
+
+/// The best `limit` files, and how many there were.
+pub fn find_by_name(walk: Walk<'_>, query: &str, limit: usize) -> (Vec<FuzzyHit>, usize, WalkOutcome) {
+    let pattern = Pattern::parse(query, CaseMatching::Smart, Normalization::Smart);
+    let all = Mutex::new((Vec::new(), 0_usize));
+    let outcome = walk.run(|| {
+        let mut matcher = Matcher::new(Config::DEFAULT.match_paths());
+        let mut characters = Vec::new();
+        let (all, pattern) = (&all, &pattern);
+        move |finding: &Finding<'_>| {
+            if finding.kind == FileType::Directory {
+                return true;
+            }
+            let path = finding.below.to_string_lossy();
+            let Some(score) = pattern.score(Utf32Str::new(&path, &mut characters), &mut matcher) else {
+                return true;
+            };
+            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            all.1 += 1;
+            all.0.push(FuzzyHit { below: finding.below.to_owned(), score });
+            // Kept bounded, whatever the size of the tree.
+            if all.0.len() > limit.saturating_mul(4).max(1024) {
+                keep_best(&mut all.0, limit);
+            }
+            true
+        }
+    });
+    let (mut hits, count) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    keep_best(&mut hits, limit);
+    (hits, count, outcome)
+}
+
+/// By score; equal ones by length, then by name, so that the order is always the same.
+fn keep_best(hits: &mut Vec<FuzzyHit>, limit: usize) {
+    hits.sort_by(|a, b| {
+        let length = |hit: &FuzzyHit| hit.below.as_os_str().len();
+        b.score.cmp(&a.score).then(length(a).cmp(&length(b))).then_with(|| a.below.cmp(&b.below))
+    });
+    hits.truncate(limit);
+}

@@ -1,0 +1,394 @@
+//! A walk below a directory, on several threads. Every directory is opened beneath its parent's descriptor and
+//! no link is ever followed, so that nobody who moves things around can lead it elsewhere.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Component, Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
+
+use ignore::overrides::Override;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, openat, statat};
+
+use super::ignore_files::IgnoreFiles;
+use crate::files::{SessionPath, Workspace};
+
+/// The most threads of one walk: beyond, the disk or the memory is the limit.
+const MAX_THREADS: usize = 8;
+/// Deeper directories are not gone into.
+const MAX_DEPTH: usize = 256;
+/// What is read of a directory at once.
+pub(crate) const LISTING_BYTES: usize = 32 * 1024;
+
+/// What a walk shows and what it passes by.
+#[derive(Clone, Debug)]
+pub struct WalkFilter {
+    /// Names that begin with a dot too.
+    pub hidden: bool,
+    /// What ignore files name too.
+    pub ignored: bool,
+    /// Globs in the manner of `rg -g`: if any includes, only what is included; what is excluded, never.
+    pub globs: Override,
+    pub max_depth: usize,
+    /// Only this name, in the directory where the walk begins.
+    pub only: Option<OsString>,
+    /// What the operator's rules block too.
+    pub blocked: bool,
+}
+
+impl Default for WalkFilter {
+    fn default() -> Self {
+        Self {
+            hidden: false,
+            ignored: false,
+            globs: Override::empty(),
+            max_depth: MAX_DEPTH,
+            only: None,
+            blocked: false,
+        }
+    }
+}
+
+/// How long somebody is ready to wait.
+#[derive(Clone, Copy)]
+pub struct Patience<'a> {
+    pub until: Instant,
+    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
+}
+
+impl std::fmt::Debug for Patience<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Patience").field("until", &self.until).finish_non_exhaustive()
+    }
+}
+
+impl Patience<'_> {
+    pub fn is_over(&self) -> bool {
+        (self.is_cancelled)() || Instant::now() >= self.until
+    }
+}
+
+/// Something that the walk came by.
+#[derive(Clone, Copy, Debug)]
+pub struct Finding<'a> {
+    /// The directory that it is in.
+    pub directory: BorrowedFd<'a>,
+    pub name: &'a OsStr,
+    /// Below the root of the session.
+    pub below: &'a Path,
+    pub kind: FileType,
+    pub depth: usize,
+}
+
+impl Finding<'_> {
+    /// Opens a file to read; not a link, and never waiting.
+    pub fn open(&self) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        openat(self.directory, self.name, flags, Mode::empty())
+    }
+}
+
+/// How a walk ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct WalkOutcome {
+    /// It was given up before everything was seen.
+    pub is_partial: bool,
+    /// Directories that lie too deep to be gone into.
+    pub too_deep: usize,
+    /// Directories that could not be read.
+    pub unreadable: usize,
+}
+
+/// A walk that can begin.
+#[derive(Debug)]
+pub struct Walk<'a> {
+    workspace: &'a Workspace,
+    root: &'a Path,
+    root_number: usize,
+    /// Where it begins, open.
+    start: OwnedFd,
+    /// The same below the root of the session; empty for the root.
+    below: PathBuf,
+    /// The same without links and `..`, for the operator's rules.
+    really_below: Option<PathBuf>,
+    filter: WalkFilter,
+    patience: Patience<'a>,
+}
+
+impl<'a> Walk<'a> {
+    /// A walk from `path`, which is open as `start`.
+    pub fn new(
+        workspace: &'a Workspace,
+        path: &SessionPath,
+        start: OwnedFd,
+        filter: WalkFilter,
+        patience: Patience<'a>,
+    ) -> Self {
+        let root = workspace.root_path(path.root());
+        let (root_number, below) = (path.root(), Self::beginning(path));
+        let really_below = workspace.path_rules().and_then(|_| workspace.real_below(start.as_fd()));
+        Self { workspace, root, root_number, start, below, really_below, filter, patience }
+    }
+
+    pub fn patience(&self) -> Patience<'a> {
+        self.patience
+    }
+
+    /// What all findings of a walk from `path` begin with.
+    pub(crate) fn beginning(path: &SessionPath) -> PathBuf {
+        path.below().components().filter(|step| *step != Component::CurDir).collect()
+    }
+}
+
+/// A directory that waits to be looked at.
+struct Pending {
+    /// The directory that it is in, and its name there; `None` for the start.
+    place: Option<(Arc<OwnedFd>, OsString)>,
+    below: PathBuf,
+    depth: usize,
+    ignore: Arc<IgnoreFiles>,
+}
+
+/// What the threads of a walk share.
+struct Shared {
+    queue: Mutex<Queue>,
+    news: Condvar,
+    is_over: AtomicBool,
+    too_deep: AtomicUsize,
+    unreadable: AtomicUsize,
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Vec<Pending>,
+    /// Threads that are looking at a directory, which may bring more.
+    busy: usize,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The next directory; `None` when there will be no more.
+    fn next(&self) -> Option<Pending> {
+        let mut queue = self.lock();
+        loop {
+            if self.is_over.load(Ordering::Relaxed) {
+                return None;
+            }
+            if let Some(pending) = queue.waiting.pop() {
+                queue.busy += 1;
+                return Some(pending);
+            }
+            if queue.busy == 0 {
+                return None;
+            }
+            queue = self.news.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn done(&self, found: Vec<Pending>) {
+        let mut queue = self.lock();
+        queue.busy -= 1;
+        let wakes = if queue.busy == 0 { usize::MAX } else { found.len() };
+        queue.waiting.extend(found);
+        drop(queue);
+        if wakes > 1 {
+            self.news.notify_all();
+        } else if wakes == 1 {
+            self.news.notify_one();
+        }
+    }
+
+    fn give_up(&self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        let _queue = self.lock();
+        self.news.notify_all();
+    }
+}
+
+impl WalkOutcome {
+    /// Whether there may be more than was seen.
+    pub fn is_incomplete(&self) -> bool {
+        self.is_partial || self.too_deep > 0
+    }
+}
+
+impl Walk<'_> {
+    /// Shows everything to visitors, one for each thread. A visitor that returns false ends the walk.
+    pub fn run<V>(self, visitor: impl Fn() -> V + Sync) -> WalkOutcome
+    where
+        V: FnMut(&Finding<'_>) -> bool,
+    {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS);
+        let start =
+            Pending { place: None, below: self.below.clone(), depth: 0, ignore: self.ignore_files_above() };
+        let shared = Shared {
+            queue: Mutex::new(Queue { waiting: vec![start], busy: 0 }),
+            news: Condvar::new(),
+            is_over: AtomicBool::new(false),
+            too_deep: AtomicUsize::new(0),
+            unreadable: AtomicUsize::new(0),
+        };
+        let work = || {
+            let mut visit = visitor();
+            let mut listing = Vec::with_capacity(LISTING_BYTES);
+            while let Some(pending) = shared.next() {
+                let found = self.look_at(&pending, &shared, &mut listing, &mut visit);
+                if self.patience.is_over() {
+                    shared.give_up();
+                }
+                shared.done(found);
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 1..threads {
+                // One thread alone does it too, only later.
+                let _ = std::thread::Builder::new().spawn_scoped(scope, work);
+            }
+            work();
+        });
+        WalkOutcome {
+            is_partial: shared.is_over.load(Ordering::Relaxed),
+            too_deep: shared.too_deep.load(Ordering::Relaxed),
+            unreadable: shared.unreadable.load(Ordering::Relaxed),
+        }
+    }
+
+    /// The rules of the directories above the one where the walk begins.
+    fn ignore_files_above(&self) -> Arc<IgnoreFiles> {
+        let mut ignore = Arc::new(IgnoreFiles::default());
+        if self.filter.ignored {
+            return ignore;
+        }
+        let mut above: Vec<&Path> = self.below.ancestors().skip(1).collect();
+        above.reverse();
+        for below in above {
+            let place = SessionPath::found(self.root_number, below.join("."));
+            if let Ok(directory) = self.workspace.open_directory(&place) {
+                ignore = IgnoreFiles::of(&ignore, &self.root.join(below), directory.as_fd(), |_| true);
+            }
+        }
+        ignore
+    }
+
+    /// Shows what is in one directory; returns the directories in it.
+    fn look_at(
+        &self,
+        pending: &Pending,
+        shared: &Shared,
+        listing: &mut Vec<u8>,
+        visit: &mut impl FnMut(&Finding<'_>) -> bool,
+    ) -> Vec<Pending> {
+        let entries = self.open(pending).and_then(|directory| {
+            let entries = list_entries(directory.as_fd(), listing)?;
+            Ok((directory, entries))
+        });
+        let Ok((directory, entries)) = entries else {
+            shared.unreadable.fetch_add(1, Ordering::Relaxed);
+            return Vec::new();
+        };
+        let ignore = if self.filter.ignored {
+            Arc::clone(&pending.ignore)
+        } else {
+            let has = |name: &str| entries.iter().any(|(entry, _)| entry == name);
+            IgnoreFiles::of(&pending.ignore, &self.root.join(&pending.below), directory.as_fd(), has)
+        };
+        let directory = Arc::new(directory);
+        let mut found = Vec::new();
+        for (name, kind) in entries {
+            let kind = known_kind(directory.as_fd(), &name, kind);
+            let below = pending.below.join(&name);
+            if self.passes_by(&name, &below, kind, &ignore) {
+                continue;
+            }
+            let depth = pending.depth + 1;
+            let finding = Finding { directory: directory.as_fd(), name: &name, below: &below, kind, depth };
+            if !visit(&finding) {
+                shared.give_up();
+                return Vec::new();
+            }
+            if self.filter.only.is_some() {
+                continue;
+            }
+            if kind == FileType::Directory && depth >= MAX_DEPTH {
+                shared.too_deep.fetch_add(1, Ordering::Relaxed);
+            } else if kind == FileType::Directory && depth < self.filter.max_depth {
+                let place = Some((Arc::clone(&directory), name));
+                found.push(Pending { place, below, depth, ignore: Arc::clone(&ignore) });
+            }
+        }
+        found
+    }
+
+    /// By where it really is, whatever path led to the beginning of the walk.
+    fn is_blocked(&self, below: &Path, is_directory: bool) -> bool {
+        let Some(rules) = self.workspace.path_rules().filter(|_| !self.filter.blocked) else { return false };
+        let Some(begin) = &self.really_below else { return true };
+        let place = begin.join(below.strip_prefix(&self.below).unwrap_or(below));
+        let verdict = if is_directory { rules.against_directory(&place) } else { rules.against(&place) };
+        verdict.is_some()
+    }
+
+    fn open(&self, pending: &Pending) -> rustix::io::Result<OwnedFd> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match &pending.place {
+            Some((above, name)) => openat(above, name, flags, Mode::empty()),
+            None => openat(&self.start, ".", flags, Mode::empty()),
+        }
+    }
+
+    fn passes_by(&self, name: &OsStr, below: &Path, kind: FileType, ignore: &IgnoreFiles) -> bool {
+        let is_directory = kind == FileType::Directory;
+        if self.is_blocked(below, is_directory) {
+            return true;
+        }
+        if let Some(only) = &self.filter.only {
+            return name != only;
+        }
+        let globbed = if self.filter.globs.is_empty() {
+            ignore::Match::None
+        } else {
+            self.filter.globs.matched(below, is_directory)
+        };
+        if globbed.is_ignore() {
+            return true;
+        }
+        // Git's own files are never what is looked for.
+        if (name == ".git" && !self.filter.blocked)
+            || (!self.filter.hidden && name.as_bytes().starts_with(b".") && !globbed.is_whitelist())
+        {
+            return true;
+        }
+        !self.filter.ignored && ignore.leave_out(&self.root.join(below), is_directory)
+    }
+}
+
+/// The names in a directory, with what kind they are if the file system says so at once.
+pub(crate) fn list_entries(
+    directory: BorrowedFd<'_>,
+    buffer: &mut Vec<u8>,
+) -> rustix::io::Result<Vec<(OsString, FileType)>> {
+    let mut entries = Vec::new();
+    let mut reading = RawDir::new(directory, buffer.spare_capacity_mut());
+    while let Some(entry) = reading.next() {
+        let entry = entry?;
+        let name = entry.file_name().to_bytes();
+        if name != b"." && name != b".." {
+            entries.push((OsStr::from_bytes(name).to_owned(), entry.file_type()));
+        }
+    }
+    Ok(entries)
+}
+
+/// What kind something is, if that is not known yet; links are not followed.
+pub(crate) fn known_kind(directory: BorrowedFd<'_>, name: &OsStr, kind: FileType) -> FileType {
+    if kind != FileType::Unknown {
+        return kind;
+    }
+    statat(directory, name, AtFlags::SYMLINK_NOFOLLOW)
+        .map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+}

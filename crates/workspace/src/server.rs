@@ -1,0 +1,326 @@
+//! MCP on stdin and stdout: reads messages, answers the short ones at once, and gives the long ones a thread.
+
+use std::collections::HashMap;
+use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use wire::{ErrorReply, Id, InitializeParams, LineBuffer, Message, Notification, Request, code, method};
+
+use crate::completion;
+use crate::host::Host;
+use crate::output::Output;
+use crate::resources::{self, ResourceError};
+use crate::tools::{
+    Answer, Arguments, Call, Cancellation, Failure, Pace, Progress, TOOLS, Tool, take_session,
+};
+use crate::watch::Watches;
+
+/// Calls that may take their time, at once.
+const MAX_LONG_CALLS: usize = 32;
+/// What calls under way may take to leave when the client has gone.
+const LAST_PATIENCE: Duration = Duration::from_secs(2);
+/// How much is read at once.
+const PIECE: usize = 64 * 1024;
+
+/// For models, with the list of tools.
+const INSTRUCTIONS: &str = "Tools for the files of one workspace and for shell commands in it. Relative paths start at the \
+workspace; nothing outside can be reached. Prefer search_replace or multi_edit for small changes and edit_file with \
+`// ... existing code ...` markers for larger ones; every edit reports where it landed. Commands that take longer than a few \
+seconds return an operation id for await_operation.";
+
+pub(crate) struct Server {
+    host: Arc<Host>,
+    output: Arc<Output>,
+    /// Calls under way, by id.
+    calls: Mutex<HashMap<Id, Cancellation>>,
+    call_ended: Condvar,
+    watches: Watches,
+}
+
+impl Server {
+    pub(crate) fn new(host: Host, output: Output) -> Arc<Self> {
+        let (host, output) = (Arc::new(host), Arc::new(output));
+        let watches = Watches::new(Arc::clone(&host), Arc::clone(&output));
+        Arc::new(Self { host, output, calls: Mutex::default(), call_ended: Condvar::new(), watches })
+    }
+
+    /// Until the client closes its end.
+    pub(crate) fn run(self: &Arc<Self>, input: impl Read) -> std::io::Result<()> {
+        let outcome = self.read_all(input);
+        self.finish();
+        outcome
+    }
+
+    fn read_all(self: &Arc<Self>, mut input: impl Read) -> std::io::Result<()> {
+        let mut lines = LineBuffer::new(wire::MAX_MESSAGE_BYTES);
+        let mut piece = vec![0; PIECE];
+        loop {
+            let length = match input.read(&mut piece) {
+                Ok(0) => break,
+                Ok(length) => length,
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            lines.space().extend_from_slice(&piece[..length]);
+            while let Some(line) = lines.next_line() {
+                match line {
+                    Ok(line) if line.is_empty() => {}
+                    Ok(line) => self.receive(line),
+                    Err(too_long) => {
+                        let error = ErrorReply::new(code::INVALID_REQUEST, too_long.to_string());
+                        self.output.refuse(too_long.leading_id().as_ref(), &error);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Nobody listens any more: what is under way is given up, and leaves nothing behind.
+    fn finish(&self) {
+        for call in self.lock_calls().values() {
+            call.cancel();
+        }
+        self.host.operations.end_all();
+        self.host.baseline.forget();
+        let until = Instant::now() + LAST_PATIENCE;
+        let mut calls = self.lock_calls();
+        while !calls.is_empty() && Instant::now() < until {
+            let left = until.saturating_duration_since(Instant::now());
+            calls = self.call_ended.wait_timeout(calls, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    fn lock_calls(&self) -> MutexGuard<'_, HashMap<Id, Cancellation>> {
+        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn receive(self: &Arc<Self>, line: bytes::Bytes) {
+        match Message::parse(line) {
+            Ok(Message::Request(request)) => self.receive_request(&request),
+            Ok(Message::Notification(notification)) => self.receive_notification(&notification),
+            // Nothing was asked of the client.
+            Ok(Message::Response(_)) => {}
+            Err(malformed) => {
+                let error = ErrorReply::new(malformed.code, malformed.to_string());
+                self.output.refuse(malformed.id.as_ref(), &error);
+            }
+        }
+    }
+
+    fn receive_notification(&self, notification: &Notification) {
+        if notification.method == method::CANCELLED
+            && let Some(id) = notification.cancelled_request()
+            && let Some(call) = self.lock_calls().get(&id)
+        {
+            call.cancel();
+        }
+    }
+
+    fn receive_request(self: &Arc<Self>, request: &Request) {
+        let answer = match request.method.as_str() {
+            method::INITIALIZE => initialize(request),
+            method::PING => Ok(json!({})),
+            "tools/list" => return self.list_tools(&request.id),
+            method::TOOLS_CALL => return self.call_tool(request),
+            "resources/list" => {
+                return self.in_background(request, |server, params| {
+                    resources::list(&server.host, params).map_err(Into::into)
+                });
+            }
+            "resources/templates/list" => Ok(resources::templates(&self.host)),
+            method::RESOURCES_READ => resources::read(&self.host, request.params()).map_err(Into::into),
+            method::SUBSCRIBE => self.watches.subscribe(request.params()).map_err(Into::into),
+            method::UNSUBSCRIBE => self.watches.unsubscribe(request.params()).map_err(Into::into),
+            "completion/complete" => completion::complete(&self.host, request.params()),
+            other => Err(ErrorReply::new(code::METHOD_NOT_FOUND, format!("there is no method `{other}`"))),
+        };
+        self.respond(&request.id, answer);
+    }
+
+    fn respond(&self, id: &Id, answer: Result<Value, ErrorReply>) {
+        match answer {
+            Ok(result) => self.output.answer(id, &result),
+            Err(error) => self.output.refuse(Some(id), &error),
+        }
+    }
+
+    /// One tool after the other becomes text: all of them as data would be most of what a worker ever needs.
+    fn list_tools(&self, id: &Id) {
+        self.output.answer_with(id, |line| {
+            line.extend_from_slice(b"{\"tools\":[");
+            for (place, tool) in TOOLS.iter().filter(|tool| self.host.offers(tool)).enumerate() {
+                if place > 0 {
+                    line.push(b',');
+                }
+                let _ = serde_json::to_writer(&mut *line, &tool.to_json());
+            }
+            line.extend_from_slice(b"]}");
+        });
+    }
+
+    fn call_tool(self: &Arc<Self>, request: &Request) {
+        #[derive(Deserialize)]
+        struct Params {
+            name: String,
+            #[serde(default)]
+            arguments: Value,
+        }
+        let params: Params = match serde_json::from_str(request.params().map_or("{}", RawValue::get)) {
+            Ok(params) => params,
+            Err(error) => return self.respond(&request.id, Err(invalid(&error.to_string()))),
+        };
+        let Some(tool) = Tool::named(&params.name).filter(|tool| self.host.offers(tool)) else {
+            return self.respond(&request.id, Err(no_such_tool(&params.name)));
+        };
+        let progress = request.wants_progress().and_then(|token| {
+            let token = serde_json::from_slice(&token).ok()?;
+            Some(Progress { token, output: Arc::clone(&self.output) })
+        });
+        let job = Job { id: request.id.clone(), tool, arguments: params.arguments, progress };
+        if tool.pace == Pace::Brief {
+            return self.work(job, &Cancellation::default());
+        }
+        self.on_a_thread(&request.id, move |server, cancellation| server.work(job, cancellation));
+    }
+
+    /// Does what takes long where it holds nobody up.
+    fn on_a_thread(self: &Arc<Self>, id: &Id, work: impl FnOnce(&Arc<Self>, &Cancellation) + Send + 'static) {
+        let cancellation = Cancellation::default();
+        {
+            let mut calls = self.lock_calls();
+            if calls.len() >= MAX_LONG_CALLS {
+                drop(calls);
+                let error = ErrorReply::new(
+                    code::INTERNAL_ERROR,
+                    format!("{MAX_LONG_CALLS} calls are under way already"),
+                );
+                return self.respond(id, Err(error));
+            }
+            calls.insert(id.clone(), cancellation.clone());
+        }
+        let (server, own_id) = (Arc::clone(self), id.clone());
+        let started = std::thread::Builder::new().spawn(move || {
+            work(&server, &cancellation);
+            server.lock_calls().remove(&own_id);
+            server.call_ended.notify_all();
+        });
+        if let Err(error) = started {
+            self.lock_calls().remove(id);
+            self.respond(
+                id,
+                Err(ErrorReply::new(code::INTERNAL_ERROR, format!("no thread for the call: {error}"))),
+            );
+        }
+    }
+
+    fn in_background(
+        self: &Arc<Self>,
+        request: &Request,
+        work: impl FnOnce(&Arc<Self>, Option<&RawValue>) -> Result<Value, ErrorReply> + Send + 'static,
+    ) {
+        let (id, params) = (request.id.clone(), request.params().map(ToOwned::to_owned));
+        self.on_a_thread(&request.id, move |server, cancellation| {
+            let answer = work(server, params.as_deref());
+            if !cancellation.is_cancelled() {
+                server.respond(&id, answer);
+            }
+        });
+    }
+
+    fn work(&self, job: Job, cancellation: &Cancellation) {
+        let Job { id, tool, mut arguments, progress } = job;
+        let call = Call::new(&self.host, cancellation, progress);
+        let outcome = take_session(&self.host.identity, &mut arguments)
+            .and_then(|()| Arguments::read(tool.takes, arguments).map_err(Failure::from))
+            .and_then(|arguments| run_safely(tool, &call, &arguments));
+        let result = match outcome {
+            Ok(answer) => answer.to_result(),
+            Err(failure) => {
+                if let Some(path) = &failure.path {
+                    call.report("refused", path.clone(), 0, failure.code);
+                }
+                failure.to_result()
+            }
+        };
+        self.report(&id, tool, &call);
+        if !cancellation.is_cancelled() {
+            self.output.answer(&id, &result);
+        }
+    }
+
+    /// Tells the gateway what was done to files, before the answer tells the client.
+    fn report(&self, id: &Id, tool: &Tool, call: &Call<'_>) {
+        let operations = call.take_reports();
+        if self.host.reports && !operations.is_empty() {
+            let id: Value = serde_json::from_str(id.as_json()).unwrap_or_default();
+            self.output.notify(
+                method::FILE_OPERATIONS,
+                &json!({ "requestId": id, "tool": tool.name, "operations": operations }),
+            );
+        }
+    }
+}
+
+/// A mistake of ours in one tool is no reason to end the session.
+fn run_safely(tool: &Tool, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    catch_unwind(AssertUnwindSafe(|| (tool.run)(call, arguments))).unwrap_or_else(|_| {
+        Err(Failure::new(
+            "internal_error",
+            "the tool failed because of a mistake in ringfence; please report it",
+        ))
+    })
+}
+
+/// A call on its way to a tool.
+struct Job {
+    id: Id,
+    tool: &'static Tool,
+    arguments: Value,
+    progress: Option<Progress>,
+}
+
+fn initialize(request: &Request) -> Result<Value, ErrorReply> {
+    let params = InitializeParams::read(request.params()).map_err(|reason| invalid(&reason))?;
+    Ok(json!({
+        "protocolVersion": params.version().as_str(),
+        "capabilities": {
+            "tools": {},
+            "resources": { "subscribe": true },
+            "completions": {},
+        },
+        "serverInfo": {
+            "name": "ringfence-workspace",
+            "title": "ringfence workspace",
+            "version": env!("CARGO_PKG_VERSION"),
+        },
+        "instructions": INSTRUCTIONS,
+    }))
+}
+
+pub(crate) fn invalid(reason: &str) -> ErrorReply {
+    ErrorReply::new(code::INVALID_PARAMS, reason)
+}
+
+fn no_such_tool(name: &str) -> ErrorReply {
+    let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    let is_known = names.contains(&name);
+    let nearest = similar::get_close_matches(name, &names, 1, 0.6);
+    let message = match (is_known, nearest.first()) {
+        (true, _) => format!("the operator does not offer the tool `{name}` here"),
+        (false, Some(nearest)) => format!("Unknown tool: `{name}`; there is `{nearest}`"),
+        (false, None) => format!("Unknown tool: `{name}`"),
+    };
+    invalid(&message)
+}
+
+impl From<ResourceError> for ErrorReply {
+    fn from(error: ResourceError) -> Self {
+        error.to_reply()
+    }
+}

@@ -1,0 +1,100 @@
+//! How a script becomes a process: which shell, with what environment, and where its output goes.
+
+use std::collections::BTreeMap;
+use std::ffi::{CString, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fence::nested::{NestedCommand, NestedDomain};
+use rustix::fs::{Access, OFlags};
+use rustix::pipe::PipeFlags;
+use rustix::process::Pid;
+
+use super::operation::OperationId;
+use super::tree::MARK_VARIABLE;
+
+/// Says to a command, and to whoever looks at its environment, which operation it belongs to.
+const OPERATION_VARIABLE: &str = "RINGFENCE_OPERATION";
+
+/// Nobody sits at a terminal: no pagers, no questions, no cursor movements. Only where nothing else is set.
+const DEFAULTS: &[(&str, &str)] =
+    &[("PAGER", "cat"), ("GIT_PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0"), ("TERM", "dumb")];
+
+/// In this order, before the search path is asked.
+const SYSTEM_DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/usr/local/bin"];
+
+/// A command to start.
+#[derive(Debug)]
+pub struct ShellCommand {
+    /// Given to the shell as it is.
+    pub script: String,
+    /// Where it runs. A descriptor, so that what was checked is what is used.
+    pub directory: OwnedFd,
+    /// The same for people.
+    pub directory_name: String,
+    /// Added to the server's own environment.
+    pub environment: Vec<(String, String)>,
+    /// When this has passed, everything that the command has started is ended.
+    pub timeout: Option<Duration>,
+    /// What the client calls it.
+    pub label: Option<String>,
+}
+
+/// The system's bash, or else its plain shell.
+pub(super) fn find_shell() -> Option<PathBuf> {
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    let directories: Vec<PathBuf> = SYSTEM_DIRECTORIES
+        .iter()
+        .map(PathBuf::from)
+        // A relative entry means another program in every directory.
+        .chain(std::env::split_paths(&search_path).filter(|directory| directory.is_absolute()))
+        .collect();
+    let find = |name: &str| {
+        directories.iter().map(|directory| directory.join(name)).find(|path| is_executable(path))
+    };
+    find("bash").or_else(|| find("sh"))
+}
+
+fn is_executable(path: &Path) -> bool {
+    path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
+}
+
+/// Starts the shell. What it and its children write to output or error comes out of one pipe, in the order in
+/// which it was written, and can be read without blocking.
+pub(super) fn spawn(
+    shell: &Path,
+    command: &ShellCommand,
+    id: OperationId,
+    mark: &str,
+    domain: &NestedDomain,
+) -> io::Result<(Pid, File)> {
+    let (reader, writer) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC)?;
+    rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;
+    let shell = CString::new(shell.as_os_str().as_bytes())?;
+    let nested = NestedCommand {
+        program: shell.clone(),
+        // A script that begins with a dash is still a script.
+        arguments: vec![shell, c"-c".to_owned(), c"--".to_owned(), CString::new(command.script.as_str())?],
+        environment: environment(command, id, mark)?,
+    };
+    Ok((domain.spawn(&nested, command.directory.as_fd(), writer.as_fd())?, reader.into()))
+}
+
+/// The server's own, the command's, and what nobody may set differently.
+fn environment(command: &ShellCommand, id: OperationId, mark: &str) -> io::Result<Vec<CString>> {
+    let given = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
+    let mut variables: BTreeMap<OsString, OsString> = DEFAULTS.iter().map(given).collect();
+    variables.extend(std::env::vars_os());
+    variables.extend(command.environment.iter().map(|(name, value)| (name.into(), value.into())));
+    variables.extend([(OPERATION_VARIABLE, &*id.to_string()), (MARK_VARIABLE, mark)].iter().map(given));
+    let entry = |(mut name, value): (OsString, OsString)| {
+        name.push("=");
+        name.push(value);
+        CString::new(name.into_vec()).map_err(io::Error::from)
+    };
+    variables.into_iter().map(entry).collect()
+}

@@ -1,0 +1,69 @@
+//! A command that the server runs for itself: among the commands of the client, where it can do no more than
+//! they can, and in nobody's list.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::Signal;
+
+use super::operation::OperationId;
+use super::tree::Tree;
+use super::{Operations, ShellCommand, command};
+
+/// What an errand may write.
+const MAX_OUTPUT: usize = 32 * 1024 * 1024;
+/// Between two looks at whether a shell whose output has ended has ended too.
+const SETTLE: Duration = Duration::from_millis(1);
+
+impl Operations {
+    /// What a script writes, if it ends well and in time.
+    pub(crate) fn errand(
+        &self,
+        script: String,
+        directory: OwnedFd,
+        environment: Vec<(String, String)>,
+        until: Instant,
+    ) -> Option<Vec<u8>> {
+        let shell = self.shell()?;
+        let directory_name = String::new();
+        let command =
+            ShellCommand { script, directory, directory_name, environment, timeout: None, label: None };
+        let start = |mark: &str| command::spawn(shell, &command, OperationId(0), mark, self.domain());
+        let (tree, mut output) = Tree::start(start).ok()?;
+        let written = read_in_time(&mut output, until);
+        let status = loop {
+            if let Some(status) = tree.wait_for_root() {
+                break status;
+            }
+            if written.is_none() || Instant::now() >= until {
+                tree.signal(Signal::KILL);
+            }
+            std::thread::sleep(SETTLE);
+        };
+        written.filter(|_| status.exit_status() == Some(0))
+    }
+}
+
+/// `None`: it took too long, or was too much.
+fn read_in_time(output: &mut File, until: Instant) -> Option<Vec<u8>> {
+    let mut written = Vec::new();
+    let mut piece = [0; 16 * 1024];
+    loop {
+        match output.read(&mut piece) {
+            Ok(0) => return Some(written),
+            Ok(length) if written.len() + length <= MAX_OUTPUT => written.extend_from_slice(&piece[..length]),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let left = Timespec::try_from(until.saturating_duration_since(Instant::now())).ok()?;
+                let ready = poll(&mut [PollFd::new(&*output, PollFlags::IN)], Some(&left));
+                if ready == Ok(0) {
+                    return None;
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Ok(_) | Err(_) => return None,
+        }
+    }
+}

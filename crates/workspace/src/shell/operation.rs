@@ -1,0 +1,240 @@
+//! One command that was started: what is known of it, and waiting for it.
+
+use std::fmt;
+use std::os::fd::OwnedFd;
+use std::str::FromStr;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
+
+use super::capture::Capture;
+use super::report::{Report, State};
+use super::screen;
+use super::tree::Tree;
+
+/// Between two looks at new output, and at whether the one who waits still wants to.
+const WAIT_INTERVAL: Duration = Duration::from_millis(100);
+/// The most that is shown of new output at once.
+const PROGRESS_BYTES: usize = 4 * 1024;
+
+/// Counts the operations of one server, from 1, and is never used again. Reads `op-1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OperationId(pub(super) u64);
+
+impl fmt::Display for OperationId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "op-{}", self.0)
+    }
+}
+
+impl FromStr for OperationId {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        let id = text.strip_prefix("op-").and_then(|number| number.parse().ok()).map(Self);
+        // Only the one way to write it: `op-01` and `op-+1` are nobody's.
+        id.filter(|id| id.to_string() == text).ok_or(())
+    }
+}
+
+/// Why a wait is over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Waited {
+    /// The operation has ended, and nothing of it is being ended any more.
+    Ended,
+    TimeOver,
+    Cancelled,
+}
+
+/// A command that was started. It goes on whether somebody waits for it or not.
+#[derive(Debug)]
+pub struct Operation {
+    id: OperationId,
+    label: Option<String>,
+    script: String,
+    directory_name: String,
+    started: SystemTime,
+    started_at: Instant,
+    pub(super) tree: Tree,
+    progress: Mutex<Progress>,
+    /// Told when the state changes, not when output comes.
+    changed: Condvar,
+}
+
+/// What changes in the life of an operation.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) state: State,
+    pub(super) ended_at: Option<Instant>,
+    pub(super) capture: Capture,
+    /// Up to where output was given to those who wait.
+    shown: u64,
+    /// Asked for, and not yet done.
+    pub(super) request: Option<EndRequest>,
+    cancel_reason: Option<String>,
+    /// Wakes the thread of the operation. `None`: the thread has gone, and nothing of the operation runs.
+    pub(super) wake: Option<OwnedFd>,
+}
+
+/// To end everything that belongs to the operation.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndRequest {
+    pub(super) state: State,
+    /// Between asking politely and killing.
+    pub(super) grace: Duration,
+}
+
+/// What an operation begins with.
+pub(super) struct Beginning {
+    pub(super) id: OperationId,
+    pub(super) label: Option<String>,
+    pub(super) script: String,
+    pub(super) directory_name: String,
+    pub(super) tree: Tree,
+    pub(super) capture: Capture,
+    pub(super) wake: OwnedFd,
+}
+
+impl Operation {
+    pub(super) fn new(beginning: Beginning) -> Self {
+        let Beginning { id, label, script, directory_name, tree, capture, wake } = beginning;
+        let progress = Progress {
+            state: State::Running,
+            ended_at: None,
+            capture,
+            shown: 0,
+            request: None,
+            cancel_reason: None,
+            wake: Some(wake),
+        };
+        Self {
+            id,
+            label,
+            script,
+            directory_name,
+            started: SystemTime::now(),
+            started_at: Instant::now(),
+            tree,
+            progress: Mutex::new(progress),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub fn id(&self) -> OperationId {
+        self.id
+    }
+
+    pub fn script(&self) -> &str {
+        &self.script
+    }
+
+    pub fn state(&self) -> State {
+        self.progress().state
+    }
+
+    /// How it stands now.
+    pub fn report(&self) -> Report {
+        let progress = self.progress();
+        let state = progress.state;
+        let kept = progress.capture.kept();
+        let output_bytes = progress.capture.total();
+        let cancel_reason = progress.cancel_reason.clone();
+        let ended_at = progress.ended_at;
+        let has_left_some = !state.is_running() && progress.wake.is_some();
+        drop(progress);
+        Report {
+            id: self.id,
+            label: self.label.clone(),
+            script: self.script.clone(),
+            directory_name: self.directory_name.clone(),
+            state,
+            cancel_reason,
+            started: self.started,
+            duration: ended_at.unwrap_or_else(Instant::now).duration_since(self.started_at),
+            output: screen::show(&kept),
+            output_bytes,
+            omitted_bytes: kept.omitted,
+            left_running: if has_left_some { self.tree.count() } else { 0 },
+        }
+    }
+
+    /// Waits until the operation has ended, the time is over, or `cancelled` says so, which is asked about ten
+    /// times a second. As often at most, `on_output` gets the newest of what was written and not shown yet.
+    pub fn wait(
+        &self,
+        until: Instant,
+        cancelled: &dyn Fn() -> bool,
+        on_output: &mut dyn FnMut(&str),
+    ) -> Waited {
+        loop {
+            if cancelled() {
+                return Waited::Cancelled;
+            }
+            let progress = self.progress();
+            if progress.is_settled() {
+                return Waited::Ended;
+            }
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Waited::TimeOver;
+            }
+            let unsettled = |progress: &mut Progress| !progress.is_settled();
+            let (mut progress, time) = self
+                .changed
+                .wait_timeout_while(progress, left.min(WAIT_INTERVAL), unsettled)
+                .unwrap_or_else(PoisonError::into_inner);
+            if time.timed_out() {
+                let new = progress.take_new_output();
+                drop(progress);
+                if !new.is_empty() {
+                    on_output(&screen::plain(&new));
+                }
+            }
+        }
+    }
+
+    /// Asks the operation's thread to end everything. What the shell has left behind is ended too; then the
+    /// state stays what it is.
+    pub(super) fn request_end(&self, reason: &str, grace: Duration) {
+        let mut progress = self.progress();
+        let Some(wake) = &progress.wake else { return };
+        // The count cannot overflow: it is read and reset at once. A wake that is lost is made up for by the
+        // next look at the clock.
+        let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
+        progress.cancel_reason.get_or_insert_with(|| reason.to_owned());
+        progress.request.get_or_insert(EndRequest { state: State::Cancelled, grace });
+    }
+
+    /// Whether nothing of the operation runs any more, so that it may be forgotten.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.progress().wake.is_none()
+    }
+
+    pub(super) fn kept_bytes(&self) -> usize {
+        self.script.len() + self.progress().capture.kept_bytes()
+    }
+
+    pub(super) fn started_at(&self) -> Instant {
+        self.started_at
+    }
+
+    pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn change(&self, change: impl FnOnce(&mut Progress)) {
+        change(&mut self.progress());
+        self.changed.notify_all();
+    }
+}
+
+impl Progress {
+    fn is_settled(&self) -> bool {
+        !self.state.is_running() && self.request.is_none()
+    }
+
+    fn take_new_output(&mut self) -> Vec<u8> {
+        let (new, position) = self.capture.since(self.shown, PROGRESS_BYTES);
+        self.shown = position;
+        new
+    }
+}

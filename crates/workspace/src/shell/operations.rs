@@ -1,0 +1,292 @@
+//! The table of all operations: how many may run, which are remembered, and how all of them end.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use fence::nested::{NestedDomain, shield_this_process};
+use rustix::event::EventfdFlags;
+use rustix::process::Signal;
+
+use super::capture::Capture;
+use super::command::{self, ShellCommand};
+use super::operation::{Beginning, Operation, OperationId};
+use super::tree::Tree;
+use super::watcher::{Watched, Watcher};
+
+/// The kernel takes no longer argument (`MAX_ARG_STRLEN`, with the byte that ends it).
+const LONGEST_SCRIPT: usize = 128 * 1024 - 1;
+/// What of a script is quoted in an error.
+const QUOTED_CHARACTERS: usize = 60;
+/// Between asking and killing when the server itself ends, whose own time is short.
+const LAST_GRACE: Duration = Duration::from_millis(500);
+const LAST_PATIENCE: Duration = Duration::from_secs(3);
+
+/// Bounds of everything that operations may take.
+#[derive(Clone, Copy, Debug)]
+pub struct OperationLimits {
+    /// Operations at the same time.
+    pub running: usize,
+    /// Finished operations that have left something running.
+    pub left: usize,
+    /// Finished operations that are remembered.
+    pub kept: usize,
+    /// Bytes of output and scripts of finished operations that are remembered.
+    pub kept_bytes: usize,
+    /// Of each output, bytes from the beginning.
+    pub head: usize,
+    /// Of each output, bytes from the end.
+    pub tail: usize,
+    /// Between asking a tree of processes to end and killing it.
+    pub grace: Duration,
+}
+
+impl Default for OperationLimits {
+    fn default() -> Self {
+        Self {
+            running: 8,
+            left: 16,
+            kept: 64,
+            kept_bytes: 4 * 1024 * 1024,
+            head: 32 * 1024,
+            tail: 96 * 1024,
+            grace: Duration::from_secs(2),
+        }
+    }
+}
+
+/// All operations of one server. Shared by its threads.
+#[derive(Debug)]
+pub struct Operations {
+    limits: OperationLimits,
+    domain: NestedDomain,
+    shell: Option<PathBuf>,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// How many were ever started.
+    started: u64,
+    /// Oldest first.
+    operations: VecDeque<Arc<Operation>>,
+    is_closed: bool,
+}
+
+/// Why a command was not started.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    #[error(
+        "{} commands are running already, which is the most at one time; wait for one or cancel one: {}",
+        running.len(), listed(running)
+    )]
+    TooMany { running: Vec<Unfinished> },
+    #[error(
+        "{} commands have left processes running in the background, which is the most; cancel one: {}",
+        left.len(), listed(left)
+    )]
+    TooManyLeft { left: Vec<Unfinished> },
+    #[error("there is neither bash nor sh on this system, so no command can be run")]
+    NoShell,
+    #[error(
+        "the script has {bytes} bytes and may have {LONGEST_SCRIPT} at most; write it to a file and run that"
+    )]
+    ScriptTooLong { bytes: usize },
+    #[error("the server is ending and starts no more commands")]
+    Closed,
+    #[error("the command could not be started")]
+    Spawn(#[source] io::Error),
+}
+
+/// An operation that stands in the way of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    pub id: OperationId,
+    pub script: String,
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let line = self.script.trim().lines().next().unwrap_or_default();
+        let quoted: String = line.chars().take(QUOTED_CHARACTERS).collect();
+        let more = if quoted.len() < self.script.trim().len() { " ..." } else { "" };
+        write!(formatter, "{} ({quoted}{more})", self.id)
+    }
+}
+
+fn listed(operations: &[Unfinished]) -> String {
+    operations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+}
+
+/// Why there is nothing to say about an operation.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LookupError {
+    #[error("there never was an operation {id:?}; list the operations to see which there are")]
+    Unknown { id: String },
+    #[error("the operation {id} has ended and was forgotten, because others ended after it")]
+    Forgotten { id: OperationId },
+}
+
+impl Operations {
+    /// Also shields this process from the commands that it will run, and makes it the one who adopts what they
+    /// leave behind: without that, neither their ends nor their limits would hold.
+    pub fn new(limits: OperationLimits) -> io::Result<Self> {
+        shield_this_process()?;
+        Ok(Self {
+            limits,
+            domain: NestedDomain::prepare()?,
+            shell: command::find_shell(),
+            table: Mutex::default(),
+        })
+    }
+
+    /// What commands run in; says what it protects this process from.
+    pub fn domain(&self) -> &NestedDomain {
+        &self.domain
+    }
+
+    pub fn limits(&self) -> &OperationLimits {
+        &self.limits
+    }
+
+    /// What runs scripts, if there is anything.
+    pub fn shell(&self) -> Option<&Path> {
+        self.shell.as_deref()
+    }
+
+    /// Starts a command and returns at once.
+    pub fn start(&self, command: ShellCommand) -> Result<Arc<Operation>, StartError> {
+        let shell = self.shell.as_deref().ok_or(StartError::NoShell)?;
+        if command.script.len() > LONGEST_SCRIPT {
+            return Err(StartError::ScriptTooLong { bytes: command.script.len() });
+        }
+        let mut table = self.table();
+        self.check_limits(&table)?;
+        let id = OperationId(table.started + 1);
+        let operation = self.spawn(shell, command, id).map_err(StartError::Spawn)?;
+        table.started = id.0;
+        table.operations.push_back(Arc::clone(&operation));
+        Ok(operation)
+    }
+
+    fn check_limits(&self, table: &Table) -> Result<(), StartError> {
+        if table.is_closed {
+            return Err(StartError::Closed);
+        }
+        let running = unfinished(table, |operation| operation.state().is_running());
+        if running.len() >= self.limits.running {
+            return Err(StartError::TooMany { running });
+        }
+        let left = unfinished(table, |operation| !operation.state().is_running() && !operation.is_quiet());
+        if left.len() >= self.limits.left {
+            return Err(StartError::TooManyLeft { left });
+        }
+        Ok(())
+    }
+
+    fn spawn(
+        &self,
+        shell: &std::path::Path,
+        command: ShellCommand,
+        id: OperationId,
+    ) -> io::Result<Arc<Operation>> {
+        let wake = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        let watcher_wake = wake.try_clone()?;
+        let (tree, output) = Tree::start(|mark| command::spawn(shell, &command, id, mark, &self.domain))?;
+        let operation = Arc::new(Operation::new(Beginning {
+            id,
+            label: command.label,
+            script: command.script,
+            directory_name: command.directory_name,
+            tree,
+            capture: Capture::new(self.limits.head, self.limits.tail),
+            wake,
+        }));
+        let watched =
+            Watched { output, wake: watcher_wake, timeout: command.timeout, grace: self.limits.grace };
+        if let Err(error) = Watcher::start(Arc::clone(&operation), watched) {
+            // Nobody would watch it: it has only just begun, and is killed as a whole.
+            operation.tree.signal(Signal::KILL);
+            while operation.tree.wait_for_root().is_none() {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            return Err(error);
+        }
+        Ok(operation)
+    }
+
+    /// Ends an operation and everything that it has started, or what it has left running. Returns at once;
+    /// [`Operation::wait`] returns when it is done.
+    pub fn cancel(&self, id: &str, reason: &str) -> Result<Arc<Operation>, LookupError> {
+        let operation = self.get(id)?;
+        operation.request_end(reason, self.limits.grace);
+        Ok(operation)
+    }
+
+    pub fn get(&self, id: &str) -> Result<Arc<Operation>, LookupError> {
+        let unknown = || LookupError::Unknown { id: id.to_owned() };
+        let id: OperationId = id.parse().map_err(|()| unknown())?;
+        let table = self.table();
+        if let Some(operation) = table.operations.iter().find(|operation| operation.id() == id) {
+            return Ok(Arc::clone(operation));
+        }
+        if (1..=table.started).contains(&id.0) { Err(LookupError::Forgotten { id }) } else { Err(unknown()) }
+    }
+
+    /// Newest first.
+    pub fn list(&self) -> Vec<Arc<Operation>> {
+        self.table().operations.iter().rev().cloned().collect()
+    }
+
+    /// Ends everything, and starts nothing more. Returns when nobody is left, or after a few seconds. What no
+    /// operation claims ends with the fence.
+    pub fn end_all(&self) {
+        let mut table = self.table();
+        table.is_closed = true;
+        let operations: Vec<_> = table.operations.iter().cloned().collect();
+        drop(table);
+        for operation in &operations {
+            operation.request_end("the server is ending", LAST_GRACE.min(self.limits.grace));
+        }
+        let until = Instant::now() + LAST_PATIENCE;
+        for operation in &operations {
+            operation.wait(until, &|| false, &mut |_| {});
+        }
+    }
+
+    /// The table, without what need not be remembered any more.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        table.forget_beyond(&self.limits);
+        table
+    }
+}
+
+impl Table {
+    /// Only what is over is forgotten, oldest first.
+    fn forget_beyond(&mut self, limits: &OperationLimits) {
+        let (mut kept, mut bytes) = (0, 0);
+        let mut is_remembered: Vec<bool> = Vec::with_capacity(self.operations.len());
+        for operation in self.operations.iter().rev() {
+            let is_over = operation.is_quiet();
+            if is_over {
+                kept += 1;
+                bytes += operation.kept_bytes();
+            }
+            // The newest stays, however large it is.
+            is_remembered.push(!is_over || kept <= 1 || (kept <= limits.kept && bytes <= limits.kept_bytes));
+        }
+        let mut is_remembered = is_remembered.into_iter().rev();
+        self.operations.retain(|_| is_remembered.next().unwrap_or(true));
+    }
+}
+
+fn unfinished(table: &Table, is_in_the_way: impl Fn(&Operation) -> bool) -> Vec<Unfinished> {
+    let operations = table.operations.iter().filter(|operation| is_in_the_way(operation));
+    operations
+        .map(|operation| Unfinished { id: operation.id(), script: operation.script().to_owned() })
+        .collect()
+}

@@ -1,0 +1,106 @@
+//! Lines of a text: counted, numbered from 1, and cut out with their endings.
+
+/// One line: what it says, and what ends it (`\n`, `\r\n`, or nothing at the end of the text).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Line<'a> {
+    pub body: &'a str,
+    pub ending: &'a str,
+}
+
+impl<'a> Line<'a> {
+    fn of(text: &'a str) -> Self {
+        let body = text.strip_suffix('\n').map_or(text, |body| body.strip_suffix('\r').unwrap_or(body));
+        Self { body, ending: &text[body.len()..] }
+    }
+
+    /// Nothing but white space.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.body.trim().is_empty()
+    }
+}
+
+/// The lines of a text. A last line without an ending is one; after the last ending there is none.
+pub(crate) fn split_lines(text: &str) -> Vec<Line<'_>> {
+    text.split_inclusive('\n').map(Line::of).collect()
+}
+
+/// A text as lines.
+#[derive(Clone, Copy, Debug)]
+pub struct Lines<'a> {
+    text: &'a str,
+    total: usize,
+}
+
+/// Some lines of a text that follow one another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LineSlice<'a> {
+    /// The lines with their endings, as in the text.
+    pub text: &'a str,
+    /// First and last line, counted from 1; `None` if there is none.
+    pub range: Option<(usize, usize)>,
+}
+
+impl<'a> Lines<'a> {
+    pub fn of(text: &'a str) -> Self {
+        Self { text, total: text.split_inclusive('\n').count() }
+    }
+
+    /// How many lines there are; an empty text has none.
+    pub fn total(&self) -> usize {
+        self.total
+    }
+
+    /// The lines from `start` to `end`, both counted from 1 and included. What lies outside of the text is
+    /// left out; a range that lies outside altogether is empty.
+    pub fn slice(&self, start: usize, end: usize) -> LineSlice<'a> {
+        let (first, last) = (start.max(1), end.min(self.total));
+        if first > last {
+            return LineSlice { text: "", range: None };
+        }
+        let begin = self.offset(first - 1);
+        let length = end_of(&self.text[begin..], last + 1 - first);
+        LineSlice { text: &self.text[begin..begin + length], range: Some((first, last)) }
+    }
+
+    /// Where the line after so many lines begins.
+    fn offset(&self, lines: usize) -> usize {
+        end_of(self.text, lines)
+    }
+}
+
+/// The length of the first so many lines.
+fn end_of(text: &str, lines: usize) -> usize {
+    text.split_inclusive('\n').take(lines).map(str::len).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_counted_with_and_without_a_last_ending() {
+        for (text, total) in [("", 0), ("a", 1), ("a\n", 1), ("a\nb", 2), ("\n\n", 2), ("a\r\nb\r\n", 2)] {
+            assert_eq!(Lines::of(text).total(), total, "{text:?}");
+            assert_eq!(split_lines(text).len(), total, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_slice_keeps_endings_and_is_clamped() {
+        let lines = Lines::of("one\r\ntwo\nthree");
+        let slice = |start, end| (lines.slice(start, end).text, lines.slice(start, end).range);
+        assert_eq!(slice(1, 1), ("one\r\n", Some((1, 1))));
+        assert_eq!(slice(2, 3), ("two\nthree", Some((2, 3))));
+        assert_eq!(slice(0, 99), ("one\r\ntwo\nthree", Some((1, 3))));
+        assert_eq!(slice(4, 9), ("", None));
+        assert_eq!(slice(3, 2), ("", None));
+        assert_eq!(Lines::of("").slice(1, 1), LineSlice { text: "", range: None });
+    }
+
+    #[test]
+    fn a_line_is_apart_from_its_ending() {
+        let lines = split_lines("a\r\n \rb\n\r\nc");
+        let parts: Vec<_> = lines.iter().map(|line| (line.body, line.ending)).collect();
+        assert_eq!(parts, [("a", "\r\n"), (" \rb", "\n"), ("", "\r\n"), ("c", "")]);
+    }
+}

@@ -1,0 +1,226 @@
+//! `apply_patch`: a diff over one or more files, all of it or nothing.
+
+use serde_json::{Value, json};
+
+use super::changes::{ALLOW_SHRINK, Change, DRY_RUN, OpenText, edit_failure};
+use super::parameters::{Field, Kind};
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use crate::edit::guards;
+use crate::edit::patch::{FilePatch, PatchError, parse};
+use crate::files::{Expected, FileMode, Parents, PathError, SessionPath};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "apply_patch",
+    title: "Apply a patch",
+    about: "Applies a unified diff (as `git diff` prints it) to one or more files: changes, new files, deletions, renames; all of it or nothing. A hunk goes where its lines are; if that is not clear, it is an error. The `*** Begin Patch` format is understood too.",
+    effect: Effect::Changes,
+    pace: Pace::Brief,
+    takes: &[Field::required("patch", Kind::Text, "The diff.").or(&["diff", "input"]), ALLOW_SHRINK, DRY_RUN],
+    gives: &[
+        Field::optional(
+            "files",
+            Kind::Objects(&[]),
+            "Each with path, status (added, modified, deleted, renamed), old_path of what was renamed, offsets of hunks that were not where the patch said, and what a change reports.",
+        ),
+        Field::optional("dry_run", Kind::Flag, "Nothing was written."),
+    ],
+    run,
+};
+
+/// What a patch does to one file, worked out.
+enum Step {
+    Write { path: SessionPath, before: Option<OpenText>, text: String, offsets: Vec<isize>, mode: FileMode },
+    Delete { path: SessionPath, before: OpenText },
+    Move { from: SessionPath, to: SessionPath, before: OpenText, text: String, offsets: Vec<isize> },
+}
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let patches = parse(arguments.text("patch")).map_err(|error| failure(None, &error))?;
+    let steps: Vec<Step> = patches
+        .iter()
+        .map(|part| prepare(call, part, arguments.flag("allow_shrink")))
+        .collect::<Result<_, Failure>>()
+        .map_err(|failure| Failure {
+            message: format!("{}; nothing was changed", failure.message),
+            ..failure
+        })?;
+    let is_dry_run = arguments.flag("dry_run");
+    let mut done = Done::default();
+    for step in steps {
+        if let Err(failure) = take(call, step, is_dry_run, &mut done) {
+            let undone = done.undo(call);
+            return Err(Failure { message: format!("{}; {undone}", failure.message), ..failure });
+        }
+    }
+    let mut data = json!({ "files": done.files });
+    if is_dry_run {
+        data["dry_run"] = true.into();
+    }
+    Ok(Answer::new(done.lines.join("\n"), data))
+}
+
+fn failure(path: Option<&SessionPath>, error: &PatchError) -> Failure {
+    let failure = Failure::new(error.code(), error.to_string());
+    match path {
+        Some(path) => failure.at(path.written()),
+        None => failure,
+    }
+}
+
+/// Works out what becomes of a file, without touching it.
+fn prepare(call: &Call<'_>, part: &FilePatch, allow_shrink: bool) -> Result<Step, Failure> {
+    let workspace = &call.host.workspace;
+    let named = |name: &Option<String>| name.as_deref().map(|name| workspace.path(name)).transpose();
+    let (old, new) = (named(&part.old_path)?, named(&part.new_path)?);
+    let apply = |path: &SessionPath, text: &str| {
+        let applied = part.apply(text).map_err(|error| failure(Some(path), &error))?;
+        Ok::<_, Failure>((applied.text, applied.offsets))
+    };
+    let check_collapse = |path: &SessionPath, before: &OpenText, text: &str| {
+        guards::check_collapse(&before.text, text, allow_shrink)
+            .map_err(|error| edit_failure(path, error.code(), error.to_string()))
+    };
+    let mode = part.executable.map_or(FileMode::Kept, FileMode::Program);
+    match (old, new) {
+        (Some(from), Some(to)) if from.below() != to.below() || from.root() != to.root() => {
+            let before = OpenText::read(call, &from)?;
+            check_free(call, &to)?;
+            let (text, offsets) = apply(&from, &before.text)?;
+            check_collapse(&from, &before, &text)?;
+            Ok(Step::Move { from, to, before, text, offsets })
+        }
+        (Some(path), Some(_)) => {
+            let before = OpenText::read(call, &path)?;
+            let (text, offsets) = apply(&path, &before.text)?;
+            check_collapse(&path, &before, &text)?;
+            Ok(Step::Write { path, before: Some(before), text, offsets, mode })
+        }
+        (Some(path), None) => {
+            let before = OpenText::read(call, &path)?;
+            let (text, _) = apply(&path, &before.text)?;
+            // A part without hunks says only that the file is to go.
+            if !text.is_empty() && !part.hunks.is_empty() {
+                let message =
+                    format!("the patch deletes `{}`, but does not name all of its lines", path.written());
+                return Err(Failure::new("patch_mismatch", message).at(path.written()));
+            }
+            Ok(Step::Delete { path, before })
+        }
+        (None, Some(path)) => {
+            check_free(call, &path)?;
+            let (text, offsets) = apply(&path, "")?;
+            Ok(Step::Write { path, before: None, text, offsets, mode })
+        }
+        (None, None) => Err(Failure::new("patch_malformed", "a part of the patch names no file")),
+    }
+}
+
+/// Refuses a name that is taken, or that cannot be there.
+fn check_free(call: &Call<'_>, path: &SessionPath) -> Result<(), Failure> {
+    match call.host.workspace.target(path, Parents::Expect).map(|target| target.is_taken()) {
+        Ok(false) | Err(PathError::NotFound { .. }) => Ok(()),
+        Ok(true) => Err(PathError::Exists { path: path.written().to_owned() }.into()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// What a path held, and its mode; `None`: nothing.
+type Held = Option<(Vec<u8>, FileMode)>;
+
+/// What was done so far, and how to take it back.
+#[derive(Default)]
+struct Done {
+    files: Vec<Value>,
+    lines: Vec<String>,
+    before: Vec<(SessionPath, Held)>,
+    /// Directories that were not there.
+    made: Vec<SessionPath>,
+}
+
+impl Done {
+    fn note(&mut self, mut data: Value, status: &str, offsets: &[isize], line: String) {
+        data["status"] = status.into();
+        if offsets.iter().any(|offset| *offset != 0) {
+            data["offsets"] = offsets.into();
+        }
+        self.files.push(data);
+        self.lines.push(line);
+    }
+
+    /// Puts back what was changed, the last first.
+    fn undo(self, call: &Call<'_>) -> &'static str {
+        let mut is_whole = true;
+        for (path, contents) in self.before.into_iter().rev() {
+            let workspace = &call.host.workspace;
+            let undone = match contents {
+                Some((contents, mode)) => workspace.write_target(&path, Parents::Create).and_then(|target| {
+                    workspace.write_as(&target, &contents, Expected::Anything, mode).map(drop)
+                }),
+                None => workspace
+                    .target(&path, Parents::Expect)
+                    .and_then(|target| workspace.delete(&target).map(drop)),
+            };
+            is_whole &= undone.is_ok();
+            call.did("undo", &path, 0);
+        }
+        for path in self.made.into_iter().rev() {
+            let workspace = &call.host.workspace;
+            // One that could not be made need not go, and one that somebody uses may stay.
+            let _ = workspace
+                .target(&path, Parents::Expect)
+                .and_then(|target| workspace.delete_empty_directory(&target));
+        }
+        if is_whole { "nothing was changed" } else { "some files could not be put back as they were" }
+    }
+}
+
+fn take(call: &Call<'_>, step: Step, is_dry_run: bool, done: &mut Done) -> Result<(), Failure> {
+    let workspace = &call.host.workspace;
+    match step {
+        Step::Write { path, before, text, offsets, mode } => {
+            done.made.extend(workspace.missing_above(&path));
+            let status = if before.is_some() { "modified" } else { "added" };
+            let contents = before.as_ref().map(OpenText::kept);
+            let change = Change { path: &path, before, text, parents: Parents::Create, mode, is_dry_run };
+            let changed = change.commit(call)?;
+            done.note(changed.data, status, &offsets, changed.text);
+            done.before.extend((!is_dry_run).then_some((path, contents)));
+        }
+        Step::Delete { path, before } => {
+            let shown = workspace.show(&path);
+            if !is_dry_run {
+                delete(call, &path, &before)?;
+                done.before.push((path, Some(before.kept())));
+            }
+            done.note(json!({ "path": shown }), "deleted", &[], format!("deleted {shown}"));
+        }
+        Step::Move { from, to, before, text, offsets } => {
+            let style = before.style;
+            let (old, new) = (workspace.show(&from), workspace.show(&to));
+            if !is_dry_run {
+                let bytes = style
+                    .encode(&text)
+                    .map_err(|error| edit_failure(&to, error.code(), error.to_string()))?;
+                done.made.extend(workspace.missing_above(&to));
+                let target = workspace.write_target(&to, Parents::Create)?;
+                workspace.write_as(&target, &bytes, Expected::Absent, FileMode::Of(before.mode()))?;
+                done.before.push((to.clone(), None));
+                call.note_change(&to, crate::journal::Original::Nothing);
+                call.did("write", &to, bytes.len() as u64);
+                delete(call, &from, &before)?;
+                done.before.push((from, Some(before.kept())));
+            }
+            let data = json!({ "path": new, "old_path": old });
+            done.note(data, "renamed", &offsets, format!("renamed {old} to {new}"));
+        }
+    }
+    Ok(())
+}
+
+fn delete(call: &Call<'_>, path: &SessionPath, before: &OpenText) -> Result<(), Failure> {
+    let target = call.host.workspace.target(path, Parents::Expect)?;
+    call.host.workspace.delete_unchanged(&target, before.seen())?;
+    call.note_change(path, crate::journal::Original::Contents(before.bytes().to_vec()));
+    call.did("delete", path, 0);
+    Ok(())
+}

@@ -1,0 +1,32 @@
+//! `await_operation`: waits for a command that was left running.
+
+use std::time::Duration;
+
+use super::operations::{REPORT_FIELDS, answer, find_failure, wait};
+use super::parameters::{Field, Kind};
+use super::session_argument::SESSION;
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "await_operation",
+    title: "Wait for a command",
+    about: "Waits until a command that was left running ends, and returns its output. Returns how it stands when the time is over; call it again to wait longer.",
+    effect: Effect::Reads,
+    pace: Pace::Long,
+    takes: &[
+        Field::required("operation_id", Kind::Text, "As run_terminal_cmd returned it.")
+            .or(&["id", "operationId"]),
+        Field::number("timeout", (0, 50), 30, "Seconds to wait at most.")
+            .or(&["timeout_seconds", "wait_seconds"]),
+        SESSION,
+    ],
+    gives: REPORT_FIELDS,
+    run,
+};
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let operation =
+        call.host.operations.get(arguments.text("operation_id")).map_err(|error| find_failure(&error))?;
+    wait(call, &operation, Duration::from_secs(arguments.number("timeout") as u64));
+    Ok(answer(&operation.report()))
+}

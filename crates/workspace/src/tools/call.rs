@@ -1,0 +1,125 @@
+//! One call of a tool: what it may use, who waits for it, and what it reports.
+
+use std::cell::RefCell;
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use serde_json::value::RawValue;
+
+use crate::files::{PathError, SessionPath};
+use crate::host::Host;
+use crate::journal::Original;
+use crate::output::Output;
+use crate::search::Patience;
+
+/// A search is given up after this long.
+const SEARCH_TIME: Duration = Duration::from_secs(55);
+/// Longer files are not kept as they were.
+const MAX_ORIGINAL: u64 = 4 * 1024 * 1024;
+/// More file operations of one call are only counted.
+const MAX_REPORTS: usize = 4096;
+
+/// Whether somebody still wants the answer.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Cancellation(Arc<AtomicBool>);
+
+impl Cancellation {
+    pub(crate) fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Where news of a call go, if the client wants them.
+#[derive(Debug)]
+pub(crate) struct Progress {
+    pub(crate) token: Box<RawValue>,
+    pub(crate) output: Arc<Output>,
+}
+
+/// One file operation, for the gateway's audit log.
+#[derive(Clone, Debug, serde::Serialize)]
+pub(crate) struct FileReport {
+    pub(crate) operation: &'static str,
+    pub(crate) path: String,
+    pub(crate) bytes: u64,
+    /// `ok`, or the code of the failure.
+    pub(crate) outcome: &'static str,
+}
+
+pub(crate) struct Call<'a> {
+    pub(crate) host: &'a Host,
+    pub(crate) cancellation: &'a Cancellation,
+    pub(crate) progress: Option<Progress>,
+    reports: RefCell<Vec<FileReport>>,
+}
+
+impl<'a> Call<'a> {
+    pub(crate) fn new(host: &'a Host, cancellation: &'a Cancellation, progress: Option<Progress>) -> Self {
+        Self { host, cancellation, progress, reports: RefCell::default() }
+    }
+
+    /// Notes a file operation that was done.
+    pub(crate) fn did(&self, operation: &'static str, path: &SessionPath, bytes: u64) {
+        self.report(operation, self.host.workspace.show(path), bytes, "ok");
+    }
+
+    pub(crate) fn report(&self, operation: &'static str, path: String, bytes: u64, outcome: &'static str) {
+        let mut reports = self.reports.borrow_mut();
+        match reports.len() {
+            0..MAX_REPORTS => reports.push(FileReport { operation, path, bytes, outcome }),
+            MAX_REPORTS => reports.push(FileReport {
+                operation: "more",
+                path: "1 further operations".to_owned(),
+                bytes: 1,
+                outcome: "ok",
+            }),
+            _ => {
+                if let Some(more) = reports.last_mut() {
+                    more.bytes += 1;
+                    more.path = format!("{} further operations", more.bytes);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn take_reports(&self) -> Vec<FileReport> {
+        self.reports.take()
+    }
+
+    /// How a file is before it is changed, unless that is known already.
+    pub(crate) fn original(&self, path: &SessionPath) -> Original {
+        let workspace = &self.host.workspace;
+        if self.host.journal.knows(&workspace.absolute(path)) {
+            return Original::Unkept;
+        }
+        let mut found = match workspace.open_file(path) {
+            Ok(found) => found,
+            Err(PathError::NotFound { .. }) => return Original::Nothing,
+            Err(_) => return Original::Unkept,
+        };
+        let is_short = u64::try_from(found.stat.st_size).is_ok_and(|size| size <= MAX_ORIGINAL);
+        let mut contents = Vec::new();
+        if is_short && found.file.read_to_end(&mut contents).is_ok() {
+            Original::Contents(contents)
+        } else {
+            Original::Unkept
+        }
+    }
+
+    /// A file was changed that was like this before.
+    pub(crate) fn note_change(&self, path: &SessionPath, before: Original) {
+        self.host.journal.note(self.host.workspace.absolute(path), before);
+    }
+
+    /// Calls `search` with how long the client is ready to wait.
+    pub(crate) fn with_patience<T>(&self, search: impl FnOnce(Patience<'_>) -> T) -> T {
+        let is_cancelled = || self.cancellation.is_cancelled();
+        search(Patience { until: Instant::now() + SEARCH_TIME, is_cancelled: &is_cancelled })
+    }
+}

@@ -1,0 +1,268 @@
+//! What all tools that edit text have in common: the file is read, the new text worked out, and the file
+//! replaced only if it is still what was read.
+
+use std::fmt::Write as _;
+
+use rustix::fs::RawMode;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use super::parameters::{Field, Kind};
+use super::read_file::{not_text, read_all};
+use super::{Answer, Arguments, Call, Failure};
+use crate::edit::Landing;
+use crate::files::{Expected, FileMode, Parents, PathError, Seen, SessionPath};
+use crate::journal::Original;
+use crate::text::{FileKind, FileText, TextStyle};
+
+/// The longest file that is read or edited as a whole.
+pub(super) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
+
+/// What several of them take.
+pub(super) const EXPECTED_HASH: Field = Field::optional(
+    "expected_hash",
+    Kind::Text,
+    "Refuse if the file is another than the one with this hash, as read_file gave it.",
+);
+pub(super) const DRY_RUN: Field = Field::switch("dry_run", "Only show what would change.").or(&["dryRun"]);
+pub(super) const ALLOW_SHRINK: Field =
+    Field::switch("allow_shrink", "A file may lose most of its lines.").or(&["allowShrink"]);
+pub(super) const ALLOW_GROWTH: Field =
+    Field::switch("allow_growth", "The file may become much longer by replacing many occurrences.")
+        .or(&["allowGrowth"]);
+
+/// What every change reports.
+pub(super) const CHANGE_FIELDS: &[Field] = &[
+    Field::optional("path", Kind::Text, "The file."),
+    Field::optional("created", Kind::Flag, "The file is new."),
+    Field::optional("edited", Kind::Flag, "The file is another than before."),
+    Field::optional(
+        "bytes_written",
+        Kind::Number { least: 0, most: u64::MAX },
+        "How long it is now, if it was written.",
+    ),
+    Field::optional("lines_added", Kind::Number { least: 0, most: u64::MAX }, "Lines that are new."),
+    Field::optional("lines_removed", Kind::Number { least: 0, most: u64::MAX }, "Lines that are gone."),
+    Field::optional(
+        "changed_range",
+        Kind::Object,
+        "`start` and `end`: the lines, in the new text, where the change landed.",
+    ),
+    Field::optional("diff", Kind::Text, "The change, as a unified diff."),
+    Field::optional(
+        "replacements",
+        Kind::Number { least: 0, most: u64::MAX },
+        "How many texts were replaced.",
+    ),
+    Field::optional("hash", Kind::Text, "SHA-256 of the new contents, for the next `expected_hash`."),
+    Field::optional("dry_run", Kind::Flag, "Nothing was written."),
+];
+
+/// A text file as it was read.
+pub(super) struct OpenText {
+    pub(super) text: String,
+    pub(super) style: TextStyle,
+    bytes: Vec<u8>,
+    seen: Seen,
+    mode: RawMode,
+}
+
+/// What is to become of a file.
+pub(super) struct Change<'a> {
+    pub(super) path: &'a SessionPath,
+    /// `None`: there is no file yet.
+    pub(super) before: Option<OpenText>,
+    pub(super) text: String,
+    pub(super) parents: Parents,
+    pub(super) mode: FileMode,
+    pub(super) is_dry_run: bool,
+}
+
+impl OpenText {
+    /// `Ok(None)`: there is nothing at the path.
+    pub(super) fn read_if_there(call: &Call<'_>, path: &SessionPath) -> Result<Option<Self>, Failure> {
+        match Self::read(call, path) {
+            Ok(text) => Ok(Some(text)),
+            Err(failure) if failure.code == "not_found" => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    pub(super) fn read(call: &Call<'_>, path: &SessionPath) -> Result<Self, Failure> {
+        let workspace = &call.host.workspace;
+        let mut found = workspace.open_file(path)?;
+        let size = u64::try_from(found.stat.st_size).unwrap_or(0);
+        if size > MAX_TEXT_BYTES {
+            let path = path.written().to_owned();
+            return Err(PathError::TooLarge { path, size, limit: MAX_TEXT_BYTES }.into());
+        }
+        let (seen, mode) = (Seen::from(&found.stat), found.stat.st_mode);
+        let bytes = read_all(path, &mut found)?;
+        match FileText::decode(&bytes) {
+            Ok(FileText { text, style }) => Ok(Self { text, style, bytes, seen, mode }),
+            Err(_) => Err(not_text(&workspace.show(path), FileKind::of(&bytes), size)),
+        }
+    }
+
+    pub(super) fn seen(&self) -> Seen {
+        self.seen
+    }
+
+    /// What it takes to put it back.
+    pub(super) fn kept(&self) -> (Vec<u8>, FileMode) {
+        (self.bytes.clone(), FileMode::Of(self.mode))
+    }
+
+    pub(super) fn mode(&self) -> RawMode {
+        self.mode
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    pub(super) fn hash(&self) -> String {
+        hash_of(&self.bytes)
+    }
+
+    /// Refuses if the client has another version in mind.
+    pub(super) fn check_hash(
+        before: Option<&Self>,
+        path: &SessionPath,
+        arguments: &Arguments,
+    ) -> Result<(), Failure> {
+        match arguments.given_text("expected_hash") {
+            Some(expected) if before.is_none_or(|before| before.hash() != expected) => {
+                Err(PathError::Changed { path: path.written().to_owned() }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// An edit that cannot be made.
+pub(super) fn edit_failure(path: &SessionPath, code: &'static str, message: String) -> Failure {
+    Failure::new(code, message).at(path.written())
+}
+
+/// The file as it is, if it has the hash that the client expects.
+fn seen_with_hash(call: &Call<'_>, path: &SessionPath, hash: &str) -> Result<Seen, PathError> {
+    let mut found = call.host.workspace.open_file(path)?;
+    let seen = Seen::from(&found.stat);
+    if hash_of(&read_all(path, &mut found)?) == hash {
+        Ok(seen)
+    } else {
+        Err(PathError::Changed { path: path.written().to_owned() })
+    }
+}
+
+/// Text in place of a file that has none, or too much of it to be compared.
+pub(super) fn replace_binary(
+    call: &Call<'_>,
+    path: &SessionPath,
+    content: &str,
+    arguments: &Arguments,
+) -> Result<Answer, Failure> {
+    let expected = match arguments.given_text("expected_hash") {
+        None => Expected::Anything,
+        Some(hash) => Expected::Unchanged(seen_with_hash(call, path, hash)?),
+    };
+    let workspace = &call.host.workspace;
+    let shown = workspace.show(path);
+    if arguments.flag("dry_run") {
+        let data = json!({ "path": shown, "dry_run": true, "bytes_written": 0 });
+        return Ok(Answer::new(format!("would replace {shown}, which is no text now"), data));
+    }
+    let original = call.original(path);
+    let target = workspace.write_target(path, Parents::Expect)?;
+    let written = workspace.write(&target, content.as_bytes(), expected)?;
+    call.note_change(path, original);
+    call.did("write", path, written.bytes);
+    let data = json!({ "path": shown, "created": false, "edited": true, "bytes_written": written.bytes, "hash": hash_of(content.as_bytes()) });
+    Ok(Answer::new(format!("replaced {shown}, which was no text ({} bytes)", written.bytes), data))
+}
+
+pub(super) fn hash_of(bytes: &[u8]) -> String {
+    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}");
+        text
+    })
+}
+
+/// What a change did, or would do.
+pub(super) struct Changed {
+    pub(super) data: Value,
+    pub(super) text: String,
+}
+
+impl Change<'_> {
+    /// Writes the new text, unless it is only tried; tells what changed and where.
+    pub(super) fn commit(self, call: &Call<'_>) -> Result<Changed, Failure> {
+        let workspace = &call.host.workspace;
+        let path = self.path;
+        let style = self.before.as_ref().map_or_else(TextStyle::default, |before| before.style);
+        let bytes = style.encode(&self.text).map_err(|error| {
+            Failure::new(error.code(), error.to_string()).at(path.written()).with_hint(
+                "the file has an old encoding; convert it first, for example with `iconv` in run_terminal_cmd",
+            )
+        })?;
+        let shown = workspace.show(path);
+        let old = self.before.as_ref().map_or("", |before| before.text.as_str());
+        let landing = Landing::between(old, &self.text, &shown);
+        let is_new = self.before.is_none();
+        let is_unchanged =
+            self.mode == FileMode::Kept && self.before.as_ref().is_some_and(|before| before.bytes == bytes);
+        if !self.is_dry_run && !is_unchanged {
+            let target = workspace.write_target(path, self.parents)?;
+            let (expected, original) = match self.before {
+                Some(before) => (Expected::Unchanged(before.seen), Original::Contents(before.bytes)),
+                None => (Expected::Absent, Original::Nothing),
+            };
+            workspace.write_as(&target, &bytes, expected, self.mode)?;
+            call.note_change(path, original);
+            call.did("write", path, bytes.len() as u64);
+        }
+        let mut data = json!({
+            "path": shown,
+            "created": is_new && !self.is_dry_run,
+            "edited": !is_unchanged && !self.is_dry_run,
+            "bytes_written": if is_unchanged || self.is_dry_run { 0 } else { bytes.len() },
+            "lines_added": landing.added,
+            "lines_removed": landing.removed,
+            "diff": landing.diff,
+            "hash": hash_of(&bytes),
+        });
+        if let Some((start, end)) = landing.changed {
+            data["changed_range"] = json!({ "start": start, "end": end });
+        }
+        if self.is_dry_run {
+            data["dry_run"] = true.into();
+        }
+        Ok(Changed { text: in_words(&shown, &landing, is_new, self.is_dry_run), data })
+    }
+}
+
+fn in_words(path: &str, landing: &Landing, is_new: bool, is_dry_run: bool) -> String {
+    let did = match (is_new, is_dry_run) {
+        (true, false) => "created",
+        (true, true) => "would create",
+        (false, false) => "edited",
+        (false, true) => "would edit",
+    };
+    let place = match landing.changed {
+        Some((start, end)) if start != end => format!(", lines {start} to {end}"),
+        Some((start, _)) => format!(", line {start}"),
+        None if landing.added + landing.removed == 0 => {
+            return format!("{path} is as it was: nothing to change");
+        }
+        None => String::new(),
+    };
+    let head = format!("{did} {path}{place} (+{} -{})", landing.added, landing.removed);
+    if is_new && !is_dry_run { head } else { format!("{head}\n{}", landing.diff) }
+}
+
+impl Changed {
+    pub(super) fn into_answer(self) -> Answer {
+        Answer::new(self.text, self.data)
+    }
+}

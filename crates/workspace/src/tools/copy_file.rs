@@ -1,0 +1,91 @@
+//! `copy_file`: the same contents under another name.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom, Write};
+
+use serde_json::json;
+
+use super::parameters::{Field, Kind, Presence};
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use crate::files::{Expected, FileMode, FoundFile, Parents, PathError, Target};
+
+/// What is copied between two looks at whether anybody still wants it.
+const PIECE: usize = 1024 * 1024;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "copy_file",
+    title: "Copy a file",
+    about: "Copies one file inside the workspace, whole or not at all. Refuses to replace a file that is there, unless `overwrite`. For directories use run_terminal_cmd with `cp -a`.",
+    effect: Effect::Changes,
+    pace: Pace::Long,
+    takes: &[
+        Field::required("source", Kind::Text, "The file to copy.").or(&["source_path", "sourcePath", "path"]),
+        Field::required("destination", Kind::Text, "The path of the copy, with its name.").or(&[
+            "target_path",
+            "targetPath",
+            "destination_path",
+        ]),
+        Field::switch("overwrite", "Replace a file that is there."),
+        Field::optional("create_dirs", Kind::Flag, "Create missing directories above the copy.")
+            .or(&["createDirs"])
+            .with_default(Presence::DefaultFlag(true)),
+    ],
+    gives: &[
+        Field::optional("source", Kind::Text, "The file."),
+        Field::optional("destination", Kind::Text, "The copy."),
+        Field::optional("bytes_written", Kind::Number { least: 0, most: u64::MAX }, "How long it is."),
+    ],
+    run,
+};
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let workspace = &call.host.workspace;
+    let (from, to) =
+        (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
+    let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
+    let expected = if arguments.flag("overwrite") { Expected::Anything } else { Expected::Absent };
+    let source = workspace.open_file(&from)?;
+    let target = workspace.write_target(&to, parents)?;
+    let replaced = call.original(&to);
+    let bytes = copy_contents(call, source, &target, expected)?;
+    call.note_change(&to, replaced);
+    call.did("read", &from, bytes);
+    call.did("write", &to, bytes);
+    let (from, to) = (workspace.show(&from), workspace.show(&to));
+    let data = json!({ "source": from, "destination": to, "bytes_written": bytes });
+    Ok(Answer::new(format!("copied {from} to {to} ({bytes} bytes)"), data))
+}
+
+/// A file like another, whole or not at all. Returns its length.
+pub(super) fn copy_contents(
+    call: &Call<'_>,
+    source: FoundFile,
+    target: &Target,
+    expected: Expected,
+) -> Result<u64, PathError> {
+    let FoundFile { mut file, stat } = source;
+    let put = |copy: &mut File| copy_all(&mut file, copy, || call.cancellation.is_cancelled());
+    Ok(call.host.workspace.write_with(target, expected, FileMode::Of(stat.st_mode), put)?.bytes)
+}
+
+/// Stretches of zeros become holes, so that a file that is mostly holes does not fill the disk.
+fn copy_all(from: &mut File, to: &mut File, is_cancelled: impl Fn() -> bool) -> io::Result<u64> {
+    let mut buffer = vec![0; PIECE];
+    let mut copied = 0;
+    loop {
+        let length = from.read(&mut buffer)?;
+        if length == 0 {
+            to.set_len(copied)?;
+            return Ok(copied);
+        }
+        if is_cancelled() {
+            return Err(io::Error::other("the copy was cancelled"));
+        }
+        copied += length as u64;
+        if buffer[..length].iter().all(|byte| *byte == 0) {
+            to.seek(SeekFrom::Start(copied))?;
+        } else {
+            to.write_all(&buffer[..length])?;
+        }
+    }
+}

@@ -1,0 +1,94 @@
+//! `list_dir`: what is in one directory.
+
+use std::ffi::OsString;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+
+use rustix::fs::FileType;
+use serde_json::{Value, json};
+
+use super::listing::{entry_data, entry_line};
+use super::parameters::{Field, Kind, Presence};
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use crate::files::PathError;
+use crate::search::{LISTING_BYTES, known_kind, list_entries};
+
+/// More entries are counted, not shown.
+const MAX_ENTRIES: usize = 1000;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "list_dir",
+    title: "List a directory",
+    about: "Lists what is in a directory of the workspace, directories first. Symlinks are shown, not followed.",
+    effect: Effect::Reads,
+    pace: Pace::Brief,
+    takes: &[
+        Field::optional("path", Kind::Text, "The directory; the workspace itself if it is not given.")
+            .or(&["relative_workspace_path", "target_directory"])
+            .with_default(Presence::DefaultText(".")),
+        Field::switch("show_hidden", "Show names that begin with a dot too.").or(&["showHidden"]),
+    ],
+    gives: &[
+        Field::optional("path", Kind::Text, "The directory."),
+        Field::optional(
+            "entries",
+            Kind::Objects(&[]),
+            "Each with name, type (file, directory, symlink, …), size of files, target of symlinks, and a uri if the name is no valid text.",
+        ),
+        Field::optional(
+            "total_entries",
+            Kind::Number { least: 0, most: u64::MAX },
+            "How many there are, shown or not.",
+        ),
+        Field::optional("truncated", Kind::Flag, "Not all are shown."),
+    ],
+    run,
+};
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let workspace = &call.host.workspace;
+    let path = workspace.path(arguments.text("path"))?;
+    let directory = workspace.open_directory(&path)?;
+    let failed = |errno: rustix::io::Errno| PathError::io(path.written(), errno);
+    let names = names_in(directory.as_fd(), arguments.flag("show_hidden")).map_err(failed)?;
+    let absolute = workspace.absolute(&path);
+    let really_below = workspace.path_rules().and_then(|_| workspace.real_below(directory.as_fd()));
+    let is_blocked = |name: &OsString| {
+        let Some(rules) = workspace.path_rules() else { return false };
+        let Some(place) = really_below.as_ref().map(|below| below.join(name)) else { return true };
+        let kind = known_kind(directory.as_fd(), name, FileType::Unknown);
+        let verdict =
+            if kind == FileType::Directory { rules.against_directory(&place) } else { rules.against(&place) };
+        verdict.is_some()
+    };
+    let names: Vec<OsString> = names.into_iter().filter(|name| !is_blocked(name)).collect();
+    let total = names.len();
+    let mut entries: Vec<Value> = names
+        .iter()
+        .take(MAX_ENTRIES)
+        .map(|name| entry_data(directory.as_fd(), name, &absolute.join(name)))
+        .collect();
+    // The names are sorted already.
+    entries.sort_by_key(|entry| entry["type"] != "directory");
+    call.did("list", &path, 0);
+    let mut text: Vec<String> = entries.iter().map(entry_line).collect();
+    if total > entries.len() {
+        text.push(format!("… and {} more", total - entries.len()));
+    }
+    if text.is_empty() {
+        text.push("(empty)".to_owned());
+    }
+    let is_truncated = total > entries.len();
+    let data = json!({
+        "path": workspace.show(&path), "entries": entries, "total_entries": total, "truncated": is_truncated,
+    });
+    Ok(Answer::new(text.join("\n"), data))
+}
+
+fn names_in(directory: BorrowedFd<'_>, show_hidden: bool) -> rustix::io::Result<Vec<OsString>> {
+    let entries = list_entries(directory, &mut Vec::with_capacity(LISTING_BYTES))?;
+    let is_shown = |name: &OsString| show_hidden || !name.as_bytes().starts_with(b".");
+    let mut names: Vec<OsString> = entries.into_iter().map(|(name, _)| name).filter(is_shown).collect();
+    names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
+    Ok(names)
+}

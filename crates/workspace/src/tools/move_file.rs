@@ -1,0 +1,159 @@
+//! `move_file`: another name for a file or directory.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::FileType;
+use serde_json::json;
+
+use super::copy_file::copy_contents;
+use super::parameters::{Field, Kind, Presence};
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use crate::files::{Expected, Parents, PathError, Seen, SessionPath, Target};
+use crate::journal::{MAX_BYTES, Original};
+use crate::search::{Finding, Walk, WalkFilter};
+
+/// More files of a directory are moved, and not shown by `session_diff`.
+const MAX_NOTED: usize = 1000;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "move_file",
+    title: "Move or rename",
+    about: "Moves or renames a file, directory or symlink inside the workspace, in one step. Refuses to replace a file that is there, unless `overwrite`.",
+    effect: Effect::Changes,
+    pace: Pace::Long,
+    takes: &[
+        Field::required("source", Kind::Text, "What to move.").or(&["source_path", "sourcePath", "path"]),
+        Field::required("destination", Kind::Text, "Its new path, with its new name.").or(&[
+            "target_path",
+            "targetPath",
+            "destination_path",
+        ]),
+        Field::switch("overwrite", "Replace a file that is there."),
+        Field::optional("create_dirs", Kind::Flag, "Create missing directories above the new path.")
+            .or(&["createDirs"])
+            .with_default(Presence::DefaultFlag(true)),
+    ],
+    gives: &[
+        Field::optional("source", Kind::Text, "The old path."),
+        Field::optional("destination", Kind::Text, "The new path."),
+    ],
+    run,
+};
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let workspace = &call.host.workspace;
+    let (from, to) =
+        (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
+    let source = workspace.target(&from, Parents::Expect)?;
+    let moved = Moved::look_at(call, &source, &from, &to)?;
+    let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
+    let destination = workspace.target(&to, parents)?;
+    let is_overwriting = arguments.flag("overwrite");
+    match workspace.rename(&source, &destination, is_overwriting) {
+        // Directories of a session may lie on different file systems.
+        Err(PathError::Io { error, .. }) if error.kind() == io::ErrorKind::CrossesDevices => {
+            let expected = if is_overwriting { Expected::Anything } else { Expected::Absent };
+            move_by_copy(call, (&from, &source), &destination, expected)?;
+        }
+        outcome => outcome?,
+    }
+    moved.note(call);
+    call.did("move_from", &from, 0);
+    call.did("move_to", &to, 0);
+    let (from, to) = (workspace.show(&from), workspace.show(&to));
+    Ok(Answer::new(format!("moved {from} to {to}"), json!({ "source": from, "destination": to })))
+}
+
+/// Between file systems a file is copied, and the old one deleted if it is still what was copied.
+fn move_by_copy(
+    call: &Call<'_>,
+    (from, source): (&SessionPath, &Target),
+    destination: &Target,
+    expected: Expected,
+) -> Result<(), Failure> {
+    if !source.is_file() {
+        let message =
+            format!("`{}` lies on another file system, to which only files can be moved", from.written());
+        return Err(Failure::new("io_error", message)
+            .with_hint("run_terminal_cmd with `cp -a` and `rm -r` moves directories and links")
+            .at(from.written()));
+    }
+    let found = call.host.workspace.open_file(from)?;
+    let seen = Seen::from(&found.stat);
+    copy_contents(call, found, destination, expected)?;
+    call.host.workspace.delete_unchanged(source, seen)?;
+    Ok(())
+}
+
+/// The files that a move takes along, as they are before it.
+struct Moved(Vec<(SessionPath, Original)>);
+
+impl Moved {
+    fn look_at(
+        call: &Call<'_>,
+        source: &Target,
+        from: &SessionPath,
+        to: &SessionPath,
+    ) -> Result<Self, Failure> {
+        let (mut files, mut room) = (Vec::new(), MAX_BYTES);
+        let moved =
+            if source.is_directory() { files_below(call, from)? } else { vec![Walk::beginning(from)] };
+        for below in moved {
+            let rest = below.strip_prefix(Walk::beginning(from)).unwrap_or(Path::new("")).to_owned();
+            let (old, new) = (SessionPath::found(from.root(), below), to.beneath(&rest));
+            let mut original = |path: &SessionPath| {
+                let original = if room > 0 { call.original(path) } else { Original::Unkept };
+                room = room.saturating_sub(original.size());
+                original
+            };
+            let (before, replaced) = (original(&old), original(&new));
+            files.extend([(old, before), (new, replaced)]);
+        }
+        Ok(Self(files))
+    }
+
+    fn note(self, call: &Call<'_>) {
+        for (path, before) in self.0 {
+            call.note_change(&path, before);
+        }
+    }
+}
+
+/// The files below a directory, as many as are kept in mind. Refuses a directory with something in it that is
+/// blocked: under another name it might not be.
+fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Failure> {
+    let workspace = &call.host.workspace;
+    let start = workspace.open_directory(path)?;
+    let really_below = workspace.real_below(start.as_fd()).unwrap_or_default();
+    let begin = Walk::beginning(path);
+    let is_blocked = |finding: &Finding<'_>| {
+        let place = really_below.join(finding.below.strip_prefix(&begin).unwrap_or(finding.below));
+        workspace.path_rules().is_some_and(|rules| rules.against_directory(&place).is_some())
+    };
+    let files: Mutex<Vec<PathBuf>> = Mutex::default();
+    let has_blocked = AtomicBool::new(false);
+    let filter = WalkFilter { hidden: true, ignored: true, blocked: true, ..WalkFilter::default() };
+    let outcome = call.with_patience(|patience| {
+        Walk::new(workspace, path, start, filter, patience).run(|| {
+            |finding: &Finding<'_>| {
+                has_blocked.fetch_or(is_blocked(finding), Ordering::Relaxed);
+                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                if finding.kind == FileType::RegularFile && files.len() < MAX_NOTED {
+                    files.push(finding.below.to_owned());
+                }
+                // Without rules, what is not noted need not be seen.
+                workspace.path_rules().is_some() || files.len() < MAX_NOTED
+            }
+        })
+    });
+    let is_unknown = workspace.path_rules().is_some() && (outcome.is_incomplete() || outcome.unreadable > 0);
+    if is_unknown || has_blocked.into_inner() {
+        let rule = "something in it is blocked by the operator".to_owned();
+        return Err(PathError::Blocked { path: path.written().to_owned(), rule }.into());
+    }
+    Ok(files.into_inner().unwrap_or_else(PoisonError::into_inner))
+}

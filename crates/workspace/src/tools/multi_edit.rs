@@ -1,0 +1,77 @@
+//! `multi_edit`: several replacements in one file, all or none.
+
+use super::changes::{
+    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_failure,
+};
+use super::parameters::{Field, Kind};
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use crate::edit::{Edit, guards, replace_many};
+use crate::files::{FileMode, Parents};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "multi_edit",
+    title: "Replace several texts in a file",
+    about: "Makes several exact replacements in one file, one after the other, all of them or none. Each works like search_replace, on what the ones before it left.",
+    effect: Effect::Changes,
+    pace: Pace::Brief,
+    takes: &[
+        Field::required("path", Kind::Text, "The file to change.").or(&["file_path", "target_file"]),
+        Field::required(
+            "edits",
+            Kind::Objects(&[
+                Field::required("old_string", Kind::Text, "The text to replace, exactly.").or(&["search"]),
+                Field::required("new_string", Kind::Text, "The text to put in its place.").or(&["replace"]),
+                Field::switch("replace_all", "Replace every occurrence.").or(&["replaceAll"]),
+            ]),
+            "The replacements, in order.",
+        ),
+        ALLOW_GROWTH,
+        ALLOW_SHRINK,
+        EXPECTED_HASH,
+        DRY_RUN,
+    ],
+    gives: CHANGE_FIELDS,
+    run,
+};
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let path = call.host.workspace.path(arguments.text("path"))?;
+    let before = OpenText::read(call, &path)?;
+    OpenText::check_hash(Some(&before), &path, arguments)?;
+    let edits: Vec<Edit> = arguments
+        .objects("edits")
+        .iter()
+        .map(|edit| Edit {
+            old: before.style.adapt(edit.text("old_string")).into_owned(),
+            new: before.style.adapt(edit.text("new_string")).into_owned(),
+            all: edit.flag("replace_all"),
+        })
+        .collect();
+    if edits.is_empty() {
+        return Err(Failure::new("bad_arguments", "`edits` is empty"));
+    }
+    let replaced = replace_many(&before.text, &edits).map_err(|(index, error)| {
+        edit_failure(
+            &path,
+            error.code(),
+            format!("edit {} of {}: {error}; nothing was changed", index + 1, edits.len()),
+        )
+    })?;
+    let refused = |error: guards::Guard| edit_failure(&path, error.code(), error.to_string());
+    let hits = replaced.places.len();
+    let most = if edits.iter().any(|edit| edit.all) { hits } else { 1 };
+    guards::check_growth(&before.text, &replaced.text, most, arguments.flag("allow_growth"))
+        .map_err(refused)?;
+    guards::check_collapse(&before.text, &replaced.text, arguments.flag("allow_shrink")).map_err(refused)?;
+    let change = Change {
+        path: &path,
+        before: Some(before),
+        text: replaced.text,
+        parents: Parents::Expect,
+        mode: FileMode::Kept,
+        is_dry_run: arguments.flag("dry_run"),
+    };
+    let mut changed = change.commit(call)?;
+    changed.data["replacements"] = hits.into();
+    Ok(changed.into_answer())
+}

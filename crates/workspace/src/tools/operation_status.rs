@@ -1,0 +1,71 @@
+//! `operation_status`: one command, or all of them.
+
+use serde_json::json;
+
+use super::operations::{REPORT_FIELDS, answer, as_data, find_failure};
+use super::parameters::{Field, Kind};
+use super::session_argument::SESSION;
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+
+/// Of each script in a list.
+const SCRIPT_CHARACTERS: usize = 80;
+
+pub(super) const TOOL: Tool = Tool {
+    name: "operation_status",
+    title: "Show commands",
+    about: "Shows how a command stands, with its output so far; without an id, lists the commands of this session, the newest first.",
+    effect: Effect::Reads,
+    pace: Pace::Brief,
+    takes: &[
+        Field::optional(
+            "operation_id",
+            Kind::Text,
+            "As run_terminal_cmd returned it; all, if it is not given.",
+        )
+        .or(&["id", "operationId"]),
+        SESSION,
+    ],
+    gives: GIVES,
+    run,
+};
+
+const GIVES: &[Field] = &[
+    Field::optional(
+        "operations",
+        Kind::Objects(REPORT_FIELDS),
+        "All commands, with the beginning of each `command` and without their output, if no id was given.",
+    ),
+    Field::optional("operation_id", Kind::Text, "And the fields of run_terminal_cmd, if an id was given."),
+];
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let operations = &call.host.operations;
+    if let Some(id) = arguments.given_text("operation_id") {
+        let report = operations.get(id).map_err(|error| find_failure(&error))?.report();
+        let mut answer = answer(&report);
+        // It was asked how it stands, and that was told.
+        answer.is_error = false;
+        return Ok(answer);
+    }
+    let mut lines = Vec::new();
+    let mut data = Vec::new();
+    for operation in operations.list() {
+        let report = operation.report();
+        let script: String = report.script.chars().take(SCRIPT_CHARACTERS).collect();
+        lines.push(format!(
+            "{}: {}, {:.1} s: {script}",
+            report.id,
+            report.state,
+            report.duration.as_secs_f64()
+        ));
+        let mut entry = as_data(&report);
+        if let Some(entry) = entry.as_object_mut() {
+            entry.remove("output");
+        }
+        entry["command"] = script.into();
+        data.push(entry);
+    }
+    let text =
+        if lines.is_empty() { "no commands were run in this session".to_owned() } else { lines.join("\n") };
+    Ok(Answer::new(text, json!({ "operations": data })))
+}

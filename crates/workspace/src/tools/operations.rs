@@ -1,0 +1,122 @@
+//! How commands are shown, and whose they are.
+
+use std::fmt::Write as _;
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::parameters::{Field, Kind};
+use super::{Answer, Call, Failure};
+use crate::shell::{LookupError, Operation, Report, State, Waited};
+
+/// What every report of a command has.
+pub(super) const REPORT_FIELDS: &[Field] = &[
+    Field::optional(
+        "operation_id",
+        Kind::Text,
+        "For await_operation, operation_status and cancel_operation.",
+    ),
+    Field::optional(
+        "status",
+        Kind::Choice(&["running", "exited", "signalled", "timed_out", "cancelled"]),
+        "How it stands.",
+    ),
+    Field::optional("exit_code", Kind::Number { least: 0, most: u64::MAX }, "If it exited."),
+    Field::optional("signal", Kind::Text, "If a signal ended it."),
+    Field::optional("duration_ms", Kind::Number { least: 0, most: u64::MAX }, "How long it ran, or runs."),
+    Field::optional("output", Kind::Text, "Standard output and error, in the order in which they came."),
+    Field::optional("output_bytes", Kind::Number { least: 0, most: u64::MAX }, "All that was written."),
+    Field::optional(
+        "omitted_bytes",
+        Kind::Number { least: 0, most: u64::MAX },
+        "What of it is not shown: the middle.",
+    ),
+    Field::optional(
+        "left_running",
+        Kind::Number { least: 0, most: u64::MAX },
+        "Background processes that it left behind.",
+    ),
+    Field::optional("directory", Kind::Text, "Where it ran."),
+];
+
+/// Waits for a command, telling the client what it writes.
+pub(super) fn wait(call: &Call<'_>, operation: &Operation, time: Duration) -> Waited {
+    let mut steps = 0;
+    let mut tell = |output: &str| {
+        if let Some(progress) = &call.progress {
+            steps += 1;
+            progress.output.progress(&progress.token, steps, output);
+        }
+    };
+    operation.wait(Instant::now() + time, &|| call.cancellation.is_cancelled(), &mut tell)
+}
+
+pub(super) fn find_failure(error: &LookupError) -> Failure {
+    let code = match error {
+        LookupError::Unknown { .. } => "unknown_operation",
+        LookupError::Forgotten { .. } => "forgotten_operation",
+    };
+    Failure::new(code, error.to_string()).with_hint("operation_status without an id lists them")
+}
+
+pub(super) fn as_data(report: &Report) -> Value {
+    let mut data = json!({
+        "operation_id": report.id.to_string(),
+        "status": status(report.state),
+        "duration_ms": u64::try_from(report.duration.as_millis()).unwrap_or(u64::MAX),
+        "output": report.output,
+        "output_bytes": report.output_bytes,
+        "omitted_bytes": report.omitted_bytes,
+        "directory": report.directory_name,
+    });
+    match report.state {
+        State::Exited { code } => data["exit_code"] = code.into(),
+        State::Signalled { name, .. } => data["signal"] = name.into(),
+        _ => {}
+    }
+    if report.left_running > 0 {
+        data["left_running"] = report.left_running.into();
+    }
+    data
+}
+
+pub(super) fn status(state: State) -> &'static str {
+    match state {
+        State::Running => "running",
+        State::Exited { .. } => "exited",
+        State::Signalled { .. } => "signalled",
+        State::TimedOut => "timed_out",
+        State::Cancelled => "cancelled",
+    }
+}
+
+/// The output first, as in a terminal, then how it ended and what can be done.
+pub(super) fn answer(report: &Report) -> Answer {
+    let mut text = report.output.trim_end().to_owned();
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    let seconds = report.duration.as_secs_f64();
+    let id = report.id;
+    let ending = match report.state {
+        State::Exited { code: 0 } => format!("[exit code 0, {seconds:.1} s]"),
+        State::Running => format!(
+            "[still running after {seconds:.1} s as {id}: await_operation waits for it, operation_status shows it, cancel_operation ends it]"
+        ),
+        State::TimedOut => {
+            format!(
+                "[ended after {seconds:.1} s, with all it had started: its time was over; give a longer `timeout`, or `is_background`]"
+            )
+        }
+        state => format!("[{state}, {seconds:.1} s]"),
+    };
+    text.push_str(&ending);
+    if report.left_running > 0 {
+        let left = report.left_running;
+        let _ =
+            write!(text, "\n[{left} processes run on in the background; cancel_operation {id} ends them]");
+    }
+    let mut answer = Answer::new(text, as_data(report));
+    answer.is_error = !report.state.is_running() && !report.state.is_success();
+    answer
+}

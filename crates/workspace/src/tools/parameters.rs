@@ -1,0 +1,124 @@
+//! What a tool takes and gives, as data: schemas, documentation, defaults and checks all come from one table.
+
+use serde_json::{Map, Value, json};
+
+/// One field of a tool's arguments or of its result.
+#[derive(Debug)]
+pub(crate) struct Field {
+    pub(crate) name: &'static str,
+    /// Other spellings that clients use; never both with different values.
+    pub(crate) aliases: &'static [&'static str],
+    pub(crate) kind: Kind,
+    pub(crate) presence: Presence,
+    pub(crate) about: &'static str,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Text,
+    Choice(&'static [&'static str]),
+    Flag,
+    /// A whole number within bounds.
+    Number {
+        least: u64,
+        most: u64,
+    },
+    /// Objects with these fields.
+    Objects(&'static [Field]),
+    Texts,
+    Object,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Presence {
+    Required,
+    Optional,
+    /// Optional, and this if it is missing.
+    DefaultFlag(bool),
+    DefaultNumber(u64),
+    DefaultText(&'static str),
+}
+
+impl Field {
+    pub(crate) const fn required(name: &'static str, kind: Kind, about: &'static str) -> Self {
+        Self { name, aliases: &[], kind, presence: Presence::Required, about }
+    }
+
+    pub(crate) const fn optional(name: &'static str, kind: Kind, about: &'static str) -> Self {
+        Self { name, aliases: &[], kind, presence: Presence::Optional, about }
+    }
+
+    /// A switch that is off unless it is given.
+    pub(crate) const fn switch(name: &'static str, about: &'static str) -> Self {
+        Self { name, aliases: &[], kind: Kind::Flag, presence: Presence::DefaultFlag(false), about }
+    }
+
+    pub(crate) const fn number(
+        name: &'static str,
+        (least, most): (u64, u64),
+        default: u64,
+        about: &'static str,
+    ) -> Self {
+        let kind = Kind::Number { least, most };
+        Self { name, aliases: &[], kind, presence: Presence::DefaultNumber(default), about }
+    }
+
+    #[must_use]
+    pub(crate) const fn or(self, aliases: &'static [&'static str]) -> Self {
+        Self { aliases, ..self }
+    }
+
+    #[must_use]
+    pub(crate) const fn with_default(self, presence: Presence) -> Self {
+        Self { presence, ..self }
+    }
+
+    fn schema(&self) -> Value {
+        let mut schema = match self.kind {
+            Kind::Text => json!({ "type": "string" }),
+            Kind::Choice(choices) => json!({ "type": "string", "enum": choices }),
+            Kind::Flag => json!({ "type": "boolean" }),
+            Kind::Number { least, most: u64::MAX } => json!({ "type": "integer", "minimum": least }),
+            Kind::Number { least, most } => json!({ "type": "integer", "minimum": least, "maximum": most }),
+            Kind::Objects(fields) => json!({ "type": "array", "items": object_schema(fields) }),
+            Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+            Kind::Object => json!({ "type": "object" }),
+        };
+        schema["description"] = self.about.into();
+        if let Some(default) = self.default() {
+            schema["default"] = default;
+        }
+        schema
+    }
+
+    pub(super) fn default(&self) -> Option<Value> {
+        match self.presence {
+            Presence::Required | Presence::Optional => None,
+            Presence::DefaultFlag(flag) => Some(flag.into()),
+            Presence::DefaultNumber(number) => Some(number.into()),
+            Presence::DefaultText(text) => Some(text.into()),
+        }
+    }
+}
+
+/// The schema of an object with these fields.
+pub(super) fn object_schema(fields: &[Field]) -> Value {
+    let properties: Map<String, Value> =
+        fields.iter().map(|field| (field.name.to_owned(), field.schema())).collect();
+    let required: Vec<&str> =
+        fields.iter().filter(|field| field.presence == Presence::Required).map(|field| field.name).collect();
+    let mut schema = json!({ "type": "object", "properties": properties });
+    if !required.is_empty() {
+        schema["required"] = required.into();
+    }
+    schema
+}
+
+/// The schema of a result. Nothing in it is required, because a failure has fields of its own.
+pub(super) fn result_schema(fields: &[Field]) -> Value {
+    let mut schema = object_schema(fields);
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("required");
+    }
+    schema
+}

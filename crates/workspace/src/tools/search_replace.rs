@@ -1,0 +1,56 @@
+//! `search_replace`: this text for that one.
+
+use super::changes::{
+    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_failure,
+};
+use super::parameters::{Field, Kind};
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use crate::edit::{guards, replace};
+use crate::files::{FileMode, Parents};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "search_replace",
+    title: "Replace text in a file",
+    about: "Replaces a text that occurs exactly once in a file; with `replace_all`, everywhere. Nothing is interpreted: white space counts, and there are no patterns. Include enough lines around the change to make it unique.",
+    effect: Effect::Changes,
+    pace: Pace::Brief,
+    takes: &[
+        Field::required("path", Kind::Text, "The file to change.").or(&["file_path", "target_file"]),
+        Field::required("old_string", Kind::Text, "The text to replace, exactly as it is in the file.")
+            .or(&["search"]),
+        Field::required("new_string", Kind::Text, "The text to put in its place.").or(&["replace"]),
+        Field::switch("replace_all", "Replace every occurrence.").or(&["replaceAll"]),
+        ALLOW_GROWTH,
+        ALLOW_SHRINK,
+        EXPECTED_HASH,
+        DRY_RUN,
+    ],
+    gives: CHANGE_FIELDS,
+    run,
+};
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let path = call.host.workspace.path(arguments.text("path"))?;
+    let before = OpenText::read(call, &path)?;
+    OpenText::check_hash(Some(&before), &path, arguments)?;
+    let (old, new) =
+        (before.style.adapt(arguments.text("old_string")), before.style.adapt(arguments.text("new_string")));
+    let replaced = replace(&before.text, &old, &new, arguments.flag("replace_all"))
+        .map_err(|error| edit_failure(&path, error.code(), error.to_string()))?;
+    let refused = |error: guards::Guard| edit_failure(&path, error.code(), error.to_string());
+    let hits = replaced.places.len();
+    guards::check_growth(&before.text, &replaced.text, hits, arguments.flag("allow_growth"))
+        .map_err(refused)?;
+    guards::check_collapse(&before.text, &replaced.text, arguments.flag("allow_shrink")).map_err(refused)?;
+    let change = Change {
+        path: &path,
+        before: Some(before),
+        text: replaced.text,
+        parents: Parents::Expect,
+        mode: FileMode::Kept,
+        is_dry_run: arguments.flag("dry_run"),
+    };
+    let mut changed = change.commit(call)?;
+    changed.data["replacements"] = hits.into();
+    Ok(changed.into_answer())
+}

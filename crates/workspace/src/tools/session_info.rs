@@ -1,0 +1,78 @@
+//! `session_info`: where the session works and what holds around it.
+
+use serde_json::{Value, json};
+
+use super::changes::MAX_TEXT_BYTES;
+use super::listing::uri;
+
+use super::parameters::{Field, Kind};
+use super::session_argument::SESSION;
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, TOOLS, Tool};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "session_info",
+    title: "About this session",
+    about: "Tells where this session works, what confines it, its limits, and which tools the operator offers.",
+    effect: Effect::Reads,
+    pace: Pace::Brief,
+    takes: &[SESSION],
+    gives: &[
+        Field::optional("session", Kind::Text, "The handle of the session, as in the gateway's logs."),
+        Field::optional("instance", Kind::Text, "The client window."),
+        Field::optional(
+            "workspace",
+            Kind::Texts,
+            "The directories of the session; relative paths start at the first.",
+        ),
+        Field::optional("workspace_uris", Kind::Texts, "The same as URIs."),
+        Field::optional("read_only", Kind::Flag, "Nothing can be written."),
+        Field::optional(
+            "confinement",
+            Kind::Object,
+            "What the kernel enforces around this session, if it runs in a fence.",
+        ),
+        Field::optional("limits", Kind::Object, "Bounds of the tools."),
+        Field::optional("tools", Kind::Texts, "The tools that are offered."),
+        Field::optional("shell", Kind::Text, "What runs commands."),
+    ],
+    run,
+};
+
+#[expect(clippy::unnecessary_wraps, reason = "the form of all tools")]
+fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, Failure> {
+    let host = call.host;
+    let roots: Vec<String> = host.workspace.roots().map(|root| root.display().to_string()).collect();
+    let tools: Vec<&str> = TOOLS.iter().filter(|tool| host.offers(tool)).map(|tool| tool.name).collect();
+    let identity = &host.identity;
+    let confinement = identity.confinement.as_ref();
+    let data = json!({
+        "session": identity.session,
+        "instance": identity.instance,
+        "workspace": roots,
+        "workspace_uris": host.workspace.roots().map(uri).collect::<Vec<_>>(),
+        "read_only": host.is_read_only,
+        "confinement": confinement,
+        "limits": host.limits(MAX_TEXT_BYTES),
+        "tools": tools,
+        "shell": host.operations.shell().map(|path| path.display().to_string()),
+    });
+    let fence = confinement.map_or_else(
+        || "none: this server was not started by a gateway with fences".to_owned(),
+        |confinement| confinement["summary"].as_str().unwrap_or("in force").to_owned(),
+    );
+    let access = if host.is_read_only { "read only" } else { "read and write" };
+    let text = format!(
+        "session: {}\nworkspace: {} ({access})\nfence: {fence}\ntools: {}",
+        identity.session.as_deref().unwrap_or("not known"),
+        roots.join(", "),
+        tools.join(", ")
+    );
+    Ok(Answer::new(text, without_nulls(data)))
+}
+
+fn without_nulls(mut data: Value) -> Value {
+    if let Some(fields) = data.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
+    data
+}

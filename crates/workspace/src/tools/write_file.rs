@@ -1,0 +1,45 @@
+//! `write_file`: a whole file.
+
+use super::changes::{CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText};
+use super::parameters::{Field, Kind, Presence};
+use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use crate::files::{FileMode, Parents};
+
+pub(super) const TOOL: Tool = Tool {
+    name: "write_file",
+    title: "Write a file",
+    about: "Writes a whole file, new or in place of what is there, in one step. Permissions, encoding, byte order mark and Windows line endings of an existing file are kept. To change part of a file, use search_replace, multi_edit or edit_file.",
+    effect: Effect::Changes,
+    pace: Pace::Brief,
+    takes: &[
+        Field::required("path", Kind::Text, "The file to write.").or(&["target_file", "file_path"]),
+        Field::required("content", Kind::Text, "All of its text.").or(&["contents"]),
+        Field::optional("create_dirs", Kind::Flag, "Create missing directories above it.")
+            .or(&["createDirs"])
+            .with_default(Presence::DefaultFlag(true)),
+        EXPECTED_HASH,
+        DRY_RUN,
+    ],
+    gives: CHANGE_FIELDS,
+    run,
+};
+
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+    let path = call.host.workspace.path(arguments.text("path"))?;
+    let content = arguments.text("content");
+    let before = match OpenText::read_if_there(call, &path) {
+        Err(failure) if failure.code == "binary" || failure.code == "too_large" => {
+            return super::changes::replace_binary(call, &path, content, arguments);
+        }
+        other => other?,
+    };
+    OpenText::check_hash(before.as_ref(), &path, arguments)?;
+    let text = match &before {
+        Some(before) => before.style.adapt(content).into_owned(),
+        None => content.to_owned(),
+    };
+    let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
+    let mode = FileMode::Kept;
+    let change = Change { path: &path, before, text, parents, mode, is_dry_run: arguments.flag("dry_run") };
+    Ok(change.commit(call)?.into_answer())
+}
