@@ -121,7 +121,7 @@ impl GatewayBuilder {
         command
             .args(["serve", "--host", "127.0.0.1", "--port", "0", "--json"])
             .args(&self.flags)
-            .arg("--")
+            .args((!self.upstream.is_empty()).then_some("--"))
             .args(&self.upstream)
             .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
@@ -179,6 +179,11 @@ impl Gateway {
     /// The same without fences, for what concerns the bridge alone: the fixture may then write where it likes.
     pub fn unfenced() -> GatewayBuilder {
         Self::builder().flag("--unfenced")
+    }
+
+    /// The built-in server: no command is given.
+    pub fn built_in() -> GatewayBuilder {
+        Self::builder().command(std::iter::empty::<&str>())
     }
 
     /// Everything below the gateway, except the one process that it keeps ready to launch others.

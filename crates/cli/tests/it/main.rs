@@ -23,3 +23,5 @@ mod shared;
 mod stdio_mode;
 mod streams;
 mod timeouts;
+mod workspace_security;
+mod workspace_server;
