@@ -8,6 +8,7 @@ use crate::failure::Failure;
 use crate::fence_variants::{FenceMeasurement, FenceVariant};
 use crate::legs::Leg;
 use crate::measurement_names::Measurement;
+use crate::workspace_legs::WorkspaceMeasurement;
 
 /// Measures ringfence against direct stdio, a bare axum server and, when asked, its peers.
 #[derive(Debug, Parser)]
@@ -23,14 +24,17 @@ pub(crate) struct CommandLine {
     /// Measure sessions with an npx server instead, against the server started bare
     #[arg(long, conflicts_with_all = ["peers", "fence"])]
     pub(crate) packages: bool,
+    /// Measure the built-in server instead: what its tools cost, and others that do the same
+    #[arg(long, conflicts_with_all = ["peers", "fence", "packages"])]
+    pub(crate) workspace: bool,
     /// A short smoke run: the figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
     /// Only these legs and measurements (latency, throughput, creation, big, memory, held, processes; of the fence
-    /// launch, open, keeper)
+    /// launch, open, keeper; of the built-in server overhead, peer, grep, idle, start)
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
-    /// Where the results go as JSON [default: target/bench/results.json, of the fence fence-results.json]
+    /// Where the results go as JSON [default: target/bench/results.json, of the fence fence-results.json, …]
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
     /// How many rounds each leg is measured in [default: 7, quick: 2; of the fence 400, quick: 20]
@@ -49,6 +53,8 @@ pub(crate) enum OwnProcess {
     FenceOpenClose { file: PathBuf, count: u32 },
     #[command(hide = true)]
     FenceWait,
+    #[command(hide = true)]
+    PlainFileServer { root: PathBuf },
 }
 
 impl CommandLine {
@@ -67,6 +73,8 @@ impl CommandLine {
             if self.fence {
                 FenceVariant::ALL.iter().any(|variant| variant.name() == name)
                     || FenceMeasurement::ALL.iter().any(|measurement| measurement.name() == name)
+            } else if self.workspace {
+                WorkspaceMeasurement::ALL.iter().any(|measurement| measurement.name() == name)
             } else {
                 Leg::ALL.iter().any(|leg| leg.name() == name)
                     || Measurement::ALL.iter().any(|measurement| measurement.group() == name)
@@ -106,6 +114,13 @@ impl CommandLine {
         let any_named = FenceMeasurement::ALL.iter().any(named);
         FenceMeasurement::ALL.into_iter().filter(|measurement| !any_named || named(measurement)).collect()
     }
+
+    pub(crate) fn workspace_measurements(&self) -> Vec<WorkspaceMeasurement> {
+        let named =
+            |measurement: &WorkspaceMeasurement| self.only.iter().any(|name| name == measurement.name());
+        let any_named = !self.only.is_empty();
+        WorkspaceMeasurement::ALL.into_iter().filter(|measurement| !any_named || named(measurement)).collect()
+    }
 }
 
 #[cfg(test)]
@@ -130,6 +145,16 @@ mod tests {
         assert_eq!(parse(&[]).legs().len(), 5);
         assert_eq!(parse(&["--peers"]).legs().len(), 8);
         assert_eq!(parse(&["--quick"]).rounds(), 2);
+    }
+
+    #[test]
+    fn the_built_in_server_has_names_of_its_own() {
+        let line = parse(&["--workspace", "--only", "grep,idle"]);
+        line.check_names().unwrap();
+        let chosen = [WorkspaceMeasurement::Grep, WorkspaceMeasurement::Memory];
+        assert_eq!(line.workspace_measurements(), chosen);
+        parse(&["--workspace", "--only", "latency"]).check_names().unwrap_err();
+        assert_eq!(parse(&["--workspace"]).workspace_measurements().len(), 5);
     }
 
     #[test]

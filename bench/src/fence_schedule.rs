@@ -210,7 +210,7 @@ fn pipe() -> Result<(File, File), Failure> {
 }
 
 /// The items in the order of that number; all orders come equally often.
-fn permutation<T: Copy>(items: &[T], number: usize) -> Vec<T> {
+pub(crate) fn permutation<T: Copy>(items: &[T], number: usize) -> Vec<T> {
     let mut left = items.to_vec();
     let mut number = number;
     let mut ordered = Vec::with_capacity(left.len());

@@ -2,7 +2,9 @@
 
 use std::fmt::Write;
 use std::net::SocketAddr;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use crate::failure::{Failure, WhileDoing};
 use crate::http_connection::HttpConnection;
@@ -17,6 +19,14 @@ pub(crate) struct HttpEndpoint {
     pub(crate) path: String,
     /// What the client answers when it is asked for its roots; none: it says that it has none.
     pub(crate) root: Option<String>,
+}
+
+/// A call of some tool that is sent often.
+#[derive(Debug)]
+pub(crate) struct PreparedCall {
+    request: CallTemplate,
+    /// What its answer must hold.
+    expected: String,
 }
 
 /// What the server told us to send with every request of the session.
@@ -64,6 +74,11 @@ pub(crate) struct HttpSession {
 impl HttpSession {
     /// Connects, then `initialize` and `notifications/initialized`.
     pub(crate) async fn open(endpoint: &HttpEndpoint) -> Result<Self, Failure> {
+        Self::open_timed(endpoint).await.map(|(session, _)| session)
+    }
+
+    /// The same, and what `initialize` alone took.
+    pub(crate) async fn open_timed(endpoint: &HttpEndpoint) -> Result<(Self, Duration), Failure> {
         let mut connection = HttpConnection::open(endpoint.address).await?;
         let mut headers =
             SessionHeaders { endpoint: endpoint.clone(), session_id: None, protocol_version: None };
@@ -73,10 +88,12 @@ impl HttpSession {
             None => mcp_messages::INITIALIZE,
         };
         let request = headers.request("POST", initialize);
+        let began = Instant::now();
         let head = connection
             .exchange(&request, |piece| body.extend_from_slice(piece))
             .await
             .while_doing("initialize")?;
+        let took = began.elapsed();
         let version = mcp_messages::negotiated_version(&body);
         if head.status != 200 || version.is_none() {
             return Err(unexpected_status("initialize", head.status, &body));
@@ -90,7 +107,7 @@ impl HttpSession {
         }
         let unasked_root = endpoint.root.clone();
         let session = Self::on_connection(headers, connection, mcp_messages::next_session_tag(), 0);
-        Ok(Self { unasked_root, ..session })
+        Ok((Self { unasked_root, ..session }, took))
     }
 
     fn on_connection(
@@ -184,6 +201,45 @@ impl HttpSession {
             return Err(unexpected_status("tools/call", head.status, &[]));
         }
         ends.check_big_answer(call_id, bytes as usize)
+    }
+
+    /// A call of any tool, whose answer must hold `expected`.
+    pub(crate) fn prepare_call(&self, tool: &str, arguments: &Value, expected: &str) -> PreparedCall {
+        let body = mcp_messages::tool_call_with_placeholders(tool, arguments);
+        let request = CallTemplate::new(self.headers.request("POST", &body));
+        PreparedCall { request, expected: expected.to_owned() }
+    }
+
+    /// What the call took, until its answer was there; the answer is checked afterwards.
+    pub(crate) async fn call_prepared(&mut self, call: &mut PreparedCall) -> Result<Duration, Failure> {
+        let call_id = self.take_call_id();
+        self.body.clear();
+        let body = &mut self.body;
+        let request = call.request.with_id(call_id);
+        let began = Instant::now();
+        let head = self.connection.exchange(request, |piece| body.extend_from_slice(piece)).await?;
+        let took = began.elapsed();
+        if head.status != 200 {
+            return Err(unexpected_status("tools/call", head.status, &self.body));
+        }
+        mcp_messages::check_tool_answer(&self.body, &call.expected, call_id)?;
+        Ok(took)
+    }
+
+    /// The result of the call before.
+    pub(crate) fn last_result(&self) -> Option<Value> {
+        mcp_messages::result_of_answer(&self.body)
+    }
+
+    pub(crate) async fn list_tools(&mut self) -> Result<(), Failure> {
+        self.body.clear();
+        let body = &mut self.body;
+        let request = self.headers.request("POST", mcp_messages::TOOLS_LIST);
+        let head = self.connection.exchange(&request, |piece| body.extend_from_slice(piece)).await?;
+        if head.status != 200 || self.last_result().is_none_or(|result| result["tools"].is_null()) {
+            return Err(unexpected_status("tools/list", head.status, &self.body));
+        }
+        Ok(())
     }
 
     /// Ends the session with DELETE, on a fresh connection: servers close idle ones.

@@ -1,7 +1,7 @@
 //! The benchmark of ringfence: the same load on direct stdio, a bare axum server, ringfence and its peers.
 //!
 //! `cargo run --release -p ringfence-bench [-- --peers]` builds what it measures, prints Markdown tables and
-//! writes JSON; with `--fence` it measures the fence instead. A missed bound is reported and is no failure; a wrong or missing answer is one.
+//! writes JSON; with `--fence` it measures the fence instead, with `--workspace` the built-in server. A missed bound is reported and is no failure; a wrong or missing answer is one.
 
 mod bare_axum_server;
 mod command_line;
@@ -25,6 +25,7 @@ mod measurement_names;
 mod other_load;
 mod package_start;
 mod peers;
+mod plain_file_server;
 mod process_table;
 mod programs;
 mod reach;
@@ -34,10 +35,25 @@ mod report_markdown;
 mod results;
 mod run_schedule;
 mod running_leg;
+mod serve_fence;
 mod slice_plan;
+mod source_tree;
 mod started_processes;
+mod static_program;
 mod statistics;
 mod stdio_session;
+mod stdio_worker;
+mod tool_lanes;
+mod workspace_creation;
+mod workspace_files;
+mod workspace_grep;
+mod workspace_legs;
+mod workspace_memory;
+mod workspace_overhead;
+mod workspace_peer;
+mod workspace_report;
+mod workspace_results;
+mod workspace_schedule;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -51,10 +67,10 @@ use crate::failure::{Failure, WhileDoing};
 use crate::fence_report::FenceDescription;
 use crate::fence_schedule::FenceSchedule;
 use crate::machine::Machine;
-use crate::programs::Programs;
 use crate::report_markdown::RunDescription;
-use crate::results::Results;
 use crate::run_schedule::RunSchedule;
+use crate::workspace_report::WorkspaceDescription;
+use crate::workspace_schedule::WorkspaceSchedule;
 
 fn main() -> ExitCode {
     let command_line = CommandLine::parse();
@@ -62,6 +78,8 @@ fn main() -> ExitCode {
         Some(OwnProcess::BareAxumServer) => bare_axum_server::run(),
         Some(OwnProcess::FenceOpenClose { file, count }) => fence_costs::run_open_close(file, *count),
         Some(OwnProcess::FenceWait) => fence_costs::run_wait(),
+        Some(OwnProcess::PlainFileServer { root }) => plain_file_server::run(root),
+        None if command_line.workspace => run_workspace_benchmark(&command_line),
         None if command_line.fence => run_fence_benchmark(&command_line),
         None if command_line.packages => run_package_benchmark(&command_line),
         None => run_benchmark(&command_line),
@@ -82,7 +100,7 @@ fn run_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
     let started = Instant::now();
     // One thread: the load shares the cores with what it measures.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let outcome = runtime.block_on(run_until_interrupted(command_line, &programs));
+    let outcome = runtime.block_on(until_interrupted(RunSchedule::new(command_line, &programs).run()));
     started_processes::kill_adopted_orphans();
     let results = outcome?;
     let description = RunDescription {
@@ -146,11 +164,40 @@ fn run_package_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
     write_json(&file, &starts.json())
 }
 
+fn run_workspace_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
+    command_line.check_names()?;
+    let programs = programs::build_and_locate()?;
+    started_processes::prepare_this_process()?;
+    let started = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let schedule = WorkspaceSchedule::new(command_line, &programs);
+    let outcome = runtime.block_on(until_interrupted(schedule.run()));
+    started_processes::kill_adopted_orphans();
+    let results = outcome?;
+    let description = WorkspaceDescription {
+        command_line: described_command_line(),
+        machine: Machine::read(),
+        measurements: command_line.workspace_measurements(),
+        rounds: command_line.rounds(),
+        elapsed_seconds: started.elapsed().as_secs(),
+    };
+    println!("{}", workspace_report::markdown_report(&description, &results));
+    let file = command_line.json.clone();
+    let file = file.unwrap_or_else(|| programs.work_directory.join("workspace-results.json"));
+    write_json(&file, &workspace_report::json_report(&description, &results))?;
+    fail_on(
+        &results
+            .own_failures()
+            .map(|note| format!("{}: {}", note.measurement.name(), note.reason))
+            .collect::<Vec<_>>(),
+    )
+}
+
 /// Dropping the schedule kills every process it started.
-async fn run_until_interrupted(command_line: &CommandLine, programs: &Programs) -> Result<Results, Failure> {
+async fn until_interrupted<T>(run: impl Future<Output = T>) -> Result<T, Failure> {
     let mut terminated = signal(SignalKind::terminate())?;
     tokio::select! {
-        results = RunSchedule::new(command_line, programs).run() => Ok(results),
+        results = run => Ok(results),
         _ = tokio::signal::ctrl_c() => Err(Failure::new("interrupted")),
         _ = terminated.recv() => Err(Failure::new("terminated")),
     }

@@ -15,6 +15,7 @@ pub(crate) const PROTOCOL_VERSION: &str = "2025-11-25";
 pub(crate) const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"ringfence-bench","version":"0.1.0"}}}"#;
 /// The same of a client that can be asked for its roots.
 pub(crate) const INITIALIZE_WITH_ROOTS: &str = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{"roots":{}},"clientInfo":{"name":"ringfence-bench","version":"0.1.0"}}}"#;
+pub(crate) const TOOLS_LIST: &str = r#"{"jsonrpc":"2.0","id":2,"method":"tools/list"}"#;
 pub(crate) const INITIALIZED: &str = r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
 /// The id under which a gateway asks for roots, if these events hold such a question.
@@ -62,6 +63,35 @@ pub(crate) fn big_call(call_id: u32, bytes: u32) -> String {
     format!(
         r#"{{"jsonrpc":"2.0","id":{call_id},"method":"tools/call","params":{{"name":"big","arguments":{{"bytes":{bytes}}}}}}}"#
     )
+}
+
+/// The body of a call of any tool with placeholders where its id goes.
+pub(crate) fn tool_call_with_placeholders(tool: &str, arguments: &Value) -> String {
+    let tool = Value::from(tool);
+    format!(
+        r#"{{"jsonrpc":"2.0","id":{ID_PLACEHOLDER},"method":"tools/call","params":{{"name":{tool},"arguments":{arguments}}}}}"#
+    )
+}
+
+/// Fails unless `body` answers this call without an error and holds what is expected of it.
+pub(crate) fn check_tool_answer(body: &[u8], expected: &str, call_id: u32) -> Result<(), Failure> {
+    let id_member = format!(r#""id":{call_id}"#);
+    let holds = |part: &str| memmem::find(body, part.as_bytes()).is_some();
+    if holds(&id_member) && holds(expected) && !holds(r#""isError":true"#) {
+        return Ok(());
+    }
+    let shown: String = String::from_utf8_lossy(body).chars().take(600).collect();
+    Err(Failure::new(format!("wrong answer: call {call_id} expected {expected:?}, got {shown:?}")))
+}
+
+/// The result in a body (JSON or server-sent events).
+pub(crate) fn result_of_answer(body: &[u8]) -> Option<Value> {
+    let text = std::str::from_utf8(body).ok()?;
+    text.lines().find_map(|line| {
+        let mut message: Value =
+            serde_json::from_str(line.strip_prefix("data:").unwrap_or(line).trim()).ok()?;
+        message.get_mut("result").map(Value::take)
+    })
 }
 
 /// Request bytes whose id is rewritten in place before each send.

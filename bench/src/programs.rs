@@ -29,6 +29,11 @@ impl Programs {
         Ok(workspace)
     }
 
+    /// Where scripts/install-test-parts puts official servers.
+    pub(crate) fn parts_directory(&self) -> PathBuf {
+        self.work_directory.with_file_name("parts")
+    }
+
     pub(crate) fn log_file(&self, leg_name: &str) -> PathBuf {
         self.work_directory.join("logs").join(format!("{leg_name}.log"))
     }

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -59,13 +60,27 @@ impl RunningLeg {
 
     /// A fenced gateway in front of any command, which may have to be installed first.
     pub(crate) async fn start_serving(programs: &Programs, command: &[OsString]) -> Result<Self, Failure> {
+        let scope = programs.workspace()?;
+        Self::start_serving_in(programs, "ringfence-packages", &scope, &[], command).await
+    }
+
+    /// A gateway whose sessions work in a directory; without a command it serves the built-in tools.
+    pub(crate) async fn start_serving_in(
+        programs: &Programs,
+        name: &str,
+        scope: &Path,
+        options: &[OsString],
+        command: &[OsString],
+    ) -> Result<Self, Failure> {
         let mut words: Vec<OsString> = vec![programs.ringfence.clone().into_os_string()];
-        words.extend(
-            ["serve", "--port", "0", "--json", "--log-level", "warn", "--sandbox-scope"].map(Into::into),
-        );
-        words.extend([programs.workspace()?.into_os_string(), "--".into()]);
-        words.extend_from_slice(command);
-        let mut gateway = spawn("ringfence-packages", programs, &words, Stdio::piped())?;
+        words.extend(["serve", "--port", "0", "--json", "--log-level", "warn"].map(Into::into));
+        words.extend(["--sandbox-scope".into(), scope.as_os_str().to_owned()]);
+        words.extend_from_slice(options);
+        if !command.is_empty() {
+            words.push("--".into());
+            words.extend_from_slice(command);
+        }
+        let mut gateway = spawn(name, programs, &words, Stdio::piped())?;
         let output = gateway
             .process
             .stdout

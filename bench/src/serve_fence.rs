@@ -1,0 +1,96 @@
+//! The fence that `ringfence serve` puts around a session of the built-in server, around any other program: arranged
+//! and planned once, so that what is timed is the launch alone.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+
+use fence::{
+    Arrangement, CacheChoice, Command, FenceSettings, Groundwork, HardlinkChoice, Launcher, Network, Plan,
+    ReadChoice, ScopeChoice, Stdio, Surroundings, TierChoice, UnixSockets,
+};
+
+use crate::failure::{Failure, WhileDoing};
+use crate::fence_launch::{TEMP_BYTES, default_limits};
+use crate::programs::Programs;
+
+#[derive(Debug)]
+pub(crate) struct ServeFence {
+    launcher: Launcher,
+    arrangement: Arrangement,
+    plan: Plan,
+    command: Command,
+    surroundings: Surroundings,
+    nothing: File,
+}
+
+impl ServeFence {
+    /// `program` lies in the scope.
+    pub(crate) fn prepare(programs: &Programs, scope: &Path, program: PathBuf) -> Result<Self, Failure> {
+        let settings = settings_of_serve();
+        let surroundings = Surroundings::of_this_process().while_doing("looking around")?;
+        let launcher = Launcher::with_executable(&programs.ringfence).with_nursery();
+        let groundwork = Groundwork::new(&settings, &programs.ringfence, &surroundings);
+        let directories = [scope.to_owned()];
+        let arrangement = Arrangement::upon(
+            &groundwork,
+            &settings,
+            ScopeChoice::Directories(&directories),
+            CacheChoice::Private,
+            &surroundings,
+            None,
+        )
+        .while_doing("arranging the fence")?;
+        let plan = fence::plan(&arrangement.policy, &launcher.kernel()).while_doing("planning the fence")?;
+        eprintln!("the fence of a session: Tier {:?}", plan.tier);
+        let environment = arrangement.environment(&plan, &surroundings).while_doing("the environment")?;
+        let command = Command {
+            program,
+            arguments: Vec::new(),
+            environment: environment.into_iter().collect(),
+            directory: scope.to_owned(),
+        };
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        Ok(Self { launcher, arrangement, plan, command, surroundings, nothing })
+    }
+
+    /// Launches the program and waits for its end.
+    pub(crate) fn launch_and_wait(&self) -> Result<(), Failure> {
+        let nothing = self.nothing.as_fd();
+        let stdio = Stdio { stdin: nothing, stdout: nothing, stderr: nothing };
+        let outside = self.surroundings.outside();
+        let mut fenced =
+            self.launcher.launch(&self.plan, &self.command, stdio, outside).while_doing("launching")?;
+        let code = fenced.wait().while_doing("waiting")?.code;
+        if code == Some(0) { Ok(()) } else { Err(Failure::new("the static program did not end well")) }
+    }
+
+    /// Leaves nothing behind.
+    pub(crate) fn finish(self) {
+        let _ = self.arrangement.session.remove();
+    }
+}
+
+/// The defaults of `ringfence serve` with the built-in server.
+fn settings_of_serve() -> FenceSettings {
+    FenceSettings {
+        write: Vec::new(),
+        read: Vec::new(),
+        read_mode: ReadChoice::Strict,
+        deny_read: Vec::new(),
+        allow_sensitive_reads: Vec::new(),
+        temp_bytes: Some(TEMP_BYTES),
+        network: Network::All,
+        unix_sockets: UnixSockets::Deny,
+        allowances: BTreeSet::new(),
+        limits: default_limits(),
+        tier: TierChoice::Auto,
+        allow_degraded: BTreeSet::new(),
+        require: BTreeSet::new(),
+        hardlinks: HardlinkChoice::Warn,
+        protect_metadata: false,
+        read_only: false,
+        all_programs: true,
+    }
+}

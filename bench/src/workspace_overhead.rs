@@ -1,0 +1,91 @@
+//! What the resolver and the fence cost: the built-in server against one that does the same with plain `std::fs`.
+
+use std::ffi::OsString;
+
+use serde_json::json;
+
+use crate::failure::Failure;
+use crate::programs::Programs;
+use crate::running_leg::RunningLeg;
+use crate::tool_lanes::{CallKind, ToolLane, WrittenCall, measure_round};
+use crate::workspace_files::{LISTED_DIRECTORY, READ_FILE, WRITTEN_FILE, changing_line, make_scope, text_of};
+use crate::workspace_legs::{WorkspaceFigure, WorkspaceLeg};
+use crate::workspace_results::WorkspaceSample;
+
+const KINDS: [CallKind; 3] = [
+    CallKind { figure: WorkspaceFigure::Read, per_turn: 30 },
+    CallKind { figure: WorkspaceFigure::Write, per_turn: 30 },
+    CallKind { figure: WorkspaceFigure::List, per_turn: 30 },
+];
+
+#[derive(Debug)]
+pub(crate) struct OverheadBench {
+    lanes: Vec<ToolLane>,
+}
+
+impl OverheadBench {
+    pub(crate) async fn prepare(programs: &Programs) -> Result<Self, Failure> {
+        let mut lanes = Vec::new();
+        for leg in [WorkspaceLeg::BuiltIn, WorkspaceLeg::BuiltInUnfenced, WorkspaceLeg::PlainUnfenced] {
+            lanes.push(open_lane(programs, leg).await?);
+        }
+        let mut bench = Self { lanes };
+        bench.compare_answers().await?;
+        Ok(bench)
+    }
+
+    /// All lanes must do the same work, and say the same about it.
+    async fn compare_answers(&mut self) -> Result<(), Failure> {
+        for CallKind { figure, .. } in KINDS {
+            let mut first = None;
+            for lane in &mut self.lanes {
+                let result = lane.result(figure).await?;
+                let expected = first.get_or_insert_with(|| result.clone());
+                if result != *expected {
+                    let (key, name) = (figure.key(), lane.leg.name());
+                    return Err(Failure::new(format!(
+                        "{key}: {name} answers {result}, built-in answers {expected}"
+                    )));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn measure(&mut self, round: usize) -> Result<Vec<WorkspaceSample>, Failure> {
+        measure_round(&mut self.lanes, &KINDS, round).await
+    }
+
+    pub(crate) async fn stop(self) {
+        for lane in self.lanes {
+            lane.stop().await;
+        }
+    }
+}
+
+async fn open_lane(programs: &Programs, leg: WorkspaceLeg) -> Result<ToolLane, Failure> {
+    let name = format!("overhead-{}", leg.name());
+    let scope = make_scope(programs, &name)?;
+    let unfenced: Vec<OsString> =
+        if leg == WorkspaceLeg::BuiltIn { Vec::new() } else { vec!["--unfenced".into()] };
+    let command: Vec<OsString> = if leg == WorkspaceLeg::PlainUnfenced {
+        vec![programs.bench.clone().into(), "plain-file-server".into(), scope.clone().into()]
+    } else {
+        Vec::new()
+    };
+    let gateway = RunningLeg::start_serving_in(programs, &name, &scope, &unfenced, &command).await?;
+    let mut lane = ToolLane::open(leg, gateway).await?;
+    lane.prepare(WorkspaceFigure::Read, vec![("read_file", json!({ "path": READ_FILE }), changing_line(0))]);
+    lane.prepare(WorkspaceFigure::Write, vec![write(1), write(2)]);
+    lane.prepare(
+        WorkspaceFigure::List,
+        vec![("list_dir", json!({ "path": LISTED_DIRECTORY }), "entry-19.txt".to_owned())],
+    );
+    Ok(lane)
+}
+
+/// Two versions in turns: every write changes the file.
+pub(crate) fn write(version: usize) -> WrittenCall {
+    let arguments = json!({ "path": WRITTEN_FILE, "content": text_of(version) });
+    ("write_file", arguments, changing_line(version))
+}
