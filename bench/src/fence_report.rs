@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::fence_results::{FenceResults, fence_reach_rows};
 use crate::fence_variants::{FenceFigure, FenceMeasurement, FenceVariant};
 use crate::machine::Machine;
-use crate::report_json::reach_as_json;
+use crate::report_json::{reach_as_json, with_machine};
 use crate::report_markdown::{
     ABSENT, aligned_table, other_load_line, reach_table, readable_number, run_line,
 };
@@ -112,12 +112,7 @@ pub(crate) fn json_report(run: &FenceDescription, results: &FenceResults) -> Val
             json!({ "variant": note.variant.name(), "measurement": measurement, "reason": note.reason })
         })
         .collect();
-    json!({
-        "command_line": run.command_line,
-        "date": run.machine.date,
-        "kernel": run.machine.kernel,
-        "processor": run.machine.processor,
-        "cores": run.machine.cores,
+    let figures = json!({
         "host": run.host,
         "rounds": run.rounds,
         "elapsed_seconds": run.elapsed_seconds,
@@ -125,7 +120,8 @@ pub(crate) fn json_report(run: &FenceDescription, results: &FenceResults) -> Val
         "variants": variants,
         "reach": reach_as_json(&fence_reach_rows(results)),
         "notes": notes,
-    })
+    });
+    with_machine(figures, &run.command_line, &run.machine)
 }
 
 fn variant_figures(variant: FenceVariant, run: &FenceDescription, results: &FenceResults) -> Value {

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::legs::Leg;
+use crate::machine::Machine;
 use crate::reach::{Bound, ReachRow, reach_rows};
 use crate::report_markdown::RunDescription;
 use crate::results::Results;
@@ -18,19 +19,25 @@ pub(crate) fn json_report(run: &RunDescription, results: &Results) -> Value {
             json!({ "leg": note.leg.name(), "measurement": measurement, "reason": note.reason })
         })
         .collect();
-    json!({
-        "command_line": run.command_line,
-        "date": run.machine.date,
-        "kernel": run.machine.kernel,
-        "processor": run.machine.processor,
-        "cores": run.machine.cores,
+    let figures = json!({
         "rounds": run.rounds,
         "elapsed_seconds": run.elapsed_seconds,
         "other_load_percent_per_round": results.other_load_percents(),
         "legs": legs,
         "reach": reach_as_json(&reach_rows(results)),
         "notes": notes,
-    })
+    });
+    with_machine(figures, &run.command_line, &run.machine)
+}
+
+/// Adds what was run, and where, to the figures of a run.
+pub(crate) fn with_machine(mut figures: Value, command_line: &str, machine: &Machine) -> Value {
+    figures["command_line"] = command_line.into();
+    figures["date"] = machine.date.as_str().into();
+    figures["kernel"] = machine.kernel.as_str().into();
+    figures["processor"] = machine.processor.as_str().into();
+    figures["cores"] = json!(machine.cores);
+    figures
 }
 
 pub(crate) fn reach_as_json(rows: &[ReachRow]) -> Value {

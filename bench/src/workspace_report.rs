@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Map, Value, json};
 
 use crate::machine::Machine;
-use crate::report_json::reach_as_json;
+use crate::report_json::{reach_as_json, with_machine};
 use crate::report_markdown::{
     ABSENT, aligned_table, other_load_line, reach_table, readable_number, run_line,
 };
@@ -58,19 +58,15 @@ pub(crate) fn json_report(run: &WorkspaceDescription, results: &WorkspaceResults
         .iter()
         .map(|note| json!({ "measurement": note.measurement.name(), "reason": note.reason }))
         .collect();
-    json!({
-        "command_line": run.command_line,
-        "date": run.machine.date,
-        "kernel": run.machine.kernel,
-        "processor": run.machine.processor,
-        "cores": run.machine.cores,
+    let figures = json!({
         "rounds": run.rounds,
         "elapsed_seconds": run.elapsed_seconds,
         "other_load_percents": results.other_load_percents,
         "legs": legs,
         "reach": reach_as_json(&workspace_reach_rows(&run.measurements, results)),
         "notes": notes,
-    })
+    });
+    with_machine(figures, &run.command_line, &run.machine)
 }
 
 fn leg_figures(leg: WorkspaceLeg, run: &WorkspaceDescription, results: &WorkspaceResults) -> Value {

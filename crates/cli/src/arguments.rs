@@ -80,7 +80,7 @@ enum Command {
     Serve(Box<Serve>),
     /// Serve one client on stdin and stdout, its server inside a fence.
     #[command(after_help = STDIO_EXAMPLES)]
-    Stdio(Box<Stdio>),
+    Stdio(Box<ServerTask>),
     /// Serve file, search, edit and shell tools for a directory on stdin and stdout.
     Workspace(Box<WorkspaceArguments>),
     /// Run a command inside a fence: it writes only in its scope.
@@ -118,26 +118,7 @@ struct Founding {
     #[command(flatten)]
     http: Http,
     #[command(flatten)]
-    scope: ScopeOptions,
-    #[command(flatten)]
-    fence: FenceOptions,
-    #[command(flatten)]
-    workspace: WorkspaceOptions,
-    #[command(flatten)]
-    upstream: UpstreamOptions,
-}
-
-/// `ringfence stdio`.
-#[derive(Debug, Args)]
-struct Stdio {
-    #[command(flatten)]
-    scope: ScopeOptions,
-    #[command(flatten)]
-    fence: FenceOptions,
-    #[command(flatten)]
-    workspace: WorkspaceOptions,
-    #[command(flatten)]
-    upstream: UpstreamOptions,
+    server: ServerTask,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -167,13 +148,7 @@ struct Serve {
     #[command(flatten)]
     http: Http,
     #[command(flatten)]
-    scope: ScopeOptions,
-    #[command(flatten)]
-    fence: FenceOptions,
-    #[command(flatten)]
-    workspace: WorkspaceOptions,
-    #[command(flatten)]
-    upstream: UpstreamOptions,
+    server: ServerTask,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -311,10 +286,15 @@ pub(crate) struct ServeTask {
 }
 
 /// The MCP server, and where it may work.
+#[derive(Debug, Args)]
 pub(crate) struct ServerTask {
+    #[command(flatten)]
     pub(crate) scope: ScopeOptions,
+    #[command(flatten)]
     pub(crate) fence: FenceOptions,
+    #[command(flatten)]
     pub(crate) workspace: WorkspaceOptions,
+    #[command(flatten)]
     pub(crate) upstream: UpstreamOptions,
 }
 
@@ -330,15 +310,9 @@ impl Arguments {
             (Some(Command::Sessions(sessions)), _) => Ok(Task::Sessions(sessions)),
             (Some(Command::Audit(audit)), _) => Ok(Task::Audit(audit)),
             (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
-            (Some(Command::Stdio(stdio)), _) => {
-                let Stdio { scope, fence, workspace, upstream } = *stdio;
-                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, workspace, upstream })))
-            }
+            (Some(Command::Stdio(server)), _) => Ok(Task::Stdio(server)),
             (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
-            (None, Some(Mode::Stdio)) => {
-                let Founding { scope, fence, workspace, upstream, .. } = self.founding;
-                Ok(Task::Stdio(Box::new(ServerTask { scope, fence, workspace, upstream })))
-            }
+            (None, Some(Mode::Stdio)) => Ok(Task::Stdio(Box::new(self.founding.server))),
             (None, None) => Err(Failure::ModeWithoutCommandLine),
         }
     }
@@ -353,9 +327,7 @@ impl Serve {
             None if self.shared => Lifecycle::Shared,
             Some(LifecycleChoice::Session) | None => Lifecycle::Session,
         };
-        let Self { scope, fence, workspace, upstream, .. } = self;
-        let server = ServerTask { scope, fence, workspace, upstream };
-        ServeTask { host: self.host, port: self.port, lifecycle, http: self.http, server }
+        ServeTask { host: self.host, port: self.port, lifecycle, http: self.http, server: self.server }
     }
 }
 
@@ -363,9 +335,13 @@ impl Founding {
     fn into_serve(self) -> ServeTask {
         let is_isolated = self.session_isolation || environment::is_set("ENABLE_SESSION_ISOLATION");
         let lifecycle = if is_isolated { Lifecycle::Session } else { Lifecycle::Shared };
-        let Self { scope, fence, workspace, upstream, .. } = self;
-        let server = ServerTask { scope, fence, workspace, upstream };
-        ServeTask { host: self.http_host, port: self.http_port, lifecycle, http: self.http, server }
+        ServeTask {
+            host: self.http_host,
+            port: self.http_port,
+            lifecycle,
+            http: self.http,
+            server: self.server,
+        }
     }
 }
 

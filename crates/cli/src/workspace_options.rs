@@ -17,9 +17,6 @@ Examples:
   ringfence workspace --describe
       all tools with their arguments, in Markdown";
 
-/// Where the session's directories are told to a server that the gateway starts.
-const SCOPE_VARIABLE: &str = "RINGFENCE_SCOPE";
-
 /// Serve file, search, edit and shell tools for a directory on stdin and stdout.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -160,7 +157,7 @@ pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Failure> {
 
 /// The directories that the gateway names, as URIs.
 fn scope_of_session() -> Option<Vec<PathBuf>> {
-    let text = std::env::var(SCOPE_VARIABLE).ok()?;
+    let text = std::env::var(wire::worker_variable::SCOPE).ok()?;
     let uris: Vec<String> = serde_json::from_str(&text).ok()?;
     let paths: Option<Vec<PathBuf>> = uris
         .iter()

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
 use serde_json::json;
+use wire::worker_variable::{CONFINEMENT, INSTANCE, SCOPE, SESSION};
 
 use crate::scope::Scope;
 use crate::{Handle, Instance};
@@ -14,15 +15,6 @@ pub(crate) struct Owner {
     pub(crate) session: Handle,
     pub(crate) instance: Instance,
 }
-
-/// The handle of the session; not its id, which is a credential.
-const SESSION: &str = "RINGFENCE_SESSION";
-/// The client window.
-const INSTANCE: &str = "RINGFENCE_INSTANCE";
-/// The directories of the session as URIs, in JSON, the first one being where the server starts.
-const SCOPE: &str = "RINGFENCE_SCOPE";
-/// What holds around the server, in JSON.
-const CONFINEMENT: &str = "RINGFENCE_CONFINEMENT";
 
 pub(crate) fn worker_variables(owner: Option<&Owner>, scope: &Scope) -> Vec<(OsString, OsString)> {
     let mut variables = Vec::new();

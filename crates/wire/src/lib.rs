@@ -30,6 +30,7 @@ mod params;
 pub mod sse;
 mod text;
 mod version;
+pub mod worker_variable;
 
 pub use batch::Body;
 pub use capabilities::ClientCapabilities;

@@ -40,6 +40,8 @@ enum State {
 #[derive(Debug)]
 struct Store {
     directory: PathBuf,
+    /// The index of the repository.
+    index: PathBuf,
     /// The objects of the repository.
     shared: PathBuf,
 }
@@ -103,14 +105,18 @@ impl Git<'_> {
         if !root.join(".git").exists() {
             return Err("the workspace is not the top of a git repository");
         }
-        let objects = self.run(None, "rev-parse --path-format=absolute --git-path objects")?;
-        let shared = PathBuf::from(String::from_utf8_lossy(&objects).trim_end());
+        let places =
+            self.run(None, "rev-parse --path-format=absolute --git-path index --git-path objects")?;
+        let places = String::from_utf8_lossy(&places).into_owned();
+        let (index, objects) = places.trim_end().split_once('\n').ok_or("git could not be understood")?;
+        let (index, shared) = (PathBuf::from(index), PathBuf::from(objects));
         // In a fence the home is the session's own, and not as small as its temporary files.
         let is_fenced = self.host.identity.confinement.is_some();
         let home = std::env::var_os("HOME").filter(|_| is_fenced).map(PathBuf::from);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!(".ringfence-baseline-{}-{now}", std::process::id());
-        let store = Store { directory: home.unwrap_or_else(std::env::temp_dir).join(name), shared };
+        let directory = home.unwrap_or_else(std::env::temp_dir).join(name);
+        let store = Store { directory, index, shared };
         let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
         make(&store.directory)
             .and_then(|()| make(&store.directory.join("objects")))
@@ -121,9 +127,8 @@ impl Git<'_> {
     /// The tree of the workspace as it is now, without what is ignored.
     fn snapshot(&self, store: &Store) -> Result<String, &'static str> {
         self.check_size()?;
-        let index = self.run(None, "rev-parse --path-format=absolute --git-path index")?;
         // The repository's own index knows which files are unchanged; without it all would be read.
-        let _ = std::fs::copy(String::from_utf8_lossy(&index).trim_end(), store.directory.join("index"));
+        let _ = std::fs::copy(&store.index, store.directory.join("index"));
         self.run(Some(store), "add --all")?;
         let tree = self.run(Some(store), "write-tree")?;
         Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())

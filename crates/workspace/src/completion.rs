@@ -44,7 +44,7 @@ fn paths(host: &Host, typed: &str) -> Vec<String> {
     };
     let opened = host.workspace.path(place).and_then(|path| host.workspace.open_directory(&path));
     let Ok(open) = opened else { return Vec::new() };
-    let really_below = host.workspace.path_rules().and_then(|_| host.workspace.real_below(open.as_fd()));
+    let rules = host.workspace.rules_in(open.as_fd());
     let Ok(entries) = Dir::new(open) else { return Vec::new() };
     entries
         .flatten()
@@ -54,21 +54,11 @@ fn paths(host: &Host, typed: &str) -> Vec<String> {
                 && name != ".."
                 && name.starts_with(begun)
                 && (begun.starts_with('.') || !name.starts_with('.'));
-            let is_blocked = || {
-                let rules = host.workspace.path_rules()?;
-                let place = really_below.as_ref().map(|below| below.join(&name));
-                let is_directory = entry.file_type() == FileType::Directory;
-                place.map_or_else(
-                    || Some(String::new()),
-                    |place| {
-                        if is_directory { rules.against_directory(&place) } else { rules.against(&place) }
-                    },
-                )
-            };
-            if !is_shown || is_blocked().is_some() {
+            let is_directory = entry.file_type() == FileType::Directory;
+            if !is_shown || rules.block(&name, is_directory) {
                 return None;
             }
-            let slash = if entry.file_type() == FileType::Directory { "/" } else { "" };
+            let slash = if is_directory { "/" } else { "" };
             let above = if directory.is_empty() { String::new() } else { format!("{directory}/") };
             Some(format!("{above}{name}{slash}"))
         })

@@ -2,16 +2,7 @@
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
-
-/// The variables in which a worker finds out about its session.
-mod variable {
-    /// The handle of the session; not its id, which is a credential.
-    pub(super) const SESSION: &str = "RINGFENCE_SESSION";
-    /// The client window.
-    pub(super) const INSTANCE: &str = "RINGFENCE_INSTANCE";
-    /// What holds around the worker, in JSON.
-    pub(super) const CONFINEMENT: &str = "RINGFENCE_CONFINEMENT";
-}
+use wire::worker_variable;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Identity {
@@ -31,9 +22,9 @@ impl Identity {
     pub(crate) fn of_this_process() -> Self {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         Self {
-            session: read(variable::SESSION),
-            instance: read(variable::INSTANCE),
-            confinement: read(variable::CONFINEMENT).and_then(|text| serde_json::from_str(&text).ok()),
+            session: read(worker_variable::SESSION),
+            instance: read(worker_variable::INSTANCE),
+            confinement: read(worker_variable::CONFINEMENT).and_then(|text| serde_json::from_str(&text).ok()),
         }
     }
 }

@@ -14,7 +14,6 @@ use crate::output::Output;
 use crate::rules::{PathRules, RuleError, RuleOptions, Rules};
 use crate::server::Server;
 use crate::shell::{OperationLimits, Operations};
-use crate::tools::TOOLS;
 
 /// What the operator wants of the server.
 #[derive(Clone, Debug, Default)]
@@ -48,10 +47,9 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
         .map_err(ServeError::Workspace)?
         .durable(options.has_durable_writes)
         .with_rules(PathRules::new(&options.rules)?);
-    let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
     let host = Host {
         workspace,
-        rules: Rules::new(options.rules, &names)?,
+        rules: Rules::new(options.rules)?,
         identity: Identity::of_this_process(),
         operations: Operations::new(OperationLimits::default()).map_err(ServeError::Operations)?,
         journal: Journal::default(),

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use thiserror::Error;
 
+use crate::tools::TOOLS;
+
 /// The rules as the operator writes them.
 #[derive(Clone, Debug, Default)]
 pub struct RuleOptions {
@@ -25,8 +27,7 @@ pub struct RuleOptions {
 impl RuleOptions {
     /// Whether the rules can be understood.
     pub fn check(&self) -> Result<(), RuleError> {
-        let names: Vec<&str> = crate::tools::TOOLS.iter().map(|tool| tool.name).collect();
-        Rules::new(self.clone(), &names)?;
+        Rules::new(self.clone())?;
         PathRules::new(self).map(drop)
     }
 }
@@ -46,7 +47,8 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(options: RuleOptions, known_tools: &[&str]) -> Result<Self, RuleError> {
+    pub(crate) fn new(options: RuleOptions) -> Result<Self, RuleError> {
+        let known_tools: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
         let named = options.allow_tools.iter().chain(&options.block_tools);
         match named.into_iter().find(|name| !known_tools.contains(&name.as_str())) {
             Some(name) => Err(RuleError::UnknownTool { name: name.clone(), known: known_tools.join(", ") }),
@@ -124,6 +126,11 @@ impl PathRules {
         }
     }
 
+    /// Asks the one question or the other.
+    pub(crate) fn against_kind(&self, below: &Path, is_directory: bool) -> Option<String> {
+        if is_directory { self.against_directory(below) } else { self.against(below) }
+    }
+
     /// The same for a directory that is only listed or walked through: what is allowed may lie below it.
     pub(crate) fn against_directory(&self, below: &Path) -> Option<String> {
         self.blocked.is_match(below).then(|| "the operator blocks this path".to_owned())
@@ -164,7 +171,7 @@ mod tests {
     use super::*;
 
     fn rules(options: RuleOptions) -> Rules {
-        Rules::new(options, &["read_file", "run_terminal_cmd"]).unwrap()
+        Rules::new(options).unwrap()
     }
 
     #[test]
@@ -188,7 +195,7 @@ mod tests {
             rules(RuleOptions { block_tools: vec!["run_terminal_cmd".into()], ..RuleOptions::default() });
         assert!(blocks.allows_tool("read_file") && !blocks.allows_tool("run_terminal_cmd"));
         let unknown = RuleOptions { allow_tools: vec!["reed_file".into()], ..RuleOptions::default() };
-        assert!(Rules::new(unknown, &["read_file"]).unwrap_err().to_string().contains("reed_file"));
+        assert!(Rules::new(unknown).unwrap_err().to_string().contains("reed_file"));
     }
 
     #[test]

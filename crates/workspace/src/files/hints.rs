@@ -1,11 +1,12 @@
 //! What may help whoever named a path that leads nowhere: names that look like it, and the same path inside.
 
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Dir, OFlags};
 
 use super::{PathError, SessionPath, Workspace};
+use crate::rules::PathRules;
 
 /// More names of a directory than this are not compared.
 const MAX_COMPARED: usize = 2000;
@@ -29,7 +30,13 @@ impl Workspace {
             .map(|skipped| steps[skipped..].iter().collect::<PathBuf>())
             .find(|below| {
                 let found = self.resolve(0, below, OFlags::PATH).ok();
-                found.is_some_and(|found| !self.is_blocked(found.as_fd(), None))
+                found.is_some_and(|found| {
+                    let below = || self.real_below(found.as_fd());
+                    let is_open = |rules: &PathRules| {
+                        below().is_some_and(|below| rules.against_directory(&below).is_none())
+                    };
+                    self.path_rules().is_none_or(is_open)
+                })
             })
             .map(|below| below.to_string_lossy().into_owned())
     }
@@ -40,22 +47,16 @@ impl Workspace {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         let Ok(directory) = self.resolve(path.root, &parent, flags) else { return Vec::new() };
         let Ok(entries) = Dir::read_from(&directory) else { return Vec::new() };
+        let rules = self.rules_in(directory.as_fd());
         let names: Vec<String> = entries
             .take(MAX_COMPARED)
             .flatten()
             .map(|entry| entry.file_name().to_string_lossy().into_owned())
-            .filter(|name| name != "." && name != ".." && !self.is_blocked(directory.as_fd(), Some(name)))
+            .filter(|name| name != "." && name != ".." && !rules.block(name, true))
             .collect();
         let candidates: Vec<&str> = names.iter().map(String::as_str).collect();
         let shown = |name: &str| self.show(&SessionPath::found(path.root, parent.join(name)));
         similar::get_close_matches(wanted.as_str(), &candidates, 3, 0.6).into_iter().map(shown).collect()
-    }
-
-    /// What the operator blocks is not named either.
-    fn is_blocked(&self, open: BorrowedFd<'_>, name: Option<&str>) -> bool {
-        let Some(rules) = self.path_rules() else { return false };
-        let Some(below) = self.real_below(open) else { return true };
-        rules.against_directory(&name.map_or_else(|| below.clone(), |name| below.join(name))).is_some()
     }
 
     /// The deepest directory on the way that is there, and the name that is missing in it.

@@ -5,7 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use super::{PathError, Spelling, Workspace};
 
@@ -54,6 +54,11 @@ impl SessionPath {
 
     pub(crate) fn below(&self) -> &Path {
         &self.below
+    }
+
+    /// Without steps that lead nowhere; empty for the root.
+    pub(crate) fn plain_below(&self) -> PathBuf {
+        self.below.components().filter(|step| *step != Component::CurDir).collect()
     }
 
     pub(crate) fn root(&self) -> usize {

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2, readlinkat, statat,
@@ -108,16 +108,13 @@ impl Workspace {
 
     /// How a path is told to clients: relative to the first root, absolute below the others.
     pub fn show(&self, path: &SessionPath) -> String {
-        self.shown(path).to_string_lossy().into_owned()
-    }
-
-    pub(crate) fn shown(&self, path: &SessionPath) -> PathBuf {
-        let below: PathBuf = path.below.components().filter(|step| *step != Component::CurDir).collect();
-        match path.root {
+        let below = path.plain_below();
+        let shown = match path.root {
             0 if below.as_os_str().is_empty() => PathBuf::from("."),
             0 => below,
             root => self.roots[root].path.join(below),
-        }
+        };
+        shown.to_string_lossy().into_owned()
     }
 
     /// Absolute, as it is spelled; for URIs.
@@ -192,6 +189,11 @@ impl Workspace {
         self.root_of(&real).map(|(_, below)| below)
     }
 
+    /// What the operator's rules say about what is in a directory that is open.
+    pub(crate) fn rules_in(&self, directory: BorrowedFd<'_>) -> RulesIn<'_> {
+        RulesIn { rules: self.rules.as_ref().map(|rules| (rules, self.real_below(directory))) }
+    }
+
     /// Asks the rules about what is open, or about a name in it: where it really is, not how it was spelled.
     fn check_rules(
         &self,
@@ -203,14 +205,11 @@ impl Workspace {
         let blocked = |rule: String| PathError::Blocked { path: path.written.clone(), rule };
         let below =
             self.real_below(open).ok_or_else(|| blocked("where it is cannot be found out".to_owned()))?;
+        let is_directory =
+            || fstat(open).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
         let verdict = match name {
             Some(name) => rules.against(&below.join(name)),
-            None if fstat(open)
-                .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory) =>
-            {
-                rules.against_directory(&below)
-            }
-            None => rules.against(&below),
+            None => rules.against_kind(&below, is_directory()),
         };
         verdict.map_or(Ok(()), |rule| Err(blocked(rule)))
     }
@@ -346,6 +345,22 @@ impl Workspace {
     /// The workspace, in words.
     pub(super) fn described(&self) -> String {
         self.roots().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
+    }
+}
+
+/// The operator's rules, from where a directory really is, whatever path led to it.
+#[derive(Debug)]
+pub(crate) struct RulesIn<'a> {
+    /// `None`: there are none. A directory that is nowhere has nothing in it that is allowed.
+    rules: Option<(&'a PathRules, Option<PathBuf>)>,
+}
+
+impl RulesIn<'_> {
+    pub(crate) fn block(&self, name: impl AsRef<Path>, is_directory: bool) -> bool {
+        self.rules.as_ref().is_some_and(|(rules, directory)| {
+            let place = directory.as_ref().map(|directory| directory.join(name));
+            place.is_none_or(|place| rules.against_kind(&place, is_directory).is_some())
+        })
     }
 }
 

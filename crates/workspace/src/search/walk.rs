@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -111,8 +111,6 @@ pub struct Walk<'a> {
     start: OwnedFd,
     /// The same below the root of the session; empty for the root.
     below: PathBuf,
-    /// The same without links and `..`, for the operator's rules.
-    really_below: Option<PathBuf>,
     filter: WalkFilter,
     patience: Patience<'a>,
 }
@@ -127,18 +125,12 @@ impl<'a> Walk<'a> {
         patience: Patience<'a>,
     ) -> Self {
         let root = workspace.root_path(path.root());
-        let (root_number, below) = (path.root(), Self::beginning(path));
-        let really_below = workspace.path_rules().and_then(|_| workspace.real_below(start.as_fd()));
-        Self { workspace, root, root_number, start, below, really_below, filter, patience }
+        let (root_number, below) = (path.root(), path.plain_below());
+        Self { workspace, root, root_number, start, below, filter, patience }
     }
 
     pub fn patience(&self) -> Patience<'a> {
         self.patience
-    }
-
-    /// What all findings of a walk from `path` begin with.
-    pub(crate) fn beginning(path: &SessionPath) -> PathBuf {
-        path.below().components().filter(|step| *step != Component::CurDir).collect()
     }
 }
 
@@ -297,12 +289,15 @@ impl Walk<'_> {
             let has = |name: &str| entries.iter().any(|(entry, _)| entry == name);
             IgnoreFiles::of(&pending.ignore, &self.root.join(&pending.below), directory.as_fd(), has)
         };
+        let rules = self.workspace.rules_in(directory.as_fd());
         let directory = Arc::new(directory);
         let mut found = Vec::new();
         for (name, kind) in entries {
             let kind = known_kind(directory.as_fd(), &name, kind);
             let below = pending.below.join(&name);
-            if self.passes_by(&name, &below, kind, &ignore) {
+            let is_directory = kind == FileType::Directory;
+            let is_blocked = !self.filter.blocked && rules.block(&name, is_directory);
+            if is_blocked || self.passes_by(&name, &below, is_directory, &ignore) {
                 continue;
             }
             let depth = pending.depth + 1;
@@ -314,23 +309,14 @@ impl Walk<'_> {
             if self.filter.only.is_some() {
                 continue;
             }
-            if kind == FileType::Directory && depth >= MAX_DEPTH {
+            if is_directory && depth >= MAX_DEPTH {
                 shared.too_deep.fetch_add(1, Ordering::Relaxed);
-            } else if kind == FileType::Directory && depth < self.filter.max_depth {
+            } else if is_directory && depth < self.filter.max_depth {
                 let place = Some((Arc::clone(&directory), name));
                 found.push(Pending { place, below, depth, ignore: Arc::clone(&ignore) });
             }
         }
         found
-    }
-
-    /// By where it really is, whatever path led to the beginning of the walk.
-    fn is_blocked(&self, below: &Path, is_directory: bool) -> bool {
-        let Some(rules) = self.workspace.path_rules().filter(|_| !self.filter.blocked) else { return false };
-        let Some(begin) = &self.really_below else { return true };
-        let place = begin.join(below.strip_prefix(&self.below).unwrap_or(below));
-        let verdict = if is_directory { rules.against_directory(&place) } else { rules.against(&place) };
-        verdict.is_some()
     }
 
     fn open(&self, pending: &Pending) -> rustix::io::Result<OwnedFd> {
@@ -341,11 +327,7 @@ impl Walk<'_> {
         }
     }
 
-    fn passes_by(&self, name: &OsStr, below: &Path, kind: FileType, ignore: &IgnoreFiles) -> bool {
-        let is_directory = kind == FileType::Directory;
-        if self.is_blocked(below, is_directory) {
-            return true;
-        }
+    fn passes_by(&self, name: &OsStr, below: &Path, is_directory: bool, ignore: &IgnoreFiles) -> bool {
         if let Some(only) = &self.filter.only {
             return name != only;
         }

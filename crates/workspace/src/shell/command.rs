@@ -40,8 +40,6 @@ pub struct ShellCommand {
     pub environment: Vec<(String, String)>,
     /// When this has passed, everything that the command has started is ended.
     pub timeout: Option<Duration>,
-    /// What the client calls it.
-    pub label: Option<String>,
 }
 
 /// The system's bash, or else its plain shell.

@@ -29,8 +29,7 @@ impl Operations {
     ) -> Option<Vec<u8>> {
         let shell = self.shell()?;
         let directory_name = String::new();
-        let command =
-            ShellCommand { script, directory, directory_name, environment, timeout: None, label: None };
+        let command = ShellCommand { script, directory, directory_name, environment, timeout: None };
         let start = |mark: &str| command::spawn(shell, &command, OperationId(0), mark, self.domain());
         let (tree, mut output) = Tree::start(start).ok()?;
         let written = read_in_time(&mut output, until);

@@ -17,7 +17,6 @@
 //!     directory_name: ".".to_owned(),
 //!     environment: Vec::new(),
 //!     timeout: Some(Duration::from_secs(600)),
-//!     label: None,
 //! })?;
 //! operation.wait(Instant::now() + Duration::from_secs(30), &|| false, &mut |output| print!("{output}"));
 //! println!("{}", operation.report().output);

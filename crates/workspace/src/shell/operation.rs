@@ -4,7 +4,7 @@ use std::fmt;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use super::capture::Capture;
 use super::report::{Report, State};
@@ -49,10 +49,8 @@ pub enum Waited {
 #[derive(Debug)]
 pub struct Operation {
     id: OperationId,
-    label: Option<String>,
     script: String,
     directory_name: String,
-    started: SystemTime,
     started_at: Instant,
     pub(super) tree: Tree,
     progress: Mutex<Progress>,
@@ -86,7 +84,6 @@ pub(super) struct EndRequest {
 /// What an operation begins with.
 pub(super) struct Beginning {
     pub(super) id: OperationId,
-    pub(super) label: Option<String>,
     pub(super) script: String,
     pub(super) directory_name: String,
     pub(super) tree: Tree,
@@ -96,7 +93,7 @@ pub(super) struct Beginning {
 
 impl Operation {
     pub(super) fn new(beginning: Beginning) -> Self {
-        let Beginning { id, label, script, directory_name, tree, capture, wake } = beginning;
+        let Beginning { id, script, directory_name, tree, capture, wake } = beginning;
         let progress = Progress {
             state: State::Running,
             ended_at: None,
@@ -108,10 +105,8 @@ impl Operation {
         };
         Self {
             id,
-            label,
             script,
             directory_name,
-            started: SystemTime::now(),
             started_at: Instant::now(),
             tree,
             progress: Mutex::new(progress),
@@ -143,12 +138,10 @@ impl Operation {
         drop(progress);
         Report {
             id: self.id,
-            label: self.label.clone(),
             script: self.script.clone(),
             directory_name: self.directory_name.clone(),
             state,
             cancel_reason,
-            started: self.started,
             duration: ended_at.unwrap_or_else(Instant::now).duration_since(self.started_at),
             output: screen::show(&kept),
             output_bytes,

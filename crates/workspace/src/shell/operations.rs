@@ -198,7 +198,6 @@ impl Operations {
         let (tree, output) = Tree::start(|mark| command::spawn(shell, &command, id, mark, &self.domain))?;
         let operation = Arc::new(Operation::new(Beginning {
             id,
-            label: command.label,
             script: command.script,
             directory_name: command.directory_name,
             tree,

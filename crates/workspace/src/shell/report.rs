@@ -1,7 +1,7 @@
 //! How an operation stands, for whoever asks.
 
 use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use rustix::process::{Signal, WaitStatus};
 
@@ -58,13 +58,11 @@ impl fmt::Display for State {
 #[derive(Clone, Debug)]
 pub struct Report {
     pub id: OperationId,
-    pub label: Option<String>,
     pub script: String,
     pub directory_name: String,
     pub state: State,
     /// Why somebody ended it, or what it had left running.
     pub cancel_reason: Option<String>,
-    pub started: SystemTime,
     /// Until the end of the shell, or until now.
     pub duration: Duration,
     /// As a terminal would show it. Of long output, the beginning and the end.

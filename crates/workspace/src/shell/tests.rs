@@ -32,7 +32,6 @@ fn command(script: &str) -> ShellCommand {
         directory_name: "/".to_owned(),
         environment: Vec::new(),
         timeout: None,
-        label: None,
     }
 }
 

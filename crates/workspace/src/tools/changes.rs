@@ -10,7 +10,8 @@ use sha2::{Digest, Sha256};
 use super::parameters::{Field, Kind};
 use super::read_file::{not_text, read_all};
 use super::{Answer, Arguments, Call, Failure};
-use crate::edit::Landing;
+use crate::edit::guards::{self, Guard};
+use crate::edit::{Landing, Replaced};
 use crate::files::{Expected, FileMode, Parents, PathError, Seen, SessionPath};
 use crate::journal::Original;
 use crate::text::{FileKind, FileText, TextStyle};
@@ -36,24 +37,16 @@ pub(super) const CHANGE_FIELDS: &[Field] = &[
     Field::optional("path", Kind::Text, "The file."),
     Field::optional("created", Kind::Flag, "The file is new."),
     Field::optional("edited", Kind::Flag, "The file is another than before."),
-    Field::optional(
-        "bytes_written",
-        Kind::Number { least: 0, most: u64::MAX },
-        "How long it is now, if it was written.",
-    ),
-    Field::optional("lines_added", Kind::Number { least: 0, most: u64::MAX }, "Lines that are new."),
-    Field::optional("lines_removed", Kind::Number { least: 0, most: u64::MAX }, "Lines that are gone."),
+    Field::optional("bytes_written", Kind::COUNT, "How long it is now, if it was written."),
+    Field::optional("lines_added", Kind::COUNT, "Lines that are new."),
+    Field::optional("lines_removed", Kind::COUNT, "Lines that are gone."),
     Field::optional(
         "changed_range",
         Kind::Object,
         "`start` and `end`: the lines, in the new text, where the change landed.",
     ),
     Field::optional("diff", Kind::Text, "The change, as a unified diff."),
-    Field::optional(
-        "replacements",
-        Kind::Number { least: 0, most: u64::MAX },
-        "How many texts were replaced.",
-    ),
+    Field::optional("replacements", Kind::COUNT, "How many texts were replaced."),
     Field::optional("hash", Kind::Text, "SHA-256 of the new contents, for the next `expected_hash`."),
     Field::optional("dry_run", Kind::Flag, "Nothing was written."),
 ];
@@ -138,6 +131,31 @@ impl OpenText {
             _ => Ok(()),
         }
     }
+}
+
+/// Puts replaced text in a file's place, if the guards let it. `hits`: what counts against growth.
+pub(super) fn commit_replaced(
+    call: &Call<'_>,
+    arguments: &Arguments,
+    (path, before): (&SessionPath, OpenText),
+    replaced: Replaced,
+    hits: usize,
+) -> Result<Answer, Failure> {
+    let refused = |error: Guard| edit_failure(path, error.code(), error.to_string());
+    guards::check_growth(&before.text, &replaced.text, hits, arguments.flag("allow_growth"))
+        .map_err(refused)?;
+    guards::check_collapse(&before.text, &replaced.text, arguments.flag("allow_shrink")).map_err(refused)?;
+    let change = Change {
+        path,
+        before: Some(before),
+        text: replaced.text,
+        parents: Parents::Expect,
+        mode: FileMode::Kept,
+        is_dry_run: arguments.flag("dry_run"),
+    };
+    let mut changed = change.commit(call)?;
+    changed.data["replacements"] = replaced.places.len().into();
+    Ok(changed.into_answer())
 }
 
 /// An edit that cannot be made.

@@ -33,7 +33,7 @@ pub(super) const TOOL: Tool = Tool {
     gives: &[
         Field::optional("source", Kind::Text, "The file."),
         Field::optional("destination", Kind::Text, "The copy."),
-        Field::optional("bytes_written", Kind::Number { least: 0, most: u64::MAX }, "How long it is."),
+        Field::optional("bytes_written", Kind::COUNT, "How long it is."),
     ],
     run,
 };

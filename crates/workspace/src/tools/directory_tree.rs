@@ -66,7 +66,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let (entries, was_cut) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
     call.did("list", &path, 0);
     let is_truncated = was_cut || outcome.is_incomplete();
-    let begin = Walk::beginning(&path);
+    let begin = path.plain_below();
     let mut text = outline(&entries, &begin);
     if is_truncated {
         text.push_str("\n… there is more; narrow the path, or raise depth or limit");

@@ -19,10 +19,10 @@ pub(super) const TOOL: Tool = Tool {
         Field::optional("path", Kind::Text, "The path."),
         Field::optional("exists", Kind::Flag, "Whether anything is there."),
         Field::optional("type", Kind::Text, "file, directory, symlink, pipe, socket or device."),
-        Field::optional("size", Kind::Number { least: 0, most: u64::MAX }, "Bytes."),
+        Field::optional("size", Kind::COUNT, "Bytes."),
         Field::optional("mode", Kind::Text, "Permissions, in octal."),
-        Field::optional("modified", Kind::Number { least: 0, most: u64::MAX }, "Seconds since 1970."),
-        Field::optional("links", Kind::Number { least: 0, most: u64::MAX }, "How many names the file has."),
+        Field::optional("modified", Kind::COUNT, "Seconds since 1970."),
+        Field::optional("links", Kind::COUNT, "How many names the file has."),
         Field::optional(
             "leads_to",
             Kind::Object,
@@ -38,8 +38,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let workspace = &call.host.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let shown = workspace.show(&path);
-    let found =
-        if workspace.show(&path) == "." { Ok(workspace.stat(&path)?) } else { name_itself(call, &path) };
+    let found = if shown == "." { Ok(workspace.stat(&path)?) } else { name_itself(call, &path) };
     let stat = match found {
         Ok(stat) => stat,
         Err(PathError::NotFound { nearest, .. }) => {

@@ -27,11 +27,7 @@ pub(super) const TOOL: Tool = Tool {
     ],
     gives: &[
         Field::optional("files", Kind::Texts, "Paths, the best first."),
-        Field::optional(
-            "total_matches",
-            Kind::Number { least: 0, most: u64::MAX },
-            "How many match, shown or not.",
-        ),
+        Field::optional("total_matches", Kind::COUNT, "How many match, shown or not."),
         Field::optional("truncated", Kind::Flag, "There are more than are shown."),
     ],
     run,

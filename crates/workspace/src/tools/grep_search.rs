@@ -55,21 +55,9 @@ pub(super) const TOOL: Tool = Tool {
             "Each with path, line, text; with context, also before and after.",
         ),
         Field::optional("files", Kind::Texts, "The files that match, if `files_only`."),
-        Field::optional(
-            "total_matches",
-            Kind::Number { least: 0, most: u64::MAX },
-            "Matching lines in all, shown or not.",
-        ),
-        Field::optional(
-            "files_with_matches",
-            Kind::Number { least: 0, most: u64::MAX },
-            "Files with a match.",
-        ),
-        Field::optional(
-            "files_searched",
-            Kind::Number { least: 0, most: u64::MAX },
-            "Files that were looked at.",
-        ),
+        Field::optional("total_matches", Kind::COUNT, "Matching lines in all, shown or not."),
+        Field::optional("files_with_matches", Kind::COUNT, "Files with a match."),
+        Field::optional("files_searched", Kind::COUNT, "Files that were looked at."),
         Field::optional(
             "truncated",
             Kind::Flag,

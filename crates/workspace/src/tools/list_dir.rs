@@ -35,11 +35,7 @@ pub(super) const TOOL: Tool = Tool {
             Kind::Objects(&[]),
             "Each with name, type (file, directory, symlink, …), size of files, target of symlinks, and a uri if the name is no valid text.",
         ),
-        Field::optional(
-            "total_entries",
-            Kind::Number { least: 0, most: u64::MAX },
-            "How many there are, shown or not.",
-        ),
+        Field::optional("total_entries", Kind::COUNT, "How many there are, shown or not."),
         Field::optional("truncated", Kind::Flag, "Not all are shown."),
     ],
     run,
@@ -50,18 +46,12 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let path = workspace.path(arguments.text("path"))?;
     let directory = workspace.open_directory(&path)?;
     let failed = |errno: rustix::io::Errno| PathError::io(path.written(), errno);
-    let names = names_in(directory.as_fd(), arguments.flag("show_hidden")).map_err(failed)?;
-    let absolute = workspace.absolute(&path);
-    let really_below = workspace.path_rules().and_then(|_| workspace.real_below(directory.as_fd()));
-    let is_blocked = |name: &OsString| {
-        let Some(rules) = workspace.path_rules() else { return false };
-        let Some(place) = really_below.as_ref().map(|below| below.join(name)) else { return true };
-        let kind = known_kind(directory.as_fd(), name, FileType::Unknown);
-        let verdict =
-            if kind == FileType::Directory { rules.against_directory(&place) } else { rules.against(&place) };
-        verdict.is_some()
+    let rules = workspace.rules_in(directory.as_fd());
+    let is_blocked = |name: &OsString, kind: FileType| {
+        rules.block(name, known_kind(directory.as_fd(), name, kind) == FileType::Directory)
     };
-    let names: Vec<OsString> = names.into_iter().filter(|name| !is_blocked(name)).collect();
+    let names = names_in(directory.as_fd(), arguments.flag("show_hidden"), is_blocked).map_err(failed)?;
+    let absolute = workspace.absolute(&path);
     let total = names.len();
     let mut entries: Vec<Value> = names
         .iter()
@@ -85,10 +75,16 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(text.join("\n"), data))
 }
 
-fn names_in(directory: BorrowedFd<'_>, show_hidden: bool) -> rustix::io::Result<Vec<OsString>> {
+fn names_in(
+    directory: BorrowedFd<'_>,
+    show_hidden: bool,
+    is_blocked: impl Fn(&OsString, FileType) -> bool,
+) -> rustix::io::Result<Vec<OsString>> {
     let entries = list_entries(directory, &mut Vec::with_capacity(LISTING_BYTES))?;
-    let is_shown = |name: &OsString| show_hidden || !name.as_bytes().starts_with(b".");
-    let mut names: Vec<OsString> = entries.into_iter().map(|(name, _)| name).filter(is_shown).collect();
+    let is_shown = |(name, kind): &(OsString, FileType)| {
+        (show_hidden || !name.as_bytes().starts_with(b".")) && !is_blocked(name, *kind)
+    };
+    let mut names: Vec<OsString> = entries.into_iter().filter(is_shown).map(|(name, _)| name).collect();
     names.sort_by(|a, b| a.as_bytes().cmp(b.as_bytes()));
     Ok(names)
 }

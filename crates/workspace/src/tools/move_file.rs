@@ -100,10 +100,9 @@ impl Moved {
         to: &SessionPath,
     ) -> Result<Self, Failure> {
         let (mut files, mut room) = (Vec::new(), MAX_BYTES);
-        let moved =
-            if source.is_directory() { files_below(call, from)? } else { vec![Walk::beginning(from)] };
+        let moved = if source.is_directory() { files_below(call, from)? } else { vec![from.plain_below()] };
         for below in moved {
-            let rest = below.strip_prefix(Walk::beginning(from)).unwrap_or(Path::new("")).to_owned();
+            let rest = below.strip_prefix(from.plain_below()).unwrap_or(Path::new("")).to_owned();
             let (old, new) = (SessionPath::found(from.root(), below), to.beneath(&rest));
             let mut original = |path: &SessionPath| {
                 let original = if room > 0 { call.original(path) } else { Original::Unkept };
@@ -128,11 +127,9 @@ impl Moved {
 fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Failure> {
     let workspace = &call.host.workspace;
     let start = workspace.open_directory(path)?;
-    let really_below = workspace.real_below(start.as_fd()).unwrap_or_default();
-    let begin = Walk::beginning(path);
+    let (rules, begin) = (workspace.rules_in(start.as_fd()), path.plain_below());
     let is_blocked = |finding: &Finding<'_>| {
-        let place = really_below.join(finding.below.strip_prefix(&begin).unwrap_or(finding.below));
-        workspace.path_rules().is_some_and(|rules| rules.against_directory(&place).is_some())
+        rules.block(finding.below.strip_prefix(&begin).unwrap_or(finding.below), true)
     };
     let files: Mutex<Vec<PathBuf>> = Mutex::default();
     let has_blocked = AtomicBool::new(false);

@@ -1,12 +1,12 @@
 //! `multi_edit`: several replacements in one file, all or none.
 
 use super::changes::{
-    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_failure,
+    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced,
+    edit_failure,
 };
 use super::parameters::{Field, Kind};
 use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
-use crate::edit::{Edit, guards, replace_many};
-use crate::files::{FileMode, Parents};
+use crate::edit::{Edit, replace_many};
 
 pub(super) const TOOL: Tool = Tool {
     name: "multi_edit",
@@ -57,21 +57,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
             format!("edit {} of {}: {error}; nothing was changed", index + 1, edits.len()),
         )
     })?;
-    let refused = |error: guards::Guard| edit_failure(&path, error.code(), error.to_string());
-    let hits = replaced.places.len();
-    let most = if edits.iter().any(|edit| edit.all) { hits } else { 1 };
-    guards::check_growth(&before.text, &replaced.text, most, arguments.flag("allow_growth"))
-        .map_err(refused)?;
-    guards::check_collapse(&before.text, &replaced.text, arguments.flag("allow_shrink")).map_err(refused)?;
-    let change = Change {
-        path: &path,
-        before: Some(before),
-        text: replaced.text,
-        parents: Parents::Expect,
-        mode: FileMode::Kept,
-        is_dry_run: arguments.flag("dry_run"),
-    };
-    let mut changed = change.commit(call)?;
-    changed.data["replacements"] = hits.into();
-    Ok(changed.into_answer())
+    // Only what was replaced everywhere can run away.
+    let hits = if edits.iter().any(|edit| edit.all) { replaced.places.len() } else { 1 };
+    commit_replaced(call, arguments, (&path, before), replaced, hits)
 }

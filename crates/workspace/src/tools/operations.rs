@@ -21,21 +21,13 @@ pub(super) const REPORT_FIELDS: &[Field] = &[
         Kind::Choice(&["running", "exited", "signalled", "timed_out", "cancelled"]),
         "How it stands.",
     ),
-    Field::optional("exit_code", Kind::Number { least: 0, most: u64::MAX }, "If it exited."),
+    Field::optional("exit_code", Kind::COUNT, "If it exited."),
     Field::optional("signal", Kind::Text, "If a signal ended it."),
-    Field::optional("duration_ms", Kind::Number { least: 0, most: u64::MAX }, "How long it ran, or runs."),
+    Field::optional("duration_ms", Kind::COUNT, "How long it ran, or runs."),
     Field::optional("output", Kind::Text, "Standard output and error, in the order in which they came."),
-    Field::optional("output_bytes", Kind::Number { least: 0, most: u64::MAX }, "All that was written."),
-    Field::optional(
-        "omitted_bytes",
-        Kind::Number { least: 0, most: u64::MAX },
-        "What of it is not shown: the middle.",
-    ),
-    Field::optional(
-        "left_running",
-        Kind::Number { least: 0, most: u64::MAX },
-        "Background processes that it left behind.",
-    ),
+    Field::optional("output_bytes", Kind::COUNT, "All that was written."),
+    Field::optional("omitted_bytes", Kind::COUNT, "What of it is not shown: the middle."),
+    Field::optional("left_running", Kind::COUNT, "Background processes that it left behind."),
     Field::optional("directory", Kind::Text, "Where it ran."),
 ];
 

@@ -39,6 +39,11 @@ pub(crate) enum Presence {
     DefaultText(&'static str),
 }
 
+impl Kind {
+    /// How many there are of something.
+    pub(crate) const COUNT: Self = Self::Number { least: 0, most: u64::MAX };
+}
+
 impl Field {
     pub(crate) const fn required(name: &'static str, kind: Kind, about: &'static str) -> Self {
         Self { name, aliases: &[], kind, presence: Presence::Required, about }

@@ -70,7 +70,6 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         directory_name: workspace.show(&path),
         environment: Vec::new(),
         timeout: timeout.map(Duration::from_secs),
-        label: None,
     };
     let operation = call.host.operations.start(command).map_err(|error| start_failure(&error))?;
     // Not what it says: a script may hold secrets.

@@ -1,12 +1,12 @@
 //! `search_replace`: this text for that one.
 
 use super::changes::{
-    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_failure,
+    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced,
+    edit_failure,
 };
 use super::parameters::{Field, Kind};
 use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
-use crate::edit::{guards, replace};
-use crate::files::{FileMode, Parents};
+use crate::edit::replace;
 
 pub(super) const TOOL: Tool = Tool {
     name: "search_replace",
@@ -37,20 +37,6 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         (before.style.adapt(arguments.text("old_string")), before.style.adapt(arguments.text("new_string")));
     let replaced = replace(&before.text, &old, &new, arguments.flag("replace_all"))
         .map_err(|error| edit_failure(&path, error.code(), error.to_string()))?;
-    let refused = |error: guards::Guard| edit_failure(&path, error.code(), error.to_string());
     let hits = replaced.places.len();
-    guards::check_growth(&before.text, &replaced.text, hits, arguments.flag("allow_growth"))
-        .map_err(refused)?;
-    guards::check_collapse(&before.text, &replaced.text, arguments.flag("allow_shrink")).map_err(refused)?;
-    let change = Change {
-        path: &path,
-        before: Some(before),
-        text: replaced.text,
-        parents: Parents::Expect,
-        mode: FileMode::Kept,
-        is_dry_run: arguments.flag("dry_run"),
-    };
-    let mut changed = change.commit(call)?;
-    changed.data["replacements"] = hits.into();
-    Ok(changed.into_answer())
+    commit_replaced(call, arguments, (&path, before), replaced, hits)
 }
