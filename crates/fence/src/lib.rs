@@ -22,6 +22,7 @@ mod launch;
 mod launcher;
 #[cfg(target_os = "macos")]
 pub mod macos;
+mod membership;
 #[cfg(target_os = "linux")]
 pub mod nested;
 pub mod network;
@@ -60,6 +61,7 @@ pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use launch::{Ending, Fenced, LaunchError, Launcher, Remote, Stdio};
 #[cfg(target_os = "linux")]
 pub use launcher::run_if_launcher;
+pub use membership::{Membership, membership_of};
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
 #[cfg(target_os = "linux")]
 pub use peers::{Peer, Peers};

@@ -11,7 +11,7 @@ use std::io;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, getpgid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
 use uuid::Uuid;
 
 /// The environment variable that marks what belongs to one upstream process.
@@ -146,7 +146,7 @@ impl Tree {
     }
 
     fn is_orphan_of_ours(&self, pid: Pid) -> bool {
-        if getpgid(Some(pid)).is_ok_and(|group| group == self.root) {
+        if fence::membership_of(pid).is_some_and(|of| of.group == Some(self.root)) {
             return true;
         }
         let marked = format!("{MARK_VARIABLE}={}", self.mark);

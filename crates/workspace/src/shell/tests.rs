@@ -372,11 +372,11 @@ fn own_descriptors() -> usize {
 
 /// Children of this process that are zombies and do not belong to the tests' own session.
 fn zombies() -> usize {
-    let own = rustix::process::getsid(None).unwrap();
+    let own = fence::membership_of(rustix::process::getpid()).unwrap();
     let children = fence::children_of(rustix::process::getpid());
     let of_commands = children
         .into_iter()
-        .filter(|pid| rustix::process::getsid(Some(*pid)).is_ok_and(|session| session != own));
+        .filter(|pid| fence::membership_of(*pid).is_some_and(|of| of.session != own.session));
     of_commands
         .filter(|pid| {
             let stat =

@@ -9,7 +9,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpgid, getpid, getsid, kill_process, waitpid};
+use fence::{Membership, membership_of};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, waitpid};
 
 /// The environment variable whose value no other operation has, here or in another server.
 pub(super) const MARK_VARIABLE: &str = "RINGFENCE_OPERATION_MARK";
@@ -88,7 +89,7 @@ impl Tree {
     fn is_ours(&self, orphan: Pid) -> bool {
         // A mark tells more than the number of a session, which may be used again.
         mark_of(orphan).map_or_else(
-            || getsid(Some(orphan)) == Ok(self.root) || getpgid(Some(orphan)) == Ok(self.root),
+            || membership_of(orphan).is_some_and(|of| [of.session, of.group].contains(&Some(self.root))),
             |mark| mark == self.mark.as_bytes(),
         )
     }
@@ -99,16 +100,17 @@ impl Tree {
 /// child of another part of the server is not taken from it.
 pub(super) fn reap_orphans() {
     let shells = shells();
-    let own_session = getsid(None);
+    let own = membership_of(getpid());
     for pid in fence::children_of(getpid()) {
-        if is_orphan(pid, &shells, own_session) {
+        if is_orphan(pid, &shells, own) {
             let _ = waitpid(Some(pid), WaitOptions::NOHANG);
         }
     }
 }
 
-fn is_orphan(child: Pid, shells: &[Pid], own_session: rustix::io::Result<Pid>) -> bool {
-    !shells.contains(&child) && getsid(Some(child)).is_ok_and(|session| Ok(session) != own_session)
+fn is_orphan(child: Pid, shells: &[Pid], own: Option<Membership>) -> bool {
+    !shells.contains(&child)
+        && membership_of(child).is_some_and(|of| own.is_some_and(|own| of.session != own.session))
 }
 
 fn fresh_mark() -> String {
