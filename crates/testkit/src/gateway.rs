@@ -23,6 +23,7 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct GatewayBuilder {
     binary: Option<PathBuf>,
+    host: String,
     flags: Vec<OsString>,
     upstream: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
@@ -35,6 +36,13 @@ impl GatewayBuilder {
     #[must_use]
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
+        self
+    }
+
+    /// Instead of 127.0.0.1.
+    #[must_use]
+    pub fn host(mut self, host: impl Into<String>) -> Self {
+        self.host = host.into();
         self
     }
 
@@ -119,7 +127,7 @@ impl GatewayBuilder {
     fn to_command(&self) -> Command {
         let mut command = Command::new(self.binary.clone().unwrap_or_else(ringfence_binary));
         command
-            .args(["serve", "--host", "127.0.0.1", "--port", "0", "--json"])
+            .args(["serve", "--host", &self.host, "--port", "0", "--json"])
             .args(&self.flags)
             .args((!self.upstream.is_empty()).then_some("--"))
             .args(&self.upstream)
@@ -168,6 +176,7 @@ impl Gateway {
     pub fn builder() -> GatewayBuilder {
         GatewayBuilder {
             binary: None,
+            host: "127.0.0.1".to_owned(),
             flags: Vec::new(),
             upstream: vec![fixture_binary().into_os_string()],
             variables: Vec::new(),

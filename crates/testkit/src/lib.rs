@@ -22,6 +22,7 @@ mod process_figures;
 mod processes;
 mod raw_client;
 mod raw_request;
+mod remote_server;
 mod reply;
 mod waiting;
 mod workspace_dir;
@@ -45,6 +46,7 @@ pub use process_figures::{open_descriptors, peak_resident_bytes, resident_bytes}
 pub use processes::{descendants, process_exists};
 pub use raw_client::{InitializeResult, RawClient};
 pub use raw_request::RawRequest;
+pub use remote_server::RemoteServer;
 pub use reply::{Reply, ReplyBody};
 pub use waiting::{DEADLINE, wait_until, within_deadline};
 pub use workspace_dir::{WorkspaceDir, workspace_dir};

@@ -7,6 +7,7 @@ use crate::limits::MAX_BATCH;
 use crate::{Malformed, Message};
 
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "nearly every body holds a single message")]
 pub enum Body {
     Single(Message),
     /// Never empty. Each element was valid by itself.

@@ -16,6 +16,7 @@ pub mod code {
     pub const SERVER_ERROR: i32 = -32000;
     /// The session is unknown or has ended; clients start a new one on it.
     pub const SESSION_NOT_FOUND: i32 = -32001;
+    pub const RESOURCE_NOT_FOUND: i32 = -32002;
     /// A header contradicts the body (2026-07-28).
     pub const HEADER_MISMATCH: i32 = -32020;
 }

@@ -47,6 +47,8 @@ pub struct Request {
     id_span: Span,
     params: Option<Span>,
     peek: Peek,
+    /// What stands in place of the name on the way up, as JSON text.
+    own_name: Option<Box<str>>,
 }
 
 #[derive(Debug)]
@@ -112,7 +114,7 @@ impl Message {
         Ok(match (envelope.method, id, envelope.result, envelope.error) {
             (Some(method), Some((id, id_span)), None, None) => {
                 let (method, peek) = (method.into_owned(), peek()?);
-                Self::Request(Request { id, method, text, id_span, params, peek })
+                Self::Request(Request { id, method, text, id_span, params, peek, own_name: None })
             }
             (Some(method), None, None, None) => {
                 let (method, peek) = (method.into_owned(), peek()?);
@@ -175,13 +177,19 @@ impl Request {
     /// upstream then never sees two calls with the same of either.
     pub fn toward_upstream(&self, id: u64) -> Bytes {
         let id = id.to_string();
-        let mut edits = [Some(self.id_span), self.peek.wants_progress];
-        edits.sort_by_key(|span| span.map(|span| span.start));
-        let mut line = BytesMut::with_capacity(self.text.len() + 2 * id.len());
+        let name = self.own_name.as_ref().and_then(|name| Some((self.peek.name?, name.as_bytes())));
+        let mut edits = [
+            Some((self.id_span, id.as_bytes())),
+            self.peek.wants_progress.map(|span| (span, id.as_bytes())),
+            name,
+        ];
+        edits.sort_by_key(|edit| edit.map(|(span, _)| span.start));
+        let name_length = name.map_or(0, |(_, name)| name.len());
+        let mut line = BytesMut::with_capacity(self.text.len() + 2 * id.len() + name_length);
         let mut copied = 0;
-        for span in edits.into_iter().flatten() {
+        for (span, replacement) in edits.into_iter().flatten() {
             line.extend_from_slice(&self.text[copied..span.range().start]);
-            line.extend_from_slice(id.as_bytes());
+            line.extend_from_slice(replacement);
             copied = span.range().end;
         }
         line.extend_from_slice(&self.text[copied..]);
@@ -211,6 +219,20 @@ impl Request {
 
     pub fn uri(&self) -> Option<String> {
         read_string(&self.text, self.peek.uri)
+    }
+
+    /// The name of the tool or prompt that it is about.
+    pub fn name(&self) -> Option<String> {
+        read_string(&self.text, self.peek.name)
+    }
+
+    /// On the way up, the tool or prompt is called by the name that its server gave it.
+    pub fn call_by(&mut self, own_name: &str) {
+        self.own_name = Some(serde_json::Value::from(own_name).to_string().into());
+    }
+
+    pub fn cursor(&self) -> Option<String> {
+        read_string(&self.text, self.peek.cursor)
     }
 
     pub fn task_id(&self) -> Option<String> {
@@ -347,6 +369,24 @@ mod tests {
         let expected = text.replace("\"tok\"", "42").replace("\"c\"", "42");
         assert_eq!(call.toward_upstream(42), expected.as_bytes());
         assert_eq!(call.wants_progress().unwrap(), &b"\"tok\""[..]);
+    }
+
+    #[test]
+    fn a_tool_is_called_by_its_servers_name_for_it() {
+        let text = r#"{"jsonrpc":"2.0","method":"tools/call","params":{"_meta":{"progressToken":1},"arguments":{"name":"git_status"},"name":"git_status"},"id":2}"#;
+        let mut call = request(text);
+        assert_eq!(call.name().as_deref(), Some("git_status"));
+        call.call_by("st\"atus");
+        let expected = text
+            .replace(r#""name":"git_status"},"id":2"#, r#""name":"st\"atus"},"id":77"#)
+            .replace(r#""progressToken":1"#, r#""progressToken":77"#);
+        assert_eq!(call.toward_upstream(77), expected.as_bytes());
+        let mut completion = request(
+            r#"{"jsonrpc":"2.0","id":1,"method":"completion/complete","params":{"ref":{"type":"ref/prompt","name":"a_p"},"argument":{"name":"x","value":""}}}"#,
+        );
+        completion.call_by("p");
+        let up = completion.toward_upstream(1);
+        assert!(std::str::from_utf8(&up).unwrap().contains(r#""ref":{"type":"ref/prompt","name":"p"}"#));
     }
 
     #[test]

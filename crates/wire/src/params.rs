@@ -22,7 +22,11 @@ pub(crate) struct Peek {
     pub(crate) progress_token: Option<Span>,
     /// `params.requestId` of a cancellation.
     pub(crate) request_id: Option<Span>,
+    /// `params.uri`, or that of `params.ref`.
     pub(crate) uri: Option<Span>,
+    /// `params.name`, or that of `params.ref`.
+    pub(crate) name: Option<Span>,
+    pub(crate) cursor: Option<Span>,
     pub(crate) task_id: Option<Span>,
     pub(crate) level: Option<Span>,
     /// `params.task`: the caller wants the call to run as a task.
@@ -39,12 +43,27 @@ struct Fields<'a> {
     request_id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     uri: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    cursor: Option<&'a RawValue>,
+    #[serde(borrow, default, rename = "ref", deserialize_with = "present")]
+    reference: Option<&'a RawValue>,
     #[serde(borrow, default, rename = "taskId", deserialize_with = "present")]
     task_id: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     level: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     task: Option<&'a RawValue>,
+}
+
+/// What a completion is for.
+#[derive(Deserialize)]
+struct ReferenceFields<'a> {
+    #[serde(borrow, default, deserialize_with = "present")]
+    name: Option<&'a RawValue>,
+    #[serde(borrow, default, deserialize_with = "present")]
+    uri: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -88,11 +107,18 @@ impl Peek {
             progress_token: span(fields.progress_token),
             request_id: span(fields.request_id),
             uri: span(fields.uri),
+            name: span(fields.name),
+            cursor: span(fields.cursor),
             task_id: span(fields.task_id),
             level: span(fields.level),
             task: span(fields.task),
             ..Self::default()
         };
+        if let Some(reference) = fields.reference.filter(|reference| reference.get().starts_with('{')) {
+            let reference: ReferenceFields<'_> = serde_json::from_str(reference.get())?;
+            peek.name = peek.name.or(span(reference.name));
+            peek.uri = peek.uri.or(span(reference.uri));
+        }
         if let Some(meta) = fields.meta.filter(|meta| meta.get().starts_with('{')) {
             let meta: MetaFields<'_> = serde_json::from_str(meta.get())?;
             peek.wants_progress = span(meta.progress_token);

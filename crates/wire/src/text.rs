@@ -33,6 +33,12 @@ impl Text {
         }
     }
 
+    /// The answer to a request, with a result that many may share.
+    pub fn result(id: &crate::Id, result: Bytes) -> Self {
+        let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.as_json());
+        Self { head: head.into(), middle: result, tail: Bytes::from_static(b"}") }
+    }
+
     pub fn len(&self) -> usize {
         self.head.len() + self.middle.len() + self.tail.len()
     }

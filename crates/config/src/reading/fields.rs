@@ -1,0 +1,103 @@
+//! The values of a map, taken by the names of its table. What has the wrong type was found already and counts as
+//! absent here.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::Template;
+use crate::check::{bytes_of, duration_of};
+use crate::diagnostic::Findings;
+use crate::keys::{Key, Shape};
+use crate::tree::{Entry, Node};
+
+pub(super) struct Fields<'a> {
+    node: &'a Node,
+    keys: &'static [Key],
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(node: &'a Node, keys: &'static [Key]) -> Self {
+        Self { node, keys }
+    }
+
+    /// The value, unless there is none or nothing.
+    pub(super) fn get(&self, name: &str) -> Option<&'a Node> {
+        debug_assert!(self.keys.iter().any(|key| key.name == name), "`{name}` is in no table");
+        self.node.get(name).filter(|node| !node.is_nothing())
+    }
+
+    pub(super) fn entries(&self, name: &str) -> &'a [Entry] {
+        self.get(name).and_then(Node::map).unwrap_or_default()
+    }
+
+    pub(super) fn object(&self, name: &str) -> Option<Fields<'a>> {
+        let Shape::Object(keys) = self.keys.iter().find(|key| key.name == name)?.shape else { return None };
+        let node = self.get(name)?;
+        node.map().map(|_| Fields::new(node, keys))
+    }
+
+    pub(super) fn text(&self, name: &str) -> Option<&'a str> {
+        self.get(name)?.text()
+    }
+
+    pub(super) fn choice(&self, name: &str) -> Option<&'a str> {
+        self.text(name)
+    }
+
+    pub(super) fn flag(&self, name: &str) -> Option<bool> {
+        self.get(name)?.flag()
+    }
+
+    pub(super) fn template(&self, name: &str) -> Option<Template> {
+        Template::parse(self.text(name)?).ok()
+    }
+
+    pub(super) fn templates(&self, name: &str) -> Option<Vec<Template>> {
+        Some(self.get(name)?.list()?.iter().filter_map(template_of).collect())
+    }
+
+    pub(super) fn texts(&self, name: &str) -> Vec<String> {
+        let items = self.get(name).and_then(Node::list).unwrap_or_default();
+        items.iter().filter_map(Node::text).map(str::to_owned).collect()
+    }
+
+    pub(super) fn path(&self, name: &str, findings: &mut Findings<'_>) -> Option<PathBuf> {
+        path_of(self.get(name)?, findings)
+    }
+
+    pub(super) fn paths(&self, name: &str, findings: &mut Findings<'_>) -> Vec<PathBuf> {
+        let items = self.get(name).and_then(Node::list).unwrap_or_default();
+        items.iter().filter_map(|item| path_of(item, findings)).collect()
+    }
+
+    pub(super) fn seconds(&self, name: &str) -> Option<Duration> {
+        self.get(name)?.number().and_then(duration_of)
+    }
+
+    pub(super) fn count(&self, name: &str) -> Option<u64> {
+        self.text(name)?.parse().ok()
+    }
+
+    pub(super) fn bytes(&self, name: &str) -> Option<u64> {
+        bytes_of(self.text(name)?)
+    }
+}
+
+pub(super) fn template_of(node: &Node) -> Option<Template> {
+    Template::parse(node.text()?).ok()
+}
+
+/// Relative paths begin at the file's directory, wherever ringfence is started.
+fn path_of(node: &Node, findings: &mut Findings<'_>) -> Option<PathBuf> {
+    let text = node.text()?;
+    if let Some(below) = text.strip_prefix("~/") {
+        let Some(home) = std::env::home_dir().filter(|home| home.is_absolute()) else {
+            findings.error(node.place, "there is no home directory for `~` to mean");
+            return None;
+        };
+        return Some(home.join(below));
+    }
+    let directory = findings.file().parent().unwrap_or(std::path::Path::new(""));
+    // Without `.` in it, so that it reads as its author would write it.
+    Some(directory.join(text).components().collect())
+}

@@ -1,0 +1,212 @@
+//! From a file to a [`Configuration`]: which client's file it is, and what it says.
+
+mod fields;
+mod other_clients;
+mod server;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use crate::check::check;
+use crate::diagnostic::{ConfigError, Diagnostic, Findings, nearest};
+use crate::keys::{FILE, HOLDER, SECRET_SOURCE, Shape};
+use crate::tree::{self, Entry, Node, Place, Syntax};
+use crate::{Configuration, ExecutionContext, LocalExecution, NameMode, SecretSource, Server, Transport};
+
+use fields::Fields;
+
+/// Far longer than any configuration that somebody wrote.
+const MAX_FILE_BYTES: u64 = 1 << 20;
+const TOO_LONG: &str = "the file is longer than 1 MiB";
+const MAX_SERVERS: usize = 256;
+
+/// What a file says, and what deserves a second look.
+#[derive(Debug)]
+pub struct Read {
+    pub configuration: Configuration,
+    pub warnings: Vec<Diagnostic>,
+    pub format: Format,
+}
+
+/// Whose file it is, by its shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// Our own: `servers`, with every key known.
+    Ringfence,
+    /// `mcpServers`: Claude Code, Claude Desktop, Cursor and many others.
+    McpServers,
+    /// `servers` in `mcp.json`, or `mcp.servers` in the settings.
+    VsCode,
+    /// `[mcp_servers.NAME]`.
+    Codex,
+}
+
+impl Configuration {
+    /// Reads a configuration file: our own, or one of another client.
+    pub fn read(path: &Path) -> Result<Read, ConfigError> {
+        let failed = |source| ConfigError::Io { path: path.to_owned(), source };
+        let mut bytes = Vec::new();
+        let file = File::open(path).map_err(failed)?;
+        if file.metadata().map_err(failed)?.is_dir() {
+            return Err(failed(io::ErrorKind::IsADirectory.into()));
+        }
+        file.take(MAX_FILE_BYTES + 1).read_to_end(&mut bytes).map_err(failed)?;
+        let mut findings = Findings::new(path);
+        match std::str::from_utf8(&bytes) {
+            _ if bytes.len() as u64 > MAX_FILE_BYTES => findings.error(Place::START, TOO_LONG),
+            Ok(text) => return Self::parse(text, path),
+            Err(error) => {
+                let line = bytes[..error.valid_up_to()].split(|byte| *byte == b'\n').count();
+                findings.error(Place { line, column: 1 }, "this line is not UTF-8");
+            }
+        }
+        Err(findings.into_error())
+    }
+
+    /// The same for a text that is, or could be, in the file `path`.
+    pub fn parse(text: &str, path: &Path) -> Result<Read, ConfigError> {
+        let mut findings = Findings::new(path);
+        let mut configuration = Self::default();
+        let mut format = Format::Ringfence;
+        if text.len() as u64 > MAX_FILE_BYTES {
+            findings.error(Place::START, TOO_LONG);
+        } else if let Some(root) = tree::read(text, Syntax::of(path, text), &mut findings) {
+            format = format_of(&root, Syntax::of(path, text));
+            configuration = match format {
+                Format::Ringfence => read_own(&root, &mut findings),
+                format => other_clients::read(&root, format, &mut findings),
+            };
+        }
+        let warnings = findings.finish()?;
+        Ok(Read { configuration, warnings, format })
+    }
+}
+
+/// Files are told apart by their keys. `servers` is ours and VS Code's; an entry with a `type`, and nothing that
+/// only we know, is VS Code's.
+fn format_of(root: &Node, syntax: Syntax) -> Format {
+    if root.get("mcpServers").is_some() {
+        return Format::McpServers;
+    }
+    if root.get("mcp").is_some_and(|mcp| mcp.get("servers").is_some()) {
+        return Format::VsCode;
+    }
+    if root.get("mcp_servers").is_some() || syntax == Syntax::Toml {
+        return Format::Codex;
+    }
+    let servers = root.get("servers").and_then(Node::map).unwrap_or_default();
+    let keys = || servers.iter().flat_map(|server| server.value.map().unwrap_or_default());
+    let has_only_ours = root.map().unwrap_or_default().iter().any(|entry| {
+        entry.key != "servers" && entry.key != "$schema" && FILE.iter().any(|key| key.name == entry.key)
+    }) || keys().any(|entry| other_clients::is_only_ours(&entry.key));
+    let has_theirs =
+        root.get("inputs").is_some() || keys().any(|entry| other_clients::is_only_theirs(&entry.key));
+    if syntax == Syntax::Json && has_theirs && !has_only_ours { Format::VsCode } else { Format::Ringfence }
+}
+
+fn read_own(root: &Node, findings: &mut Findings<'_>) -> Configuration {
+    let entries = root.map().unwrap_or_default();
+    let is_near = |entry: &Entry| nearest(&entry.key, FILE.iter().map(|key| key.name)).is_some();
+    if !entries.is_empty() && !entries.iter().any(is_near) {
+        findings.error_with_hint(
+            root.place,
+            "there are no servers in this file",
+            "it should have the key `servers`, or be a file of another client with `mcpServers`",
+        );
+        return Configuration::default();
+    }
+    check(root, &Shape::Object(FILE), "the file", findings);
+    let file = Fields::new(root, FILE);
+    let mut configuration = Configuration {
+        names: file.choice("names").map_or(NameMode::Prefix, |choice| match choice {
+            "conflict" => NameMode::Conflict,
+            "none" => NameMode::None,
+            _ => NameMode::Prefix,
+        }),
+        local_execution: file.choice("localExecution").map_or(
+            LocalExecution::Automatic,
+            |choice| match choice {
+                "here" => LocalExecution::Here,
+                "attachment" => LocalExecution::Attachment,
+                _ => LocalExecution::Automatic,
+            },
+        ),
+        ..Configuration::default()
+    };
+    configuration.secrets.everybody = secrets(&file, findings);
+    for holder in file.entries("principals") {
+        let secrets = secrets(&Fields::new(&holder.value, HOLDER), findings);
+        configuration.secrets.principals.insert(holder.key.clone(), secrets);
+    }
+    for holder in file.entries("workspaces") {
+        let secrets = secrets(&Fields::new(&holder.value, HOLDER), findings);
+        // `/srv/shop/` is `/srv/shop`.
+        let directory: PathBuf = Path::new(&holder.key).components().collect();
+        configuration.secrets.workspaces.insert(directory, secrets);
+    }
+    for entry in file.entries("servers") {
+        let server = server::read(entry, &mut configuration.secrets, findings);
+        configuration.servers.push(server);
+    }
+    check_number(file.entries("servers"), findings);
+    check_aliases(file.entries("servers"), findings);
+    configuration
+}
+
+fn check_number(servers: &[Entry], findings: &mut Findings<'_>) {
+    if let Some(surplus) = servers.get(MAX_SERVERS) {
+        findings.error(surplus.place, format!("more than {MAX_SERVERS} servers"));
+    }
+}
+
+/// A name that clients see must mean one tool.
+fn check_aliases(servers: &[Entry], findings: &mut Findings<'_>) {
+    let mut first: HashMap<&str, Place> = HashMap::new();
+    let aliases = servers.iter().filter_map(|server| server.value.get("tools")?.get("aliases")?.map());
+    for alias in aliases.flatten() {
+        let Some(name) = alias.value.text() else { continue };
+        if let Some(before) = first.get(name) {
+            let line = before.line;
+            findings
+                .error(alias.value.place, format!("two tools are called `{name}`; the other in line {line}"));
+        } else {
+            first.insert(name, alias.value.place);
+        }
+    }
+}
+
+fn secrets(holder: &Fields<'_>, findings: &mut Findings<'_>) -> BTreeMap<String, SecretSource> {
+    let sources = holder.entries("secrets").iter();
+    sources.filter_map(|entry| Some((entry.key.clone(), secret_source(&entry.value, findings)?))).collect()
+}
+
+fn secret_source(node: &Node, findings: &mut Findings<'_>) -> Option<SecretSource> {
+    let source = Fields::new(node, SECRET_SOURCE);
+    match (source.text("env"), source.path("file", findings)) {
+        (Some(name), None) => Some(SecretSource::Environment(name.to_owned())),
+        (None, Some(path)) => Some(SecretSource::File(path)),
+        // Somebody who writes the secret itself here is told so by the check of types.
+        (None, None) if node.map().is_none_or(|entries| !entries.is_empty()) => None,
+        _ => {
+            findings.error(node.place, "a secret has either `env` or `file`");
+            None
+        }
+    }
+}
+
+/// A server with the defaults that hang on others of its properties.
+fn with_defaults(mut server: Server, context: Option<ExecutionContext>) -> Server {
+    let is_local = matches!(server.transport, Transport::BuiltIn { .. })
+        || matches!(server.name.as_str(), "filesystem" | "git" | "editor-integration");
+    let default = if is_local { ExecutionContext::Local } else { ExecutionContext::Remote };
+    server.context = context.unwrap_or(default);
+    server.overridable = server.overridable && !server.has_secrets();
+    // A client's machine may have it.
+    let has_nothing = matches!(server.transport, Transport::Unnamed);
+    if has_nothing && server.context == ExecutionContext::Remote && server.disabled.is_none() {
+        server.disabled = Some("nothing to run is named: add command or url".to_owned());
+    }
+    server
+}

@@ -1,0 +1,48 @@
+//! Who has which secret. Values are looked up when a session needs them, and never printed.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Where a secret's value is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecretSource {
+    /// A variable of the gateway's own environment.
+    Environment(String),
+    /// A file, without the line break at its end. Read each time, so that a key can be changed.
+    File(PathBuf),
+}
+
+/// Secrets of workspaces, of principals and of everybody. What none of them has is looked for in the gateway's
+/// environment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Secrets {
+    pub everybody: BTreeMap<String, SecretSource>,
+    pub principals: BTreeMap<String, BTreeMap<String, SecretSource>>,
+    /// By canonical directory; also those below it.
+    pub workspaces: BTreeMap<PathBuf, BTreeMap<String, SecretSource>>,
+}
+
+impl Secrets {
+    /// The value for a session: of its workspace (the nearest one), else of its principal, else everybody's,
+    /// else of the gateway.
+    pub fn find(&self, name: &str, principal: &str, workspace: Option<&Path>) -> Option<String> {
+        let of_workspace = workspace.and_then(|workspace| {
+            workspace.ancestors().find_map(|directory| self.workspaces.get(directory)?.get(name))
+        });
+        let of_principal = || self.principals.get(principal)?.get(name);
+        match of_workspace.or_else(of_principal).or_else(|| self.everybody.get(name)) {
+            Some(source) => source.read(),
+            None => std::env::var(name).ok().filter(|value| !value.is_empty()),
+        }
+    }
+}
+
+impl SecretSource {
+    fn read(&self) -> Option<String> {
+        let value = match self {
+            Self::Environment(name) => std::env::var(name).ok()?,
+            Self::File(path) => std::fs::read_to_string(path).ok()?.trim_end_matches(['\r', '\n']).to_owned(),
+        };
+        Some(value).filter(|value| !value.is_empty())
+    }
+}

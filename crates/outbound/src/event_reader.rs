@@ -1,0 +1,250 @@
+//! Server-sent events as a client reads them: incrementally, and bounded by the longest message.
+
+use bytes::{Buf, Bytes, BytesMut};
+use memchr::memchr2;
+
+/// Longest event id and longest name that are kept. What is longer counts as absent.
+const MAX_FIELD: usize = 1024;
+
+/// One event, dispatched by an empty line.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Event {
+    pub(crate) data: EventData,
+    pub(crate) id: Option<String>,
+    /// Milliseconds to wait before coming back.
+    pub(crate) retry: Option<u64>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum EventData {
+    /// Nothing to deliver: only an id or a retry time, or an event that is not called `message`.
+    None,
+    Message(Bytes),
+    /// It was longer than a message may be, and was passed over.
+    TooLong,
+}
+
+/// Turns received bytes into events, wherever the reads fall.
+#[derive(Debug)]
+pub(crate) struct EventReader {
+    max_message: usize,
+    received: BytesMut,
+    /// Up to here `received` holds no line end.
+    searched: usize,
+    at_start: bool,
+    after_carriage_return: bool,
+    /// The rest of the line is passed over.
+    skips_line: bool,
+    fields: Fields,
+}
+
+#[derive(Debug, Default)]
+struct Fields {
+    any: bool,
+    data: Option<BytesMut>,
+    is_too_long: bool,
+    is_other: bool,
+    id: Option<String>,
+    retry: Option<u64>,
+}
+
+impl EventReader {
+    pub(crate) fn new(max_message: usize) -> Self {
+        Self {
+            max_message,
+            received: BytesMut::new(),
+            searched: 0,
+            at_start: true,
+            after_carriage_return: false,
+            skips_line: false,
+            fields: Fields::default(),
+        }
+    }
+
+    /// Takes what was received. Call [`EventReader::next`] until it has nothing more.
+    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+        self.received.extend_from_slice(bytes);
+    }
+
+    /// The next complete event.
+    pub(crate) fn next(&mut self) -> Option<Event> {
+        while let Some(line) = self.next_line() {
+            if line.is_empty() {
+                if let Some(event) = std::mem::take(&mut self.fields).into_event() {
+                    return Some(event);
+                }
+            } else {
+                self.fields.take_line(line, self.max_message);
+            }
+        }
+        None
+    }
+
+    /// The next whole line without its end. A line that is too long for any message is forgotten as it comes,
+    /// and marks its event.
+    fn next_line(&mut self) -> Option<BytesMut> {
+        loop {
+            if self.after_carriage_return && !self.received.is_empty() {
+                self.after_carriage_return = false;
+                if self.received[0] == b'\n' {
+                    self.received.advance(1);
+                }
+            }
+            let Some(found) = memchr2(b'\n', b'\r', &self.received[self.searched..]) else {
+                self.searched = self.received.len();
+                self.forget_long_line();
+                return None;
+            };
+            let mut line = self.received.split_to(self.searched + found);
+            self.searched = 0;
+            self.after_carriage_return = self.received[0] == b'\r';
+            self.received.advance(1);
+            let is_first = std::mem::replace(&mut self.at_start, false);
+            if std::mem::replace(&mut self.skips_line, false) {
+                continue;
+            }
+            if is_first && line.starts_with(b"\xef\xbb\xbf") {
+                line.advance(3);
+            }
+            return Some(line);
+        }
+    }
+
+    fn forget_long_line(&mut self) {
+        // The name of the field, its colon and a space come on top of the message.
+        if self.received.len() > self.max_message.saturating_add(MAX_FIELD) {
+            self.received.clear();
+            self.searched = 0;
+            if !std::mem::replace(&mut self.skips_line, true) {
+                self.fields.mark_too_long();
+            }
+        }
+    }
+}
+
+impl Fields {
+    fn take_line(&mut self, mut line: BytesMut, max_message: usize) {
+        let colon = memchr::memchr(b':', &line).unwrap_or(line.len());
+        let mut value = line.split_off(colon);
+        let has_space = value.get(1) == Some(&b' ');
+        value.advance(value.len().min(if has_space { 2 } else { 1 }));
+        match &line[..] {
+            b"data" => self.add_data(value, max_message),
+            b"event" => self.is_other = !matches!(&value[..], b"" | b"message"),
+            b"id" => {
+                // The standard passes over ids with NUL; we cannot send back one that no header can hold.
+                let fits =
+                    value.len() <= MAX_FIELD && value.iter().all(|byte| *byte >= b' ' && *byte != 0x7f);
+                self.id = std::str::from_utf8(&value).ok().filter(|_| fits).map(str::to_owned);
+            }
+            b"retry" if value.iter().all(u8::is_ascii_digit) => {
+                self.retry = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
+            }
+            // A comment, or a field that nobody knows.
+            _ => return,
+        }
+        self.any = true;
+    }
+
+    fn add_data(&mut self, value: BytesMut, max_message: usize) {
+        let held = self.data.as_ref().map_or(0, |data| data.len() + 1);
+        if self.is_too_long || held + value.len() > max_message {
+            return self.mark_too_long();
+        }
+        match &mut self.data {
+            // Almost always the only line, which is then not copied.
+            None => self.data = Some(value),
+            Some(data) => {
+                data.extend_from_slice(b"\n");
+                data.extend_from_slice(&value);
+            }
+        }
+    }
+
+    fn mark_too_long(&mut self) {
+        self.any = true;
+        self.is_too_long = true;
+        self.data = None;
+    }
+
+    fn into_event(self) -> Option<Event> {
+        if !self.any {
+            return None;
+        }
+        let data = match self.data {
+            _ if self.is_other => EventData::None,
+            _ if self.is_too_long => EventData::TooLong,
+            Some(data) if !data.is_empty() => EventData::Message(data.freeze()),
+            _ => EventData::None,
+        };
+        Some(Event { data, id: self.id, retry: self.retry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(max_message: usize, chunks: &[&[u8]]) -> Vec<Event> {
+        let mut reader = EventReader::new(max_message);
+        let mut events = Vec::new();
+        for chunk in chunks {
+            reader.feed(chunk);
+            events.extend(std::iter::from_fn(|| reader.next()));
+        }
+        events
+    }
+
+    fn message(text: &'static str) -> EventData {
+        EventData::Message(Bytes::from_static(text.as_bytes()))
+    }
+
+    #[test]
+    fn events_are_the_same_wherever_they_are_cut_and_however_lines_end() {
+        let text = "\u{feff}id: 1\nretry: 500\ndata: \n\n: comment\n\nevent: message\nid: 2\ndata: {\"a\":\ndata:1}\n\n\
+                    event: ping\ndata: x\n\ndata: y\n\n";
+        for end in ["\n", "\r\n", "\r"] {
+            let text = text.replace('\n', end);
+            let bytes = text.as_bytes();
+            for cut in 0..bytes.len() {
+                // The very last line end of a CR stream is complete without what follows.
+                let events = read(100, &[&bytes[..cut], &bytes[cut..]]);
+                let data: Vec<_> = events.iter().map(|event| &event.data).collect();
+                let expected = [EventData::None, message("{\"a\":\n1}"), EventData::None, message("y")];
+                assert_eq!(data, expected.iter().collect::<Vec<_>>(), "cut at {cut} with {end:?}");
+                assert_eq!((events[0].id.as_deref(), events[0].retry), (Some("1"), Some(500)));
+                assert_eq!(events[1].id.as_deref(), Some("2"));
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_too_long_is_passed_over_and_said() {
+        let long = "x".repeat(5000);
+        let text = format!("id: 7\ndata: {long}\n\ndata: {}\ndata: b\n\ndata: ok\n\n", "a".repeat(9));
+        for size in [1, 7, 4096, text.len()] {
+            let chunks: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+            let events = read(10, &chunks);
+            let data: Vec<_> = events.iter().map(|event| &event.data).collect();
+            assert_eq!(data, [&EventData::TooLong, &EventData::TooLong, &message("ok")], "{size}");
+            assert_eq!(events[0].id.as_deref(), Some("7"));
+        }
+    }
+
+    #[test]
+    fn memory_stays_bounded_in_an_endless_line() {
+        let mut reader = EventReader::new(10);
+        for _ in 0..1000 {
+            reader.feed(&[b'x'; 500]);
+            assert_eq!(reader.next(), None);
+            assert!(reader.received.len() <= 10 + MAX_FIELD + 500);
+        }
+    }
+
+    #[test]
+    fn odd_fields_do_no_harm() {
+        let events = read(100, &[b"id: a\x01b\nretry: -1\nwhat: ever\ndata\n\ndata: z\nid: \xff\n\n"]);
+        assert_eq!(events[0], Event { data: EventData::None, id: None, retry: None });
+        assert_eq!(events[1], Event { data: message("z"), id: None, retry: None });
+    }
+}
