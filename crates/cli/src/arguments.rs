@@ -12,14 +12,21 @@ use gateway::{AllowedHost, AllowedOrigin};
 use session::audit::{AuditLog, AuditSettings};
 use session::{Lifecycle, Settings};
 
+use crate::access_options::AccessOptions;
+use crate::add::AddArguments;
 use crate::audit::AuditArguments;
+use crate::config_command::ConfigArguments;
+use crate::connect::ConnectTask;
 use crate::environment::{self, Variable};
 use crate::error::Failure;
 use crate::fenced::{DoctorArguments, FenceOptions, RunArguments, ShellArguments};
+use crate::import::ImportArguments;
 use crate::logging::LogOptions;
 use crate::packages::CacheArguments;
+use crate::register::RegisterArguments;
 use crate::scope_options::ScopeOptions;
 use crate::sessions::SessionsArguments;
+use crate::token::TokenArguments;
 use crate::workspace_options::{WorkspaceArguments, WorkspaceOptions};
 
 const EXAMPLES: &str = "\
@@ -52,7 +59,9 @@ Examples:
   ringfence serve --allow-scope ~/projects --net none -- ./my-server
       sessions may only be of directories in ~/projects, and have no network
   ringfence serve --workspace docs=/srv/docs --lifecycle workspace -- ./my-server
-      clients that connect to /mcp/w/docs share one process in /srv/docs";
+      clients that connect to /mcp/w/docs share one process in /srv/docs
+  ringfence serve --host 0.0.0.0 --auth-token-file tokens --tls-cert cert.pem --tls-key key.pem
+      for other machines too: callers show a token, made with `ringfence token NAME --file tokens`";
 
 const STDIO_EXAMPLES: &str = "\
 Examples:
@@ -81,6 +90,8 @@ enum Command {
     /// Serve one client on stdin and stdout, its server inside a fence.
     #[command(after_help = STDIO_EXAMPLES)]
     Stdio(Box<ServerTask>),
+    /// Serve one client on stdin and stdout: its files here, the rest on a gateway elsewhere.
+    Connect(Box<ConnectTask>),
     /// Serve file, search, edit and shell tools for a directory on stdin and stdout.
     Workspace(Box<WorkspaceArguments>),
     /// Run a command inside a fence: it writes only in its scope.
@@ -92,8 +103,18 @@ enum Command {
     Doctor(Box<DoctorArguments>),
     /// See and stop the sessions of running gateways.
     Sessions(Box<SessionsArguments>),
+    /// Make a token for a caller of `serve --auth-token-file`.
+    Token(TokenArguments),
     /// Install packages of npx and uvx once, for sessions that start fast and alter nothing.
     Cache(Box<CacheArguments>),
+    /// Check a configuration file, or print what can stand in one.
+    Config(ConfigArguments),
+    /// Add a server to the configuration.
+    Add(Box<AddArguments>),
+    /// Take over the servers that other clients have.
+    Import(ImportArguments),
+    /// Point a client at ringfence, or no longer.
+    Register(Box<RegisterArguments>),
     /// Check or show an audit log.
     Audit(AuditArguments),
     /// Print completions for a shell.
@@ -129,7 +150,7 @@ enum Mode {
 
 #[derive(Debug, Args)]
 struct Serve {
-    /// Address to listen on; only loopback ones while there is no authentication.
+    /// Address to listen on. One that is not loopback needs --auth-token-file, and --tls-cert or --behind-proxy.
     #[arg(long, default_value = "127.0.0.1")]
     host: String,
     /// Port to listen on; 0 takes any free one.
@@ -162,6 +183,8 @@ enum LifecycleChoice {
 /// What concerns HTTP clients.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Http {
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
     /// Another name under which clients reach this endpoint (repeatable).
     #[arg(long, value_name = "NAME[:PORT]")]
     pub(crate) allowed_host: Vec<AllowedHost>,
@@ -267,12 +290,18 @@ pub(crate) struct UpstreamOptions {
 pub(crate) enum Task {
     Serve(Box<ServeTask>),
     Stdio(Box<ServerTask>),
+    Connect(Box<ConnectTask>),
     Workspace(Box<WorkspaceArguments>),
     Run(Box<RunArguments>),
     SandboxedShell(Box<ShellArguments>),
     Doctor(Box<DoctorArguments>),
     Sessions(Box<SessionsArguments>),
+    Token(TokenArguments),
     Cache(Box<CacheArguments>),
+    Config(ConfigArguments),
+    Add(Box<AddArguments>),
+    Import(ImportArguments),
+    Register(Box<RegisterArguments>),
     Audit(AuditArguments),
     Completions(Shell),
 }
@@ -285,9 +314,16 @@ pub(crate) struct ServeTask {
     pub(crate) server: ServerTask,
 }
 
-/// The MCP server, and where it may work.
+/// The MCP servers, and where they may work.
 #[derive(Debug, Args)]
 pub(crate) struct ServerTask {
+    /// Serve the servers that this file names, as one. Without it and without a command, the file that `ringfence
+    /// config path` names is used if it exists.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// Leave that file alone.
+    #[arg(long, conflicts_with = "config")]
+    pub(crate) no_config: bool,
     #[command(flatten)]
     pub(crate) scope: ScopeOptions,
     #[command(flatten)]
@@ -302,15 +338,21 @@ impl Arguments {
     pub(crate) fn into_task(self) -> Result<Task, Failure> {
         match (self.command, self.founding.mode) {
             (Some(Command::Completions { shell }), _) => Ok(Task::Completions(shell)),
+            (Some(Command::Token(token)), _) => Ok(Task::Token(token)),
             (Some(Command::Cache(cache)), _) => Ok(Task::Cache(cache)),
             (Some(Command::Workspace(workspace)), _) => Ok(Task::Workspace(workspace)),
             (Some(Command::Run(run)), _) => Ok(Task::Run(run)),
             (Some(Command::SandboxedShell(shell)), _) => Ok(Task::SandboxedShell(shell)),
             (Some(Command::Doctor(doctor)), _) => Ok(Task::Doctor(doctor)),
             (Some(Command::Sessions(sessions)), _) => Ok(Task::Sessions(sessions)),
+            (Some(Command::Config(config)), _) => Ok(Task::Config(config)),
+            (Some(Command::Add(add)), _) => Ok(Task::Add(add)),
+            (Some(Command::Import(import)), _) => Ok(Task::Import(import)),
+            (Some(Command::Register(register)), _) => Ok(Task::Register(register)),
             (Some(Command::Audit(audit)), _) => Ok(Task::Audit(audit)),
             (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
             (Some(Command::Stdio(server)), _) => Ok(Task::Stdio(server)),
+            (Some(Command::Connect(connect)), _) => Ok(Task::Connect(connect)),
             (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
             (None, Some(Mode::Stdio)) => Ok(Task::Stdio(Box::new(self.founding.server))),
             (None, None) => Err(Failure::ModeWithoutCommandLine),

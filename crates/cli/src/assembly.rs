@@ -1,13 +1,16 @@
 //! From the options of a server to the parts that run it: the upstream, its fence, and the rules for scopes.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
+use config::Configuration;
 use fence::{FenceSettings, Launcher, ReadChoice, Surroundings, toolchain};
-use session::{FenceHost, Lifecycle, ScopeRules, StartFailure, Upstream};
+use session::{FenceHost, Lifecycle, Offer, Preparation, Program, ScopeRules, StartFailure, Upstream};
 
 use crate::arguments::ServerTask;
+use crate::configured::Configured;
 use crate::environment;
 use crate::error::Failure;
 use crate::fenced;
@@ -16,7 +19,7 @@ use crate::program;
 
 /// What sessions are made of.
 pub(crate) struct Assembly {
-    pub(crate) upstream: Upstream,
+    pub(crate) offer: Offer,
     pub(crate) rules: ScopeRules,
     /// The package that the upstream runs from, which stays as long as this is held.
     pub(crate) package: Option<Installed>,
@@ -33,7 +36,20 @@ impl Assembly {
         } else {
             fenced(task, lifecycle, &surroundings)?
         };
-        Ok(Self { upstream, rules, package })
+        Ok(Self { offer: Offer::One(upstream), rules, package })
+    }
+
+    /// The same for the servers of a configuration.
+    pub(crate) fn of_configuration(
+        task: &ServerTask,
+        configuration: &Configuration,
+        local_is_here: bool,
+    ) -> Result<(Self, Configured), Failure> {
+        let surroundings = Arc::new(Surroundings::of_this_process().map_err(Failure::Arrangement)?);
+        let rules = task.scope.rules(&task.fence.scope, &surroundings)?;
+        let configured = Configured::new(task, surroundings)?;
+        let offer = configured.offer(configuration, local_is_here);
+        Ok((Self { offer, rules, package: None }, configured))
     }
 }
 
@@ -44,7 +60,7 @@ fn unfenced(
 ) -> Result<Upstream, Failure> {
     let options = &task.upstream;
     let variables = environment::for_upstream(std::env::vars_os(), &options.env, &options.force_env)?;
-    upstream(task, lifecycle, surroundings, variables)
+    upstream(task, lifecycle, surroundings, variables, None)
 }
 
 fn fenced(
@@ -57,11 +73,15 @@ fn fenced(
     let mut settings = fenced::settings(&task.fence, ReadChoice::Strict).map_err(Failure::Fence)?;
     // Its shell runs whatever the user could.
     settings.all_programs = options.command.is_empty();
-    let mut upstream = upstream(task, lifecycle, surroundings, variables)?;
+    let host = fence_host(settings.clone(), surroundings)?;
+    let mut upstream = upstream(task, lifecycle, surroundings, variables, Some(host))?;
     let command = packages::recognise(&options.command).filter(|_| !options.no_package_cache);
-    let package =
-        command.map(|command| install(task, &command, &settings, surroundings, &mut upstream)).transpose()?;
-    upstream.fence = Some(fence_host(settings, surroundings)?);
+    let package = match (command, &mut upstream.transport) {
+        (Some(command), session::Transport::Process(program)) => {
+            Some(install(&command, options.package_age, &settings, surroundings, program)?)
+        }
+        _ => None,
+    };
     Ok((upstream, package))
 }
 
@@ -71,51 +91,61 @@ fn upstream(
     lifecycle: Lifecycle,
     surroundings: &Surroundings,
     variables: Vec<(OsString, OsString)>,
+    fence: Option<Arc<FenceHost>>,
 ) -> Result<Upstream, Failure> {
     let Some((program, arguments)) = task.upstream.command.split_first() else {
-        return built_in(task, lifecycle, variables);
+        task.workspace.check()?;
+        let reports_files = task.upstream.audit_log.is_some();
+        let arguments = task.workspace.to_arguments(task.fence.read_only, reports_files);
+        let program = built_in(arguments, variables, fence)?;
+        return Ok(Upstream {
+            reports_files,
+            ..Upstream::process("workspace".to_owned(), program, lifecycle)
+        });
     };
     if task.workspace.is_given() {
         return Err(Failure::NotTheBuiltIn);
     }
-    let path = search_path(&variables, surroundings);
-    let mut upstream = Upstream {
-        name: program::upstream_name(program, arguments),
-        program: program::find(program, &path)?.into_os_string(),
-        arguments: arguments.to_vec(),
-        variables,
+    let name = program::upstream_name(program, arguments);
+    let plain = Program { variables, fence, ..plain_program(program.clone(), arguments.to_vec()) };
+    Ok(Upstream::process(name, found(plain, surroundings)?, lifecycle))
+}
+
+pub(crate) fn plain_program(program: OsString, arguments: Vec<OsString>) -> Program {
+    Program {
+        program,
+        arguments,
+        variables: Vec::new(),
         readable: Vec::new(),
-        lifecycle,
-        reports_files: false,
+        directory: None,
         fence: None,
-    };
-    // The server starts in its session's directory: a script that is named from here is still meant.
-    if let Some((place, script)) = toolchain::script_among(program, arguments, &std::env::current_dir()?) {
-        let closed: Vec<PathBuf> = surroundings.home.iter().cloned().collect();
-        upstream.readable = toolchain::readable_for(&script, &path, &closed);
-        upstream.arguments[place] = script.into_os_string();
+        preparation: None,
     }
-    Ok(upstream)
 }
 
 /// The server that needs no command: this program itself.
-fn built_in(
-    task: &ServerTask,
-    lifecycle: Lifecycle,
+pub(crate) fn built_in(
+    arguments: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
-) -> Result<Upstream, Failure> {
-    task.workspace.check()?;
-    let reports_files = task.upstream.audit_log.is_some();
-    Ok(Upstream {
-        name: "workspace".to_owned(),
-        program: std::env::current_exe()?.into_os_string(),
-        arguments: task.workspace.to_arguments(task.fence.read_only, reports_files),
-        variables,
-        readable: Vec::new(),
-        lifecycle,
-        reports_files,
-        fence: None,
-    })
+    fence: Option<Arc<FenceHost>>,
+) -> Result<Program, Failure> {
+    let own = std::env::current_exe()?.into_os_string();
+    Ok(Program { variables, fence, ..plain_program(own, arguments) })
+}
+
+/// The program as the search path has it, with what it needs to read.
+pub(crate) fn found(mut program: Program, surroundings: &Surroundings) -> Result<Program, Failure> {
+    let path = search_path(&program.variables, surroundings);
+    let written = std::mem::take(&mut program.program);
+    // The server starts in its session's directory: a script that is named from here is still meant.
+    let script = toolchain::script_among(&written, &program.arguments, &std::env::current_dir()?);
+    if let Some((place, script)) = script {
+        let closed: Vec<PathBuf> = surroundings.home.iter().cloned().collect();
+        program.readable = toolchain::readable_for(&script, &path, &closed);
+        program.arguments[place] = script.into_os_string();
+    }
+    program.program = program::find(&written, &path)?.into_os_string();
+    Ok(program)
 }
 
 fn search_path(variables: &[(OsString, OsString)], surroundings: &Surroundings) -> OsString {
@@ -125,14 +155,14 @@ fn search_path(variables: &[(OsString, OsString)], surroundings: &Surroundings) 
 
 /// Makes the upstream run an installed package in place of the launcher that would fetch it.
 fn install(
-    task: &ServerTask,
     command: &PackageCommand,
+    age: Duration,
     settings: &FenceSettings,
     surroundings: &Surroundings,
-    upstream: &mut Upstream,
+    program: &mut Program,
 ) -> Result<Installed, Failure> {
     let variables: Vec<_> =
-        upstream.variables.iter().filter(|(name, _)| is_registry_variable(name)).cloned().collect();
+        program.variables.iter().filter(|(name, _)| is_registry_variable(name)).cloned().collect();
     let installer = Installer {
         settings,
         surroundings,
@@ -140,20 +170,56 @@ fn install(
         variables: &variables,
         progress: &|news| tracing::info!("{news}"),
     };
-    let package = installer.install(command, task.upstream.package_age)?;
-    let path = search_path(&upstream.variables, surroundings);
-    let searched = std::iter::once(package.programs.clone()).chain(std::env::split_paths(&path));
-    let path = std::env::join_paths(searched).unwrap_or(path);
-    upstream.variables.retain(|(name, _)| name != "PATH");
-    upstream.variables.push(("PATH".into(), path));
-    upstream.program = package.program.clone().into_os_string();
-    upstream.arguments.clone_from(&package.arguments);
-    upstream.readable.clone_from(&package.readable);
+    let package = installer.install(command, age)?;
+    run_installed(program, &package, surroundings);
     Ok(package)
 }
 
+fn run_installed(program: &mut Program, package: &Installed, surroundings: &Surroundings) {
+    let path = search_path(&program.variables, surroundings);
+    let searched = std::iter::once(package.programs.clone()).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(searched).unwrap_or(path);
+    program.variables.retain(|(name, _)| name != "PATH");
+    program.variables.push(("PATH".into(), path));
+    program.program = package.program.clone().into_os_string();
+    program.arguments.clone_from(&package.arguments);
+    program.readable.clone_from(&package.readable);
+}
+
+/// What is done before a server of a configuration starts: its package is installed, or its program found. The
+/// package stays while somebody may start it.
+pub(crate) fn preparation(
+    settings: FenceSettings,
+    surroundings: &Arc<Surroundings>,
+    age: Duration,
+    has_cache: bool,
+) -> Preparation {
+    let surroundings = Arc::clone(surroundings);
+    // A newer package takes the place of an older one; whoever runs that keeps its files open.
+    let held: Mutex<Option<Installed>> = Mutex::default();
+    Preparation(Arc::new(move |mut program| {
+        let command: Vec<OsString> =
+            std::iter::once(&program.program).chain(&program.arguments).cloned().collect();
+        let Some(command) = packages::recognise(&command).filter(|_| has_cache) else {
+            let written = program.program.clone();
+            return found(program, &surroundings).map_err(|failure| not_found(&written, &failure));
+        };
+        let installed = install(&command, age, &settings, &surroundings, &mut program)
+            .map_err(|failure| StartFailure::Install { reason: failure.message(), hint: failure.hint() })?;
+        *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(installed);
+        Ok(program)
+    }))
+}
+
+fn not_found(program: &OsStr, failure: &Failure) -> StartFailure {
+    StartFailure::Spawn { program: Path::new(program).display().to_string(), reason: failure.message() }
+}
+
 /// Fences that cannot be had are a reason not to begin.
-fn fence_host(settings: FenceSettings, surroundings: &Arc<Surroundings>) -> Result<Arc<FenceHost>, Failure> {
+pub(crate) fn fence_host(
+    settings: FenceSettings,
+    surroundings: &Arc<Surroundings>,
+) -> Result<Arc<FenceHost>, Failure> {
     let host = FenceHost::new(settings, Arc::clone(surroundings));
     let confinement = host.rehearse().map_err(|failure| match failure {
         StartFailure::Fence { reason, hint } => Failure::NoFence { reason, hint },

@@ -12,11 +12,21 @@ use uuid::Uuid;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Discovered {
-    /// Without a path.
+    /// Where clients connect, without a path.
     pub(crate) url: String,
+    /// Where the operator does, if that is elsewhere: plain HTTP on loopback.
+    #[serde(default)]
+    operator_url: Option<String>,
     pub(crate) token: String,
     pub(crate) pid: u32,
     pub(crate) upstream: String,
+}
+
+impl Discovered {
+    /// Where the operator's requests go, without a path.
+    pub(crate) fn operator_url(&self) -> &str {
+        self.operator_url.as_deref().unwrap_or(&self.url)
+    }
 }
 
 /// The file of this gateway, which goes with it.
@@ -27,7 +37,12 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    pub(crate) fn publish(own: &Path, address: SocketAddr, upstream: &str) -> io::Result<Self> {
+    pub(crate) fn publish(
+        own: &Path,
+        url: &str,
+        operator: Option<SocketAddr>,
+        upstream: &str,
+    ) -> io::Result<Self> {
         let directory = own.join("gateways");
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
@@ -36,7 +51,8 @@ impl Announcement {
         // One of a process that was killed and had the same pid.
         let _ = fs::remove_file(&path);
         let discovered = Discovered {
-            url: format!("http://{address}"),
+            url: url.to_owned(),
+            operator_url: operator.map(|address| format!("http://{address}")),
             token: token.clone(),
             pid,
             upstream: upstream.to_owned(),

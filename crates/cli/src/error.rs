@@ -10,6 +10,8 @@ use session::audit::AuditError;
 use session::{Refusal, StartFailure};
 use workspace::ServeError;
 
+use crate::access_options::AccessFailure;
+use crate::config_failure::ConfigFailure;
 use crate::fenced::FenceFailure;
 use crate::packages::PackageFailure;
 
@@ -24,6 +26,13 @@ pub(crate) enum Failure {
     NotTheBuiltIn,
     Workspace(ServeError),
     ModeWithoutCommandLine,
+    /// An option that means nothing beside a configuration file.
+    NotWithConfiguration(&'static str),
+    /// Both a file and a command line name what to serve.
+    ConfigurationAndCommand,
+    BadGatewayUrl(String),
+    /// A program whose name depends on the session.
+    ProgramNotFixed,
     ProgramNotFound(String),
     ProgramNotExecutable(String),
     MissingVariable(String),
@@ -31,7 +40,7 @@ pub(crate) enum Failure {
         host: String,
         reason: std::io::Error,
     },
-    NotLoopback(SocketAddr),
+    Access(Box<AccessFailure>),
     Bind {
         address: SocketAddr,
         reason: std::io::Error,
@@ -57,6 +66,7 @@ pub(crate) enum Failure {
     NoSuchSession,
     Audit(AuditError),
     Package(Box<PackageFailure>),
+    Config(Box<ConfigFailure>),
     Io(std::io::Error),
 }
 
@@ -64,6 +74,10 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         match self {
             Self::NotTheBuiltIn
+            | Self::NotWithConfiguration(_)
+            | Self::ProgramNotFixed
+            | Self::ConfigurationAndCommand
+            | Self::BadGatewayUrl(_)
             | Self::Workspace(ServeError::Rules(_))
             | Self::ModeWithoutCommandLine
             | Self::ProgramNotFound(_)
@@ -75,7 +89,7 @@ impl Failure {
             | Self::Directory { .. }
             | Self::BadWorkspace(_)
             | Self::OwnPortMirrored(_)
-            | Self::NotLoopback(_) => ExitCode::from(USAGE),
+            | Self::Access(_) => ExitCode::from(USAGE),
             Self::Bind { .. }
             | Self::Upstream(_)
             | Self::NotServing(_)
@@ -86,6 +100,7 @@ impl Failure {
             | Self::Audit(_)
             | Self::Workspace(_)
             | Self::Io(_) => ExitCode::from(FAILED),
+            Self::Config(failure) => ExitCode::from(if failure.is_usage() { USAGE } else { FAILED }),
             Self::Package(failure) => match &**failure {
                 PackageFailure::Program(failure) => failure.exit_code(),
                 PackageFailure::NotAPackage(_) => ExitCode::from(USAGE),
@@ -97,6 +112,12 @@ impl Failure {
     /// The message alone.
     pub(crate) fn message(&self) -> String {
         match self {
+            Self::NotWithConfiguration(option) => {
+                format!("{option} cannot be used with a configuration file")
+            }
+            Self::ProgramNotFixed => "the program of a server cannot depend on the session".to_owned(),
+            Self::BadGatewayUrl(url) => format!("{url:?} is no address of a gateway"),
+            Self::ConfigurationAndCommand => "both a configuration file and a command were given".to_owned(),
             Self::NotTheBuiltIn => {
                 "options of the built-in server were given together with another server".to_owned()
             }
@@ -108,9 +129,7 @@ impl Failure {
             }
             Self::MissingVariable(name) => format!("--env {name}: there is no such environment variable"),
             Self::UnknownHost { host, reason } => format!("--host {host}: {reason}"),
-            Self::NotLoopback(address) => {
-                format!("refusing to listen on {}: it is not a loopback address", address.ip())
-            }
+            Self::Access(failure) => failure.to_string(),
             Self::Bind { address, reason } => format!("cannot listen on {address}: {reason}"),
             Self::Upstream(failure) | Self::NotServing(Refusal::Start(failure)) => failure.to_string(),
             Self::NotServing(Refusal::Scope { refusal }) => {
@@ -128,12 +147,17 @@ impl Failure {
             Self::NoGateway => "no gateway of this user is running".to_owned(),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
             Self::Package(failure) => failure.to_string(),
+            Self::Config(failure) => failure.to_string(),
             Self::Io(error) => error.to_string(),
         }
     }
 
     pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
+            Self::NotWithConfiguration(_) => "say it in the file, server by server: docs/configuration.md".to_owned(),
+            Self::BadGatewayUrl(_) => "write it as https://host or http://127.0.0.1:3000".to_owned(),
+            Self::ConfigurationAndCommand => "leave --config or the command after `--` out".to_owned(),
+            Self::ProgramNotFixed => "only arguments and variables can hold {workingDirectory} and the like".to_owned(),
             Self::NotTheBuiltIn => "leave the command after `--` out, or --durable-writes and the rules about tools, \
                 paths and commands"
                 .to_owned(),
@@ -150,9 +174,7 @@ impl Failure {
                 format!("set it where ringfence is started, or give a value: --env {name}=…")
             }
             Self::UnknownHost { .. } => "give an address such as 127.0.0.1, or localhost".to_owned(),
-            Self::NotLoopback(_) => "without authentication, anybody who reaches the address could run the \
-                server's tools; bind 127.0.0.1 and reach it through an SSH tunnel or an authenticating proxy"
-                .to_owned(),
+            Self::Access(failure) => failure.hint(),
             Self::Bind { address, reason } if reason.kind() == std::io::ErrorKind::AddrInUse => {
                 format!("port {} is taken; choose another with --port, or 0 for any free one", address.port())
             }
@@ -183,6 +205,7 @@ impl Failure {
                 format!("the server's last words on stderr were:\n{}", indented(stderr))
             }
             Self::Package(failure) => return failure.hint(),
+            Self::Config(failure) => return failure.hint(),
             Self::Bind { .. } | Self::Io(_) | Self::NotServing(_) | Self::Workspace(_) => return None,
         })
     }
@@ -205,6 +228,12 @@ impl fmt::Display for Failure {
 impl From<PackageFailure> for Failure {
     fn from(failure: PackageFailure) -> Self {
         Self::Package(Box::new(failure))
+    }
+}
+
+impl From<ConfigFailure> for Failure {
+    fn from(failure: ConfigFailure) -> Self {
+        Self::Config(Box::new(failure))
     }
 }
 

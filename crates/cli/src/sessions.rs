@@ -57,7 +57,7 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Failure> {
     let surroundings = Surroundings::of_this_process().map_err(Failure::Arrangement)?;
     let mut gateways = discovery::running(surroundings.outside());
     if let Some(url) = &arguments.url {
-        // Gateways listen on loopback only, whose addresses have many spellings.
+        // Addresses have many spellings, and two gateways of one host hardly share a port.
         let port = |url: &str| {
             url.trim_end_matches('/').trim_end_matches("/mcp").rsplit(':').next().map(str::to_owned)
         };
@@ -174,7 +174,7 @@ fn find(gateways: &[Discovered], ask: impl Fn(&Discovered) -> Option<Value>) -> 
 /// `None`: the gateway knows no such session, or does not answer, which is told.
 fn ask(gateway: &Discovered, verb: &str, session: &str) -> Option<Value> {
     let separator = if session.is_empty() { "" } else { "/" };
-    let url = format!("{}/sessions{separator}{session}", gateway.url);
+    let url = format!("{}/sessions{separator}{session}", gateway.operator_url());
     let authorization = format!("Bearer {}", gateway.token);
     let agent =
         ureq::Agent::new_with_config(ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build());

@@ -4,23 +4,29 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use session::{
-    Caller, EndReason, Instance, Lifecycle, Next, Principal, Session, Sessions, Settings, StreamReader,
+    Caller, Contexts, EndReason, Instance, Lifecycle, Next, Principal, Session, Sessions, Settings,
+    StreamReader, WorkspaceChoice,
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use wire::{Body, ErrorReply, LineBuffer, Malformed, Message, Request, code, method};
 
 use crate::arguments::ServerTask;
 use crate::assembly::Assembly;
+use crate::configuration_file::ConfigurationFile;
 use crate::error::Failure;
 use crate::{logging, signals};
 
 /// Lines that wait for the client to read them.
-const OUTPUT_LINES: usize = 256;
+pub(crate) const OUTPUT_LINES: usize = 256;
 
 pub(crate) fn run(task: ServerTask) -> Result<(), Failure> {
     logging::start(task.upstream.log);
-    let assembly = Assembly::new(&task, Lifecycle::Session)?;
+    let assembly = match ConfigurationFile::of(&task)? {
+        // The one client is on this machine.
+        Some(file) => Assembly::of_configuration(&task, &file.configuration, true)?.0,
+        None => Assembly::new(&task, Lifecycle::Session)?,
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(task, assembly));
     // A read of stdin may still be under way on a thread of its own; it cannot be interrupted.
@@ -29,20 +35,16 @@ pub(crate) fn run(task: ServerTask) -> Result<(), Failure> {
 }
 
 async fn serve(task: ServerTask, assembly: Assembly) -> Result<(), Failure> {
-    let Assembly { upstream, rules, package } = assembly;
+    let Assembly { offer, rules, package } = assembly;
     let audit = task.audit_log()?;
     let stop = signals::stop_requested()?;
     session::adopt_orphans()?;
-    let sessions = Sessions::new(
-        upstream,
-        Settings { has_many_streams: false, ..task.settings() },
-        rules,
-        audit.clone(),
-    );
+    let sessions =
+        Sessions::new(offer, Settings { has_many_streams: false, ..task.settings() }, rules, audit.clone());
     tokio::spawn(Arc::clone(&sessions).watch());
     let (output, lines) = mpsc::channel(OUTPUT_LINES);
     let writer = tokio::spawn(write_lines(lines));
-    let client = Client { sessions: Arc::clone(&sessions), output, session: None };
+    let client = Client::new(&sessions, output, None);
     tokio::select! {
         () = client.read(task.upstream.max_message_bytes) => {}
         () = stop => {}
@@ -56,7 +58,7 @@ async fn serve(task: ServerTask, assembly: Assembly) -> Result<(), Failure> {
     Ok(())
 }
 
-async fn write_lines(mut lines: mpsc::Receiver<Bytes>) {
+pub(crate) async fn write_lines(mut lines: mpsc::Receiver<Bytes>) {
     let mut stdout = tokio::io::stdout();
     while let Some(line) = lines.recv().await {
         let written = async {
@@ -71,15 +73,40 @@ async fn write_lines(mut lines: mpsc::Receiver<Bytes>) {
 }
 
 /// The one client, and its session once it has one.
-struct Client {
+pub(crate) struct Client {
     sessions: Arc<Sessions>,
     output: mpsc::Sender<Bytes>,
+    /// Where it works, if that is known without asking it.
+    workspace: Option<WorkspaceChoice>,
     session: Option<Arc<Session>>,
+    /// Told of the session once there is one.
+    opened: watch::Sender<Option<Arc<Session>>>,
 }
 
 impl Client {
+    pub(crate) fn new(
+        sessions: &Arc<Sessions>,
+        output: mpsc::Sender<Bytes>,
+        workspace: Option<WorkspaceChoice>,
+    ) -> Self {
+        let sessions = Arc::clone(sessions);
+        Self { sessions, output, workspace, session: None, opened: watch::Sender::default() }
+    }
+
+    /// Tells of the session that the client has now.
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<Session>>> {
+        self.opened.subscribe()
+    }
+
+    /// The client is gone.
+    pub(crate) async fn leave(self) {
+        if let Some(session) = self.session {
+            session.end(EndReason::Deleted).await;
+        }
+    }
+
     /// Takes messages until stdin ends.
-    async fn read(mut self, limit: usize) {
+    pub(crate) async fn read(mut self, limit: usize) {
         let mut stdin = tokio::io::stdin();
         let mut lines = LineBuffer::new(limit);
         while let Ok(1..) = stdin.read_buf(lines.space()).await {
@@ -91,9 +118,7 @@ impl Client {
                 }
             }
         }
-        if let Some(session) = self.session {
-            session.end(EndReason::Deleted).await;
-        }
+        self.leave().await;
     }
 
     async fn refuse(&self, reason: &str) {
@@ -101,7 +126,7 @@ impl Client {
         let _ = self.output.send(error.to_message(None)).await;
     }
 
-    async fn take(&mut self, line: Bytes) {
+    pub(crate) async fn take(&mut self, line: Bytes) {
         match Body::parse(line) {
             Ok(Body::Single(message)) => self.take_message(message).await,
             Ok(Body::Batch(_)) => self.refuse("batches are not taken on stdio").await,
@@ -146,13 +171,15 @@ impl Client {
         let caller = Caller {
             principal: Principal::anonymous(),
             instance: std::env::var("INSTANCE_ID").ok().as_deref().and_then(Instance::named),
-            workspace: None,
+            workspace: self.workspace.clone(),
+            contexts: Contexts::default(),
         };
         let answer = match self.sessions.open(caller, request).await {
             Ok((session, answer)) => {
                 if let Ok(reader) = session.listen(None) {
                     tokio::spawn(forward(reader, self.output.clone()));
                 }
+                self.opened.send_replace(Some(Arc::clone(&session)));
                 self.session = Some(session);
                 answer.into_bytes()
             }

@@ -8,11 +8,11 @@
 //! as a client. Fences of another ringfence process are not known here. A client that hides its descriptors cannot be named, and is refused while fences stand.
 
 mod holders;
+mod route;
 mod socket;
 
 use std::collections::VecDeque;
-use std::io;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::keepers::{KEEPERS, Keepers, Snapshot};
@@ -78,7 +78,7 @@ impl Peers {
             Ok(Some(found)) if found.inode == 0 => Peer::Unknown,
             Ok(Some(found)) if found.user != rustix::process::geteuid().as_raw() => Peer::Outside,
             Ok(Some(found)) => self.judge_holder(found.inode, &keepers),
-            Ok(None) if is_of_this_host(peer.ip()) => Peer::Unknown,
+            Ok(None) if is_of_this_host(peer) => Peer::Unknown,
             Ok(None) => Peer::Outside,
             Err(_) => Peer::Unknown,
         }
@@ -195,16 +195,8 @@ fn canonical(address: SocketAddr) -> SocketAddr {
 
 /// Whether an address is one of this host's. A missing socket then is one that was closed, and what was sent
 /// through it before must not be trusted.
-fn is_of_this_host(address: IpAddr) -> bool {
-    // Nothing is sent: the kernel only chooses the address that it would send from.
-    let source = || -> io::Result<IpAddr> {
-        let any: IpAddr =
-            if address.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
-        let socket = UdpSocket::bind((any, 0))?;
-        socket.connect((address, 9))?;
-        Ok(socket.local_addr()?.ip())
-    };
-    address.is_loopback() || source().map_or(true, |source| source == address)
+fn is_of_this_host(address: SocketAddr) -> bool {
+    address.ip().is_loopback() || route::leads_to_this_host(address).unwrap_or(true)
 }
 
 #[cfg(test)]

@@ -1,7 +1,8 @@
 //! Who may talk to the gateway at all: the Host and Origin of a request, parsed and compared by name.
 //!
 //! A page in a browser can make its own name resolve to 127.0.0.1. It cannot change the Host and Origin that
-//! the browser then sends, so these two tell it from a local client.
+//! the browser then sends, so these two tell it from a local client. Where callers need a token any Host will do:
+//! a page does not have one.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -87,7 +88,7 @@ fn is_host_allowed(gateway: &Gateway, headers: &HeaderMap) -> bool {
     if authority.as_str().contains('@') {
         return false;
     }
-    if is_loopback_name(authority.host()) {
+    if gateway.wants_tokens() || is_loopback_name(authority.host()) {
         return true;
     }
     let host = normal_host(authority.host());
@@ -166,15 +167,14 @@ mod tests {
     use crate::Config;
 
     fn gateway(hosts: &[&str], origins: &[&str]) -> Arc<Gateway> {
-        let upstream = session::Upstream {
-            name: "none".into(),
-            program: "none".into(),
-            arguments: vec![],
-            variables: vec![],
-            readable: vec![],
-            lifecycle: session::Lifecycle::Session,
-            reports_files: false,
-            fence: None,
+        let offer = session::Offer::Many {
+            servers: vec![],
+            terms: session::Terms {
+                names: config::NameMode::Prefix,
+                secrets: config::Secrets::default(),
+                local_is_here: true,
+                storage: None,
+            },
         };
         let config = Config {
             allowed_hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
@@ -189,7 +189,7 @@ mod tests {
             names: std::collections::BTreeMap::new(),
             surroundings: Arc::new(fence::Surroundings::of_this_process().unwrap()),
         };
-        Gateway::new(session::Sessions::new(upstream, session::Settings::default(), rules, None), config)
+        Gateway::new(session::Sessions::new(offer, session::Settings::default(), rules, None), config)
     }
 
     fn host_allowed(gateway: &Gateway, host: &str) -> bool {

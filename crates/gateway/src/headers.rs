@@ -62,7 +62,11 @@ pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), Problem> {
 
 /// The session that a request names. An id of another form is no session of ours.
 pub(crate) fn session_id(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {
-    let Some(value) = headers.get(SESSION_ID) else { return Err(Problem::MissingSessionId) };
+    let value = match (headers.get(SESSION_ID), headers.get(OTHER_SESSION_ID)) {
+        (None, None) => return Err(Problem::MissingSessionId),
+        (Some(one), Some(other)) if one != other => return Err(Problem::TwoSessions),
+        (Some(value), _) | (None, Some(value)) => value,
+    };
     Ok(value.to_str().ok().and_then(SessionId::parse))
 }
 
@@ -70,6 +74,12 @@ pub(crate) fn session_id(headers: &HeaderMap) -> Result<Option<SessionId>, Probl
 pub(crate) fn instance(headers: &HeaderMap) -> Option<Instance> {
     headers.get(INSTANCE).and_then(|value| value.to_str().ok()).and_then(Instance::named)
 }
+
+/// Another spelling of the same header.
+const OTHER_SESSION_ID: &str = "x-session-id";
+
+/// What stands before the name of a directory on the client's own machine.
+const ELSEWHERE: &str = "client:";
 
 /// The workspace that the header or the URL names. Both may, if they say the same.
 pub(crate) fn workspace(
@@ -90,7 +100,10 @@ pub(crate) fn workspace(
     };
     match (in_header, in_url) {
         (None, None) => Ok(None),
-        (Some(text), None) => Ok(Some(WorkspaceChoice::NamedOrPath(text.to_owned()))),
+        (Some(text), None) => Ok(Some(text.strip_prefix(ELSEWHERE).map_or_else(
+            || WorkspaceChoice::NamedOrPath(text.to_owned()),
+            |label| WorkspaceChoice::Elsewhere(label.to_owned()),
+        ))),
         (None, Some(name)) => Ok(Some(WorkspaceChoice::Named(name.to_owned()))),
         (Some(text), Some(name)) if text == name => Ok(Some(WorkspaceChoice::Named(name.to_owned()))),
         (Some(_), Some(_)) => Err(Problem::TwoWorkspaces),

@@ -1,40 +1,46 @@
-//! Whether the gateway lives, whether it takes new work, and what it has counted.
+//! Whether the gateway lives, whether it takes new work, and what it has counted. Where callers are told apart,
+//! the rest of the report is for the operator.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{RawQuery, State};
-use axum::http::{HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
 
 use crate::Gateway;
+use crate::admin::is_operator;
 
 /// `GET /health` answers `OK`; `GET /health?verbose` the same as `/ready`.
-pub(crate) async fn health(State(gateway): State<Arc<Gateway>>, RawQuery(query): RawQuery) -> Response {
+pub(crate) async fn health(
+    State(gateway): State<Arc<Gateway>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     let is_verbose = query.is_some_and(|query| query.split('&').any(|part| part.starts_with("verbose")));
-    if is_verbose { report(&gateway) } else { Response::new(Body::from("OK")) }
+    if is_verbose { report(&gateway, &headers) } else { Response::new(Body::from("OK")) }
 }
 
-pub(crate) async fn ready(State(gateway): State<Arc<Gateway>>) -> Response {
-    report(&gateway)
+pub(crate) async fn ready(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
+    report(&gateway, &headers)
 }
 
-fn report(gateway: &Gateway) -> Response {
+fn report(gateway: &Gateway, headers: &HeaderMap) -> Response {
     let sessions = &gateway.sessions;
     let is_ready = !sessions.is_closing();
-    let counters: Map<String, Value> =
-        sessions.counters().list().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
-    let report = json!({
-        "service": "ringfence",
-        "version": env!("CARGO_PKG_VERSION"),
-        "live": true,
-        "ready": is_ready,
-        "upstream": sessions.upstream().name,
-        "lifecycle": sessions.upstream().lifecycle.as_str(),
-        "sessions": sessions.count(),
-        "counters": counters,
-    });
+    let mut report = json!({ "service": "ringfence", "live": true, "ready": is_ready });
+    if !gateway.wants_tokens() || is_operator(gateway, headers) {
+        let counters = sessions.counters().list().into_iter();
+        let counters: Map<String, Value> =
+            counters.map(|(name, value)| (name.to_owned(), value.into())).collect();
+        report["version"] = env!("CARGO_PKG_VERSION").into();
+        report["upstream"] = sessions.name().into();
+        report["lifecycle"] = sessions.lifecycle().into();
+        report["servers"] = sessions.servers().into();
+        report["sessions"] = sessions.count().into();
+        report["counters"] = counters.into();
+    }
     let mut response = Response::new(Body::from(report.to_string()));
     if !is_ready {
         *response.status_mut() = StatusCode::SERVICE_UNAVAILABLE;

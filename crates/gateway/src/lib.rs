@@ -4,29 +4,41 @@
 //! listener until it is told to stop. One request takes a straight line, each step a function:
 //!
 //! ```text
-//! admit (Host, Origin) → check headers → read body → parse → classify (era) → locate (session)
+//! admit (Host, Origin) → authenticate (principal) → check headers → read body → parse → classify (era) → locate (session)
 //!       → Session::call | notify | answer → respond (JSON or SSE) ; errors become HTTP in `status`
 //! ```
 
 mod admin;
 mod admission;
+mod attach;
+mod authentication;
 mod event_body;
+mod failed_attempts;
 mod headers;
 mod health;
 mod mcp;
 mod metrics;
 mod pieces_body;
+mod reloaded;
 mod serve;
+mod session_endpoints;
 mod status;
+mod tls;
+mod token_file;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use admission::{AllowedHost, AllowedOrigin, InvalidName};
+pub use authentication::{Authentication, TokenStore};
 use axum::Router;
+use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
 use fence::Peers;
+pub use serve::Listeners;
 use session::Sessions;
+pub use tls::{CertificateError, Tls};
+pub use token_file::{LineFlaw, TokenFile, TokenFileError, hashed_line};
 
 /// How the HTTP side behaves.
 #[derive(Clone, Debug)]
@@ -44,6 +56,10 @@ pub struct Config {
     pub retry: Duration,
     /// What an operator shows to see and stop sessions; nobody can without one.
     pub admin_token: Option<String>,
+    /// Who may call, beside the operator.
+    pub authentication: Authentication,
+    /// Connections come from a proxy, which names the callers' addresses in `X-Forwarded-For`.
+    pub is_behind_proxy: bool,
 }
 
 impl Default for Config {
@@ -55,6 +71,8 @@ impl Default for Config {
             park_after: None,
             retry: Duration::from_secs(1),
             admin_token: None,
+            authentication: Authentication::Open,
+            is_behind_proxy: false,
         }
     }
 }
@@ -65,13 +83,15 @@ pub struct Gateway {
     sessions: Arc<Sessions>,
     config: Config,
     peers: Peers,
+    refused: authentication::Refused,
 }
 
 impl Gateway {
     pub fn new(sessions: Arc<Sessions>, config: Config) -> Arc<Self> {
-        Arc::new(Self { sessions, config, peers: Peers::new() })
+        Arc::new(Self { sessions, config, peers: Peers::new(), refused: authentication::Refused::default() })
     }
 
+    /// What clients reach. Whatever is added before the layer of authentication needs a principal.
     fn router(self: &Arc<Self>) -> Router {
         let mcp = |post| {
             get(mcp::get).merge(post).delete(mcp::delete).head(mcp::wrong_method).fallback(mcp::wrong_method)
@@ -79,13 +99,45 @@ impl Gateway {
         Router::new()
             .route("/mcp", mcp(post(mcp::post)))
             .route("/mcp/w/{workspace}", mcp(post(mcp::post_in_workspace)))
+            .route("/session/init", post(session_endpoints::init).fallback(session_endpoints::wrong_method))
+            .route(
+                "/session/{id}",
+                get(session_endpoints::show)
+                    .delete(session_endpoints::destroy)
+                    .fallback(session_endpoints::wrong_method),
+            )
+            .route(
+                "/session/{id}/destroy",
+                post(session_endpoints::destroy).fallback(session_endpoints::wrong_method),
+            )
+            .route("/session/{id}/attach", get(attach::attach))
+            .fallback(status::no_such_path)
+            .layer(from_fn_with_state(Arc::clone(self), authentication::require_principal))
             .route("/health", get(health::health))
             .route("/ready", get(health::ready))
+            .merge(Self::for_the_operator())
+            .layer(from_fn_with_state(Arc::clone(self), admission::admit))
+            .with_state(Arc::clone(self))
+    }
+
+    /// What the operator's own listener offers, where there is one.
+    fn operator_router(self: &Arc<Self>) -> Router {
+        Self::for_the_operator()
+            .fallback(status::no_such_path)
+            .layer(from_fn_with_state(Arc::clone(self), admission::admit))
+            .with_state(Arc::clone(self))
+    }
+
+    /// These look for the operator's token themselves.
+    fn for_the_operator() -> Router<Arc<Self>> {
+        Router::new()
             .route("/metrics", get(metrics::metrics))
             .route("/sessions", get(admin::list))
             .route("/sessions/{handle}", get(admin::show).delete(admin::stop))
-            .fallback(status::no_such_path)
-            .layer(axum::middleware::from_fn_with_state(Arc::clone(self), admission::admit))
-            .with_state(Arc::clone(self))
+    }
+
+    /// Whether callers must show who they are.
+    fn wants_tokens(&self) -> bool {
+        matches!(self.config.authentication, Authentication::Tokens(_))
     }
 }

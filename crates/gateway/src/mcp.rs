@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes, HttpBody};
-use axum::extract::{Path, Request, State};
+use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use session::{Caller, EndReason, First, Next, Principal, Refusal, Session, SessionKey, StreamReader};
+use session::{
+    Caller, Contexts, EndReason, First, Next, Principal, Refusal, Session, SessionKey, StreamReader,
+};
 use wire::{Body as Payload, Era, EraHeaders, Message, Version, method, names_modern_version};
 
 use crate::Gateway;
@@ -23,24 +25,38 @@ const BODY_WITHIN: Duration = Duration::from_secs(30);
 /// What is read of a body that is too large, only to be able to say so.
 const DISCARD_AT_MOST: usize = 256 * 1024 * 1024;
 
-pub(crate) async fn post(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    take_post(&gateway, None, request).await.unwrap_or_else(Into::into)
+pub(crate) async fn post(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
+    take_post(&gateway, &principal, None, request).await.unwrap_or_else(Into::into)
 }
 
 pub(crate) async fn post_in_workspace(
     State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
     Path(name): Path<String>,
     request: Request,
 ) -> Response {
-    take_post(&gateway, Some(&name), request).await.unwrap_or_else(Into::into)
+    take_post(&gateway, &principal, Some(&name), request).await.unwrap_or_else(Into::into)
 }
 
-pub(crate) async fn get(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    open_stream(&gateway, request.headers()).unwrap_or_else(|problem| problem.about(None).into())
+pub(crate) async fn get(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
+    open_stream(&gateway, &principal, request.headers()).unwrap_or_else(|problem| problem.about(None).into())
 }
 
-pub(crate) async fn delete(State(gateway): State<Arc<Gateway>>, request: Request) -> Response {
-    end_session(&gateway, request.headers()).await.unwrap_or_else(|problem| problem.about(None).into())
+pub(crate) async fn delete(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
+    request: Request,
+) -> Response {
+    let ended = end_session(&gateway, &principal, request.headers()).await;
+    ended.unwrap_or_else(|problem| problem.about(None).into())
 }
 
 pub(crate) async fn wrong_method() -> Response {
@@ -49,6 +65,7 @@ pub(crate) async fn wrong_method() -> Response {
 
 async fn take_post(
     gateway: &Gateway,
+    principal: &Principal,
     workspace: Option<&str>,
     request: Request,
 ) -> Result<Response, Rejection> {
@@ -60,12 +77,12 @@ async fn take_post(
     match Payload::parse(body) {
         Ok(Payload::Single(message)) => {
             let id = message.request_id().cloned();
-            take_message(gateway, workspace, &headers, message)
+            take_message(gateway, principal, workspace, &headers, message)
                 .await
                 .map_err(|problem| Rejection { problem, id })
         }
         Ok(Payload::Batch(messages)) => {
-            take_batch(gateway, &headers, messages).await.map_err(|problem| problem.about(None))
+            take_batch(gateway, principal, &headers, messages).await.map_err(|problem| problem.about(None))
         }
         Err(malformed) => {
             let id = malformed.id.clone();
@@ -74,7 +91,7 @@ async fn take_post(
     }
 }
 
-async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn read_body(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
     let collected = if body.size_hint().lower() > limit as u64 {
         None
     } else {
@@ -108,6 +125,7 @@ async fn discard_rest(mut body: Body) {
 
 async fn take_message(
     gateway: &Gateway,
+    principal: &Principal,
     workspace: Option<&str>,
     headers: &HeaderMap,
     message: Message,
@@ -120,10 +138,10 @@ async fn take_message(
     if message.method() == Some(method::INITIALIZE)
         && let Message::Request(request) = message
     {
-        return open_session(gateway, workspace, headers, request).await;
+        return open_session(gateway, principal, workspace, headers, request).await;
     }
     headers::check_version(headers)?;
-    let session = locate(gateway, headers)?;
+    let session = locate(gateway, principal, headers)?;
     match message {
         Message::Request(request) => {
             let reader = session.call(request).map_err(Problem::Refused)?;
@@ -143,29 +161,32 @@ async fn take_message(
 /// `initialize` begins a session. One that still carries the id of a session that is gone begins a new one.
 async fn open_session(
     gateway: &Gateway,
+    principal: &Principal,
     in_url: Option<&str>,
     headers: &HeaderMap,
     request: wire::Request,
 ) -> Result<Response, Problem> {
-    if locate(gateway, headers).is_ok() {
-        return Err(Problem::Refused(Refusal::AlreadyInitialized));
+    if let Ok(session) = locate(gateway, principal, headers) {
+        let answer = session.initialize_late(&request).map_err(Problem::Refused)?;
+        return Ok(json(&session, text_body(answer)));
     }
     let caller = Caller {
-        principal: Principal::anonymous(),
+        principal: principal.clone(),
         instance: headers::instance(headers),
         workspace: headers::workspace(headers, in_url)?,
+        contexts: Contexts::default(),
     };
     let (session, answer) = gateway.sessions.open(caller, request).await.map_err(Problem::Refused)?;
     Ok(json(&session, text_body(answer)))
 }
 
-fn locate(gateway: &Gateway, headers: &HeaderMap) -> Result<Arc<Session>, Problem> {
-    gateway.sessions.find(&session_key(headers)?).map_err(Problem::Refused)
+fn locate(gateway: &Gateway, principal: &Principal, headers: &HeaderMap) -> Result<Arc<Session>, Problem> {
+    gateway.sessions.find(&session_key(principal, headers)?).map_err(Problem::Refused)
 }
 
-fn session_key(headers: &HeaderMap) -> Result<SessionKey, Problem> {
+fn session_key(principal: &Principal, headers: &HeaderMap) -> Result<SessionKey, Problem> {
     let id = headers::session_id(headers)?.ok_or(Problem::Refused(Refusal::SessionNotFound))?;
-    Ok(SessionKey { principal: Principal::anonymous(), id })
+    Ok(SessionKey { principal: principal.clone(), id })
 }
 
 async fn respond_to_call(gateway: &Gateway, session: &Session, mut reader: StreamReader) -> Response {
@@ -188,13 +209,14 @@ fn resumption(gateway: &Gateway, session: &Session, may_park: bool) -> Option<Re
 
 async fn take_batch(
     gateway: &Gateway,
+    principal: &Principal,
     headers: &HeaderMap,
     messages: Vec<Message>,
 ) -> Result<Response, Problem> {
     Era::of_batch(&messages).map_err(Problem::EraContradiction)?;
     headers::check_version(headers)?;
     let has_initialize = messages.iter().any(|message| message.method() == Some(method::INITIALIZE));
-    let session = locate(gateway, headers)?;
+    let session = locate(gateway, principal, headers)?;
     if has_initialize || !session.version().is_some_and(Version::allows_batches) {
         return Err(Problem::BatchNotAllowed);
     }
@@ -232,25 +254,33 @@ async fn take_batch(
     Ok(json(&session, Body::from(whole)))
 }
 
-fn open_stream(gateway: &Gateway, headers: &HeaderMap) -> Result<Response, Problem> {
+fn open_stream(gateway: &Gateway, principal: &Principal, headers: &HeaderMap) -> Result<Response, Problem> {
     refuse_modern(headers)?;
     headers::accepts_events(headers)?;
     headers::check_version(headers)?;
-    let session = locate(gateway, headers)?;
+    let session = locate(gateway, principal, headers)?;
     let after = headers::last_event_id(headers)?;
     let reader = session.listen(after).map_err(Problem::Refused)?;
     let may_park = after.is_some_and(|event| event.stream != 0);
     Ok(events(&session, EventBody::new(reader, None, resumption(gateway, &session, may_park))))
 }
 
-async fn end_session(gateway: &Gateway, headers: &HeaderMap) -> Result<Response, Problem> {
+async fn end_session(
+    gateway: &Gateway,
+    principal: &Principal,
+    headers: &HeaderMap,
+) -> Result<Response, Problem> {
     refuse_modern(headers)?;
     headers::check_version(headers)?;
-    let session = locate(gateway, headers)?;
+    let session = locate(gateway, principal, headers)?;
     gateway.sessions.end(session.key(), EndReason::Deleted).await.map_err(Problem::Refused)?;
+    Ok(no_content())
+}
+
+pub(crate) fn no_content() -> Response {
     let mut response = Response::new(Body::empty());
     *response.status_mut() = StatusCode::NO_CONTENT;
-    Ok(response)
+    response
 }
 
 /// GET and DELETE do not exist in the modern era.

@@ -1,4 +1,5 @@
-//! `GET /metrics`, for Prometheus. Whoever does not know the operator's token sees sums only.
+//! `GET /metrics`, for Prometheus. Whoever does not know the operator's token sees sums only, and nothing where
+//! callers are told apart.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,6 +18,7 @@ use session::{SessionOverview, Sessions, WorkerOverview};
 
 use crate::Gateway;
 use crate::admin::{is_operator, on_a_thread};
+use crate::status::Problem;
 
 type Measure = Gauge<f64, AtomicU64>;
 
@@ -27,6 +29,9 @@ struct SessionLabel {
 
 pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     let is_operator = is_operator(&gateway, &headers);
+    if gateway.wants_tokens() && !is_operator {
+        return Problem::NotOperator.about(None).into();
+    }
     let text = on_a_thread(&gateway, move |sessions| describe(sessions, is_operator)).await;
     let mut response = Response::new(Body::from(text.unwrap_or_default()));
     response.headers_mut().insert(
@@ -38,7 +43,7 @@ pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: Header
 
 fn describe(sessions: &Sessions, with_sessions: bool) -> String {
     let mut registry = Registry::with_prefix("ringfence");
-    sessions.counters().register(&mut registry, &sessions.upstream().name);
+    sessions.counters().register(&mut registry, &sessions.name());
     let overview = sessions.overview();
     let whole = |registry: &mut Registry, name: &str, help: &str, value: usize| {
         let gauge = Gauge::<i64>::default();

@@ -2,18 +2,24 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use fence::Peer;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 
+use crate::authentication::ConnectedFrom;
+use crate::tls::Tls;
 use crate::{Gateway, status};
 
 /// A peer that does not send its next request head within this is no client, or one that has long closed its
@@ -29,53 +35,105 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// What responses may take to be written after everything was told to end.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
+/// Where connections come in.
+#[derive(Debug)]
+pub struct Listeners {
+    pub clients: TcpListener,
+    /// Whether clients speak TLS.
+    pub tls: Option<Tls>,
+    /// On loopback, for the operator's paths alone. Where clients come over TLS or from elsewhere, the operator's
+    /// tools need neither a certificate nor a name to reach the gateway of their own host.
+    pub operator: Option<TcpListener>,
+}
+
 impl Gateway {
     /// Serves until `stop` resolves, then gives calls in flight until `drain`, ends every session and its
     /// processes, and closes the connections.
     pub async fn serve(
         self: Arc<Self>,
-        listener: TcpListener,
+        listeners: Listeners,
         stop: impl Future<Output = ()>,
         drain: Duration,
     ) {
-        let connections = GracefulShutdown::new();
+        let Listeners { clients, tls, operator } = listeners;
+        let connections = watch::Sender::new(());
+        let clients = self.accept(&connections, clients, tls, self.router());
+        let operator = async {
+            match operator {
+                Some(operator) => self.accept(&connections, operator, None, self.operator_router()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = clients => {}
+            () = operator => {}
+            () = stop => {}
+        }
+        self.sessions.shut_down(drain).await;
+        connections.send_replace(());
+        let _ = tokio::time::timeout(LAST_WRITES, connections.closed()).await;
+    }
+
+    /// Takes connections until it is dropped. What one of them has to wait for keeps no other waiting.
+    async fn accept(
+        self: &Arc<Self>,
+        connections: &watch::Sender<()>,
+        listener: TcpListener,
+        tls: Option<Tls>,
+        router: Router,
+    ) {
         let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
-        let router = self.router();
         let refusing = Router::new().fallback(status::fenced_peer);
-        let mut server = http1::Builder::new();
-        server.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
-        tokio::pin!(stop);
-        loop {
-            let place = tokio::select! {
-                Ok(place) = Arc::clone(&places).acquire_owned() => place,
-                () = &mut stop => break,
-            };
-            let (stream, peer) = tokio::select! {
-                accepted = listener.accept() => match accepted {
-                    Ok(accepted) => accepted,
-                    Err(error) => {
-                        pause_after(&error).await;
-                        continue;
-                    }
-                },
-                () = &mut stop => break,
+        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+            let (stream, peer) = match listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    pause_after(&error).await;
+                    continue;
+                }
             };
             prepare(&stream);
-            let (gateway, server, watcher) = (Arc::clone(&self), server.clone(), connections.watcher());
+            let (gateway, tls, closing) = (Arc::clone(self), tls.clone(), connections.subscribe());
             let (router, refusing) = (router.clone(), refusing.clone());
             tokio::spawn(async move {
                 let is_welcome = gateway.is_welcome(&stream, peer).await;
-                let service = TowerToHyperService::new(if is_welcome { router } else { refusing });
-                let connection = watcher.watch(server.serve_connection(TokioIo::new(stream), service));
-                if let Err(error) = connection.await {
-                    tracing::debug!("connection: {error}");
+                let router = if is_welcome { router } else { refusing };
+                match tls {
+                    None => serve_connection(stream, peer, router, closing).await,
+                    Some(tls) => match tls.accept(stream).await {
+                        Ok(stream) => serve_connection(stream, peer, router, closing).await,
+                        Err(error) => tracing::debug!(%peer, "TLS handshake: {error}"),
+                    },
                 }
                 drop(place);
             });
         }
-        drop(listener);
-        self.sessions.shut_down(drain).await;
-        let _ = tokio::time::timeout(LAST_WRITES, connections.shutdown()).await;
+    }
+}
+
+async fn serve_connection(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    peer: SocketAddr,
+    router: Router,
+    mut closing: watch::Receiver<()>,
+) {
+    let router = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(ConnectedFrom(peer));
+        router.call(request)
+    });
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
+    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        _ = closing.changed() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!("connection: {error}");
     }
 }
 

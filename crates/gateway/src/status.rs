@@ -30,12 +30,24 @@ pub(crate) enum Problem {
     UnsupportedVersion(String),
     BatchNotAllowed,
     MissingSessionId,
+    /// The body of `POST /session/init` is not what it should be.
+    BadIntroduction(String),
+    /// Only a WebSocket can be attached.
+    NotAWebSocket,
+    /// The two headers that may name a session name different ones.
+    TwoSessions,
     /// The workspace header is no name or path.
     BadWorkspace,
     /// The header and the URL name different workspaces.
     TwoWorkspaces,
     /// The caller does not know the operator's token.
     NotOperator,
+    /// The caller did not say who it is.
+    NoToken,
+    /// The caller showed a token that nobody has.
+    UnknownToken,
+    /// The caller's address has shown too many of these.
+    TooManyAttempts,
     NoSuchSession,
     MethodNotAllowed,
     NoSuchPath,
@@ -67,14 +79,26 @@ impl Problem {
             | Self::ModernEra
             | Self::UnsupportedVersion(_)
             | Self::BatchNotAllowed
+            | Self::BadIntroduction(_)
+            | Self::TwoSessions
+            | Self::NotAWebSocket
             | Self::BadWorkspace
             | Self::TwoWorkspaces
             | Self::MissingSessionId => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotOperator => StatusCode::UNAUTHORIZED,
+            Self::NotOperator | Self::NoToken | Self::UnknownToken => StatusCode::UNAUTHORIZED,
+            Self::TooManyAttempts => StatusCode::TOO_MANY_REQUESTS,
             Self::NoSuchPath | Self::NoSuchSession => StatusCode::NOT_FOUND,
             Self::Refused(refusal) => refusal_status(refusal),
         }
+    }
+
+    /// What a caller who is not known is asked for. Only a token that was shown can be called wrong.
+    fn challenge(&self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::UnknownToken => r#"Bearer realm="ringfence", error="invalid_token""#,
+            _ => r#"Bearer realm="ringfence""#,
+        })
     }
 
     /// Whole seconds after which the request may succeed.
@@ -112,6 +136,12 @@ impl Problem {
             Self::BodyTooSlow => server_error("Request Timeout: the body did not arrive".into()),
             Self::Malformed(malformed) => ErrorReply::new(malformed.code, malformed.reason.clone()),
             Self::EraContradiction(reply) => reply.clone(),
+            Self::BadIntroduction(reason) => ErrorReply::new(
+                code::INVALID_REQUEST,
+                format!("Bad Request: {reason} (expected clientInfo, workingDirectory, capabilities, preferences)"),
+            ),
+            Self::NotAWebSocket => server_error("Bad Request: this path is for `ringfence connect` (a WebSocket)".into()),
+            Self::TwoSessions => server_error("Bad Request: Mcp-Session-Id and X-Session-Id differ".into()),
             Self::ModernEra => server_error(
                 "Bad Request: this server speaks MCP up to 2025-11-25; begin with initialize".into(),
             ),
@@ -136,6 +166,13 @@ impl Problem {
             Self::NotOperator => server_error(
                 "Unauthorized: this path is for the operator; `ringfence sessions list` knows the token".into(),
             ),
+            Self::NoToken => server_error(
+                "Unauthorized: this server wants a token, in a header `Authorization: Bearer TOKEN`".into(),
+            ),
+            Self::UnknownToken => server_error("Unauthorized: nobody has this token".into()),
+            Self::TooManyAttempts => {
+                server_error("Too Many Requests: too many unknown tokens came from this address".into())
+            }
             Self::NoSuchSession => server_error("Not Found: no session has this handle".into()),
             Self::MethodNotAllowed => server_error("Method not allowed".into()),
             Self::NoSuchPath => server_error("Not Found: the MCP endpoint is /mcp".into()),
@@ -176,6 +213,9 @@ impl From<Rejection> for Response {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
             headers.insert(header::RETRY_AFTER, rejection.problem.retry_after().into());
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(header::WWW_AUTHENTICATE, rejection.problem.challenge());
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));

@@ -11,7 +11,6 @@ use wire::{ErrorReply, Id, Text};
 use crate::Session;
 use crate::audit::CallOutcome;
 use crate::call_record::CallRecord;
-use crate::settings::Settings;
 use crate::stream::Stream;
 use crate::worker::Worker;
 
@@ -112,8 +111,9 @@ impl Call {
             self.session.note_error();
         }
         if let Some(record) = &self.record {
-            let (session, upstream) = (self.session.handle(), deployment.upstream.name.as_str());
-            deployment.record(|| record.entry(session, upstream, outcome, took, text.len()));
+            let sole = || self.session.roster().sole().map_or("", |server| server.name());
+            let upstream = self.worker.get().map_or_else(sole, |worker| worker.upstream.name.as_str());
+            deployment.record(|| record.entry(self.session.handle(), upstream, outcome, took, text.len()));
         }
         self.stream.answer(text);
         self.release();
@@ -159,13 +159,13 @@ impl Clock {
         }
     }
 
-    pub(crate) fn overdue(&self, now: Instant, settings: &Settings) -> Option<Overdue> {
+    pub(crate) fn overdue(&self, now: Instant, timeout: Duration, longest: Duration) -> Option<Overdue> {
         let age = self.age(now)?;
-        if age >= settings.max_timeout {
+        if age >= longest {
             return Some(Overdue::TooLong);
         }
         let fresh_at = Duration::from_millis(self.fresh_at.load(Ordering::Relaxed));
-        (age.saturating_sub(fresh_at) >= settings.timeout).then_some(Overdue::NoProgress)
+        (age.saturating_sub(fresh_at) >= timeout).then_some(Overdue::NoProgress)
     }
 }
 
@@ -175,20 +175,16 @@ mod tests {
 
     #[test]
     fn progress_extends_the_limit_up_to_the_maximum() {
-        let settings = Settings {
-            timeout: Duration::from_secs(10),
-            max_timeout: Duration::from_secs(25),
-            ..Settings::default()
-        };
+        let (timeout, longest) = (Duration::from_secs(10), Duration::from_secs(25));
         let clock = Clock::default();
-        assert_eq!(clock.overdue(Instant::now(), &settings), None, "not sent yet");
+        assert_eq!(clock.overdue(Instant::now(), timeout, longest), None, "not sent yet");
         clock.start();
         let sent = *clock.sent.get().unwrap();
         let after = |seconds| sent + Duration::from_secs(seconds);
-        assert_eq!(clock.overdue(after(9), &settings), None);
-        assert_eq!(clock.overdue(after(11), &settings), Some(Overdue::NoProgress));
+        assert_eq!(clock.overdue(after(9), timeout, longest), None);
+        assert_eq!(clock.overdue(after(11), timeout, longest), Some(Overdue::NoProgress));
         clock.fresh_at.store(15_000, Ordering::Relaxed);
-        assert_eq!(clock.overdue(after(20), &settings), None);
-        assert_eq!(clock.overdue(after(25), &settings), Some(Overdue::TooLong));
+        assert_eq!(clock.overdue(after(20), timeout, longest), None);
+        assert_eq!(clock.overdue(after(25), timeout, longest), Some(Overdue::TooLong));
     }
 }

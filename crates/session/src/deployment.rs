@@ -4,7 +4,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::task::JoinSet;
 
-use crate::Upstream;
 use crate::audit::{AuditEntry, AuditLog};
 use crate::counters::Counters;
 use crate::pulse::Pulse;
@@ -13,7 +12,6 @@ use crate::settings::Settings;
 
 #[derive(Debug)]
 pub(crate) struct Deployment {
-    pub(crate) upstream: Arc<Upstream>,
     pub(crate) settings: Settings,
     pub(crate) rules: Arc<ScopeRules>,
     pub(crate) counters: Arc<Counters>,
@@ -24,14 +22,8 @@ pub(crate) struct Deployment {
 }
 
 impl Deployment {
-    pub(crate) fn new(
-        upstream: Upstream,
-        settings: Settings,
-        rules: ScopeRules,
-        audit: Option<Arc<AuditLog>>,
-    ) -> Arc<Self> {
+    pub(crate) fn new(settings: Settings, rules: ScopeRules, audit: Option<Arc<AuditLog>>) -> Arc<Self> {
         Arc::new(Self {
-            upstream: Arc::new(upstream),
             settings,
             rules: Arc::new(rules),
             counters: Arc::default(),

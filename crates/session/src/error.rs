@@ -7,6 +7,7 @@ use fence::LimitHit;
 use serde_json::json;
 use wire::{ErrorReply, Id, code};
 
+use crate::connection::End;
 use crate::process::Exit;
 use crate::scope::ScopeRefusal;
 
@@ -80,13 +81,20 @@ pub enum StartFailure {
     /// No fence could be put around it, so it does not run.
     #[error("the MCP server was not started: {reason}")]
     Fence { reason: String, hint: Option<String> },
+    #[error("the MCP server cannot be installed: {reason}")]
+    Install { reason: String, hint: Option<String> },
+    /// It runs on the client's machine, and that is not connected.
+    #[error(
+        "the MCP server runs on the client's machine, which is not connected: start `ringfence connect` there"
+    )]
+    NotAttached,
     #[error("the directory of the session is not the one any more that its scope was locked to")]
     ScopeChanged,
     /// The client was told something else at `initialize`.
     #[error("the MCP server offers something else in this workspace than was known; start a new session")]
     Contradiction,
     #[error("the MCP server {exit} before it answered initialize")]
-    Exited { exit: Exit, stderr: String },
+    Exited { exit: End, stderr: String },
     #[error("the MCP server did not answer initialize within {} s", .after.as_secs())]
     TimedOut { after: Duration, stderr: String },
     #[error("the MCP server's answer to initialize cannot be used: {reason}")]
@@ -94,8 +102,10 @@ pub enum StartFailure {
     /// The upstream itself said no; `error` is its JSON-RPC error object.
     #[error("the MCP server refused initialize: {message}")]
     Refused { message: String, error: serde_json::Value },
-    #[error("the MCP server crashed {crashes} times in a row; the next start is possible in {:.1} s", .retry_in.as_secs_f32())]
-    CrashLoop { crashes: u32, retry_in: Duration, stderr: String },
+    #[error("the MCP server crashed {crashes} times in a row; the next start is possible in {:.1} s ({reason})", .retry_in.as_secs_f32())]
+    CrashLoop { crashes: u32, retry_in: Duration, stderr: String, reason: String },
+    #[error("the MCP server left the last {unanswered} calls unanswered; the next one is possible in {:.1} s", .retry_in.as_secs_f32())]
+    NotAnswering { unanswered: u32, retry_in: Duration },
     #[error("the MCP server is still starting, and too many requests wait for it")]
     TooManyWaiting,
     #[error("the MCP server is being stopped")]
@@ -137,10 +147,10 @@ impl StartFailure {
             };
         }
         let mut data = json!({ "reason": "upstream_not_started" });
-        if let Self::Exited { exit, .. } = self {
+        if let Self::Exited { exit: End::Exited(exit), .. } = self {
             add_exit(&mut data, *exit);
         }
-        if let Self::Fence { hint: Some(hint), .. } = self {
+        if let Self::Fence { hint: Some(hint), .. } | Self::Install { hint: Some(hint), .. } = self {
             data["hint"] = hint.as_str().into();
         }
         if let Some(stderr) = self.stderr() {
@@ -151,11 +161,11 @@ impl StartFailure {
 }
 
 /// The answer to calls that were running when their upstream died.
-pub(crate) fn upstream_died(exit: Option<Exit>, stderr: &str) -> ErrorReply {
-    let how = exit.map_or_else(|| "closed its output".to_owned(), |exit| exit.to_string());
+pub(crate) fn upstream_died(end: Option<&End>, stderr: &str) -> ErrorReply {
+    let how = end.map_or_else(|| "closed its output".to_owned(), ToString::to_string);
     let mut data = json!({ "reason": "upstream_exited", "stderr": stderr });
-    if let Some(exit) = exit {
-        add_exit(&mut data, exit);
+    if let Some(End::Exited(exit)) = end {
+        add_exit(&mut data, *exit);
     }
     ErrorReply::new(
         code::SERVER_ERROR,

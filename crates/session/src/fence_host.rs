@@ -1,6 +1,6 @@
 //! The fences of a gateway: what they have in common, and the one that is around a worker.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,9 +15,10 @@ use fence::{
     Kernel, LaunchError, Launcher, ScopeChoice, SessionDirectory, Stdio, Surroundings,
 };
 
+use crate::StartFailure;
 use crate::scope::Scope;
+use crate::upstream::Program;
 use crate::worker_variables::{Owner, confinement_variable, worker_variables};
-use crate::{StartFailure, Upstream};
 
 /// Everything that the fences of one gateway have in common.
 #[derive(Debug)]
@@ -28,8 +29,8 @@ pub struct FenceHost {
     surroundings: Arc<Surroundings>,
     /// Scopes that were looked through for shared files.
     looked_through: Mutex<HashSet<Vec<PathBuf>>>,
-    /// Of the one upstream.
-    groundwork: Mutex<Option<(Instant, Arc<Groundwork>)>>,
+    /// By the program that runs inside.
+    groundwork: Mutex<HashMap<OsString, (Instant, Arc<Groundwork>)>>,
 }
 
 /// Secrets and toolchains that come to a host later are known to fences after this.
@@ -52,14 +53,14 @@ impl FenceHost {
     }
 
     /// What all fences have in common, not older than a few seconds.
-    fn groundwork(&self, upstream: &Upstream) -> Arc<Groundwork> {
+    fn groundwork(&self, program: &Program) -> Arc<Groundwork> {
         let mut kept = self.groundwork.lock().unwrap_or_else(PoisonError::into_inner);
-        match &*kept {
+        match kept.get(&program.program) {
             Some((since, groundwork)) if since.elapsed() < GROUNDWORK_AGE => Arc::clone(groundwork),
             _ => {
-                let program = upstream.program.as_ref();
-                let groundwork = Arc::new(Groundwork::new(&self.settings, program, &self.surroundings));
-                *kept = Some((Instant::now(), Arc::clone(&groundwork)));
+                let name = program.program.as_ref();
+                let groundwork = Arc::new(Groundwork::new(&self.settings, name, &self.surroundings));
+                kept.insert(program.program.clone(), (Instant::now(), Arc::clone(&groundwork)));
                 groundwork
             }
         }
@@ -139,9 +140,9 @@ impl Enclosure {
     }
 
     /// Starts the upstream inside. Blocks until it runs.
-    pub(crate) fn launch(&self, upstream: &Upstream) -> Result<Launched, StartFailure> {
-        let arrangement = self.arrange(upstream)?;
-        let launched = self.launch_in(&arrangement, upstream);
+    pub(crate) fn launch(&self, program: &Program) -> Result<Launched, StartFailure> {
+        let arrangement = self.arrange(program)?;
+        let launched = self.launch_in(&arrangement, program);
         *self.lock() = Some(arrangement.session);
         launched
     }
@@ -151,14 +152,14 @@ impl Enclosure {
     }
 
     /// Looks at the scope again: it must be the one that was locked.
-    fn arrange(&self, upstream: &Upstream) -> Result<Arrangement, StartFailure> {
+    fn arrange(&self, program: &Program) -> Result<Arrangement, StartFailure> {
         let (host, scope) = (&self.host, &self.scope);
-        let paths = scope.paths();
+        let paths = scope.writable();
         let choice = if paths.is_empty() { ScopeChoice::Empty } else { ScopeChoice::Directories(&paths) };
         let session = self.lock().take();
         let is_first = session.is_none();
         let mut arrangement = Arrangement::upon(
-            &host.groundwork(upstream),
+            &host.groundwork(program),
             &host.settings,
             choice,
             CacheChoice::Private,
@@ -166,33 +167,36 @@ impl Enclosure {
             session,
         )
         .map_err(|error| StartFailure::fence(&error, error.hint()))?;
-        if !scope.roots.is_empty() && arrangement.policy.scope != scope.roots {
+        if !paths.is_empty() && arrangement.policy.scope != scope.vetted() {
             return Err(StartFailure::ScopeChanged);
         }
-        arrangement.also_readable(&upstream.readable);
+        arrangement.also_readable(&program.readable);
         if is_first {
             host.look_for_shared_files(scope);
         }
         Ok(arrangement)
     }
 
-    fn launch_in(&self, arrangement: &Arrangement, upstream: &Upstream) -> Result<Launched, StartFailure> {
+    fn launch_in(&self, arrangement: &Arrangement, program: &Program) -> Result<Launched, StartFailure> {
         let host = &self.host;
         let plan = fence::plan(&arrangement.policy, &host.kernel)
             .map_err(|refusal| StartFailure::fence(&refusal, Some(refusal.hint())))?;
         let mut environment: BTreeMap<OsString, OsString> = arrangement
             .environment(&plan, &host.surroundings)
             .map_err(|error| StartFailure::fence(&error, error.hint()))?;
-        environment.extend(upstream.variables.iter().cloned());
+        environment.extend(program.variables.iter().cloned());
         environment.extend(worker_variables(self.owner.as_ref(), &self.scope));
         environment.extend([confinement_variable(&plan.confinement)]);
         let command = Command {
-            program: upstream.program.clone().into(),
-            arguments: upstream.arguments.clone(),
+            program: program.program.clone().into(),
+            arguments: program.arguments.clone(),
             environment: environment.into_iter().collect(),
-            directory: arrangement.policy.scope[0].path().to_owned(),
+            directory: program
+                .directory
+                .clone()
+                .unwrap_or_else(|| arrangement.policy.scope[0].path().to_owned()),
         };
-        let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
+        let failed = |error: io::Error| StartFailure::spawn(&program.program, &error);
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(io::Error::from);
         let (child_stdin, stdin) = pipe().map_err(failed)?;
         let (stdout, child_stdout) = pipe().map_err(failed)?;

@@ -8,16 +8,17 @@ use bytes::Bytes;
 use serde_json::json;
 use wire::{ErrorReply, Request, Response, code};
 
+use crate::aggregate::Aggregate;
 use crate::audit::AuditEntry;
 use crate::call::Call;
 use crate::capability_cache::Told;
 use crate::error::StartFailure;
 use crate::scope::{RootsAnswer, Scope, ScopeRefusal};
+use crate::server::Seat;
 use crate::session::{AskKind, RootsPurpose};
 use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING};
 use crate::stream::{Keep, Stream};
 use crate::worker::Greeting;
-use crate::workers::Seat;
 use crate::{EndReason, Session};
 
 /// A request that has waited so long is asked on too, in case the client does not read the other stream.
@@ -186,18 +187,13 @@ impl Session {
     }
 
     fn hand_over(self: &Arc<Self>, seat: &Seat, call: Arc<Call>, request: Box<Request>) {
-        let worker = match seat {
-            Seat::Worker(worker) => Arc::clone(worker),
-            Seat::PerCall { birth, scope, running } => {
-                let worker = self.workers.for_one(self, scope, birth.clone());
-                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
-                running.retain(|worker| worker.strong_count() > 0);
-                running.push(Arc::downgrade(&worker));
-                worker
-            }
-        };
-        call.give_to(&worker);
-        worker.call(call, request);
+        if let Seat::Many(aggregate) = seat {
+            return aggregate.call(self, call, request);
+        }
+        if let Some(worker) = seat.worker_for(self) {
+            call.give_to(&worker);
+            worker.call(call, request);
+        }
     }
 
     /// The client has finished its handshake, and may be asked.
@@ -258,8 +254,8 @@ impl Session {
             initialized: gate.initialized.clone(),
             told: gate.told.take(),
         };
-        let told = greeting.told.clone().filter(|_| self.deployment().upstream.lifecycle.serves_many());
-        let seat = self.workers.seat(self, scope, greeting);
+        let told = greeting.told.clone().filter(|_| self.serves_many());
+        let seat = self.find_seat(scope, greeting);
         let queue = std::mem::take(&mut gate.queue);
         gate.bytes = 0;
         gate.asks.clear();
@@ -281,6 +277,22 @@ impl Session {
             });
         }
         self.take_seat(seat);
+    }
+
+    fn find_seat(self: &Arc<Self>, scope: &Arc<Scope>, greeting: Greeting) -> Seat {
+        let roster = self.roster();
+        match &roster.terms {
+            None => {
+                let server = &roster.servers[0];
+                server.seat(self, &server.plan.upstream, scope, greeting)
+            }
+            Some(terms) => Seat::Many(Aggregate::new(self, roster, terms, scope, &greeting.handshake)),
+        }
+    }
+
+    /// Whether the one server that is passed through serves others, too.
+    pub(crate) fn serves_many(&self) -> bool {
+        self.roster().sole().is_some_and(|server| server.lifecycle().serves_many())
     }
 
     async fn refuse_scope(self: &Arc<Self>, refusal: &ScopeRefusal) {

@@ -30,6 +30,15 @@ pub(crate) fn own() -> Request {
     }))
 }
 
+/// For a client that may never say `initialize` itself. What it turns out not to be able to do, it is not asked.
+pub(crate) fn on_behalf_of(client: &Value, version: Version) -> Request {
+    initialize(&json!({
+        "protocolVersion": version.as_str(),
+        "capabilities": {"sampling": {}, "elicitation": {"form": {}, "url": {}}},
+        "clientInfo": client,
+    }))
+}
+
 /// What the next client most probably says, to have its answer ready.
 pub(crate) fn foreseen() -> Request {
     initialize(&json!({

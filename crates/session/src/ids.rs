@@ -12,8 +12,19 @@ use uuid::Uuid;
 pub struct Principal(Arc<str>);
 
 impl Principal {
+    const ANONYMOUS: &str = "anonymous";
+    const MAX_NAME: usize = 64;
+
     pub fn anonymous() -> Self {
-        Self("anonymous".into())
+        Self(Self::ANONYMOUS.into())
+    }
+
+    /// A caller who has shown who it is. Names are letters, digits, `.`, `_` and `-`; nobody is called
+    /// `anonymous`.
+    pub fn named(name: &str) -> Option<Self> {
+        let is_ours = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let is_name = (1..=Self::MAX_NAME).contains(&name.len()) && name.bytes().all(is_ours);
+        (is_name && name != Self::ANONYMOUS).then(|| Self(name.into()))
     }
 }
 
@@ -94,6 +105,18 @@ mod tests {
         assert!(!format!("{id:?} {}", id.handle()).contains(&id.expose()[..8]));
         assert_eq!(SessionId::parse(&id.expose()), Some(id));
         assert!(id.expose().bytes().all(|byte| byte.is_ascii_graphic()));
+    }
+
+    #[test]
+    fn a_principal_has_a_plain_name_of_its_own() {
+        let longest = "x".repeat(64);
+        for good in ["alice", "build-7.example_org", "A", longest.as_str()] {
+            assert_eq!(Principal::named(good).unwrap().to_string(), good);
+        }
+        let too_long = "x".repeat(65);
+        for bad in ["", "anonymous", "a b", "ä", "a:b", "a\n", too_long.as_str()] {
+            assert_eq!(Principal::named(bad), None, "{bad:?}");
+        }
     }
 
     #[test]

@@ -9,8 +9,9 @@ use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response
 use crate::audit::CallOutcome;
 use crate::call::{Call, Purpose};
 use crate::call_record::{ReportedFiles, outcome_of};
+use crate::catalogue::List;
+use crate::connection::Connection;
 use crate::error::answer_too_long;
-use crate::process::Process;
 use crate::session::Prefer;
 use crate::settings::MAX_TASKS;
 use crate::stream::Keep;
@@ -19,7 +20,7 @@ use crate::{Session, verbose_meta};
 
 impl Worker {
     /// Routes one line of the upstream's stdout.
-    pub(crate) fn receive(self: &Arc<Self>, process: &Process, line: Result<Bytes, LineTooLong>) {
+    pub(crate) fn receive(self: &Arc<Self>, process: &Connection, line: Result<Bytes, LineTooLong>) {
         let line = match line {
             Ok(line) if line.is_empty() => return,
             Ok(line) => line,
@@ -35,7 +36,7 @@ impl Worker {
                 }
                 let start = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
                 tracing::warn!(
-                    upstream = self.deployment.upstream.name,
+                    upstream = self.upstream.name,
                     start,
                     "stdout held a line that is no MCP message: {error}"
                 );
@@ -45,7 +46,7 @@ impl Worker {
 
     fn lose_line(&self, too_long: &LineTooLong) {
         if self.deployment.counters.bad_lines.add_and_should_log() {
-            tracing::error!(upstream = self.deployment.upstream.name, "stdout: {too_long}; it was dropped");
+            tracing::error!(upstream = self.upstream.name, "stdout: {too_long}; it was dropped");
         }
         let lost = too_long.leading_id().and_then(|id| self.lock().pending.remove(&id.as_number()?));
         if let Some(Pending::Call(call, _)) = lost {
@@ -55,16 +56,21 @@ impl Worker {
 
     fn receive_response(&self, response: Response) {
         let number = response.id.as_number();
-        let pending = number.and_then(|id| self.lock().pending.remove(&id));
+        let pending = number.and_then(|id| {
+            let mut state = self.lock();
+            state.note_answer();
+            state.pending.remove(&id)
+        });
         match pending {
             Some(Pending::Call(call, purpose)) => self.answer(&call, &purpose, &response),
             Some(Pending::Own(sender)) => drop(sender.send(response)),
+            Some(Pending::Asked(sender)) => drop(sender.send(Ok(response))),
             None if number.is_some_and(|id| self.was_used(id)) => self.deployment.counters.late_answers.add(),
             None => {
                 if !self.deployment.counters.stray_answers.add_and_should_log() {
                     return;
                 }
-                tracing::warn!(upstream = self.deployment.upstream.name, id = ?response.id, "an answer to nothing that was asked");
+                tracing::warn!(upstream = self.upstream.name, id = ?response.id, "an answer to nothing that was asked");
             }
         }
     }
@@ -72,6 +78,9 @@ impl Worker {
     fn answer(&self, call: &Arc<Call>, purpose: &Purpose, response: &Response) {
         if call.is_task {
             self.keep_task_progress(call);
+            if let Some(aggregate) = call.session.aggregate() {
+                aggregate.learn_task(&self.upstream.name, response);
+            }
         }
         let outcome = match response.is_error() {
             true => CallOutcome::Error,
@@ -101,12 +110,12 @@ impl Worker {
         match notification.method.as_str() {
             method::PROGRESS => self.receive_progress(notification),
             method::CANCELLED => self.receive_cancellation(notification),
-            method::FILE_OPERATIONS if self.deployment.upstream.reports_files => {
+            method::FILE_OPERATIONS if self.upstream.reports_files => {
                 self.record_files(notification);
             }
             method::TOOLS_CHANGED | method::PROMPTS_CHANGED | method::RESOURCES_CHANGED => {
                 let sessions: Vec<_> = self.lock().seats.values().cloned().collect();
-                self.deliver_to(&sessions, notification, Prefer::Standalone);
+                self.tell_list_change(sessions, notification);
             }
             method::RESOURCE_UPDATED => {
                 let sessions = self.lock().subscribed(self.serves_many(), notification);
@@ -116,6 +125,21 @@ impl Worker {
                 let session = self.lock().owner(self.serves_many(), notification);
                 self.deliver_to(session.as_slice(), notification, Prefer::Call);
             }
+        }
+    }
+
+    /// Clients of one server hear it as it is; those of several hear when what they see has changed.
+    fn tell_list_change(&self, sessions: Vec<Arc<Session>>, notification: &Notification) {
+        let (of_several, of_one): (Vec<_>, Vec<_>) =
+            sessions.into_iter().partition(|session| session.aggregate().is_some());
+        for session in &of_several {
+            if let (Some(aggregate), Some(list)) = (session.aggregate(), List::of_news(&notification.method))
+            {
+                aggregate.heard_change(&self.upstream.name, list);
+            }
+        }
+        if of_several.is_empty() || !of_one.is_empty() {
+            self.deliver_to(&of_one, notification, Prefer::Standalone);
         }
     }
 
@@ -133,8 +157,7 @@ impl Worker {
         };
         drop(state);
         for operation in &reported.operations {
-            self.deployment
-                .record(|| operation.entry(session, &self.deployment.upstream.name, &reported.tool));
+            self.deployment.record(|| operation.entry(session, &self.upstream.name, &reported.tool));
         }
     }
 
@@ -142,7 +165,7 @@ impl Worker {
         if sessions.is_empty() {
             self.deployment.counters.dropped_notifications.add();
             tracing::debug!(
-                upstream = self.deployment.upstream.name,
+                upstream = self.upstream.name,
                 method = notification.method,
                 "dropped: it has no owner"
             );
@@ -186,7 +209,7 @@ impl Worker {
         }
     }
 
-    fn receive_request(self: &Arc<Self>, process: &Process, request: &Request) {
+    fn receive_request(self: &Arc<Self>, process: &Connection, request: &Request) {
         let shared = self.serves_many();
         match request.method.as_str() {
             // Whatever the client's roots are, this is what was made of them.
@@ -198,19 +221,14 @@ impl Worker {
         if let Err(refusal) = &asked
             && self.deployment.counters.unattributed_requests.add_and_should_log()
         {
-            tracing::warn!(
-                upstream = self.deployment.upstream.name,
-                method = request.method,
-                "{}",
-                refusal.message
-            );
+            tracing::warn!(upstream = self.upstream.name, method = request.method, "{}", refusal.message);
         }
         let asked = asked.and_then(|session| Ok((session.prepare_ask(self, request)?, session)));
         match asked {
             Ok((number, session)) => {
                 let client = (Arc::downgrade(&session), number);
                 if self.lock().asks.insert(request.id.clone(), client).is_some() {
-                    tracing::warn!(upstream = self.deployment.upstream.name, id = ?request.id, "the server used a request id twice");
+                    tracing::warn!(upstream = self.upstream.name, id = ?request.id, "the server used a request id twice");
                 }
                 session.send_ask(number, request);
             }
@@ -243,7 +261,7 @@ impl State {
     fn only_caller(&self) -> Option<Arc<Session>> {
         let mut sessions = self.pending.values().filter_map(|pending| match pending {
             Pending::Call(call, _) => Some(&call.session),
-            Pending::Own(_) => None,
+            Pending::Own(_) | Pending::Asked(_) => None,
         });
         let first = sessions.next()?;
         sessions.all(|session| session.id() == first.id()).then(|| Arc::clone(first))

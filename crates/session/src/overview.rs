@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use rustix::process::Pid;
 use serde::Serialize;
 
+use crate::server::Seat;
 use crate::tree::{SYSTEM_TIME, USER_TIME, stat_field, with_descendants};
 use crate::worker::Worker;
-use crate::workers::Seat;
 use crate::{Session, Sessions};
 
 #[derive(Clone, Debug, Serialize)]
@@ -62,7 +62,7 @@ impl Session {
             client: self.client().to_owned(),
             instance: self.instance().to_string(),
             state: if facts.has_ended { "draining" } else { self.gate.describe() },
-            lifecycle: self.deployment().upstream.lifecycle.as_str(),
+            lifecycle: self.roster().sole().map_or("mixed", |server| server.lifecycle().as_str()),
             scope: self.scope().map(|scope| scope.paths()).unwrap_or_default(),
             scope_source: self.scope().map(|scope| scope.source().as_str()),
             workers: self
@@ -83,10 +83,10 @@ impl Session {
 impl Worker {
     fn overview(&self) -> WorkerOverview {
         let (state, generation, process) = self.condition();
-        let pid = process.as_ref().map(|process| process.pid());
+        let pid = process.as_ref().and_then(|process| process.pid());
         let tree = pid.and_then(Pid::from_raw).map(with_descendants).unwrap_or_default();
         WorkerOverview {
-            upstream: self.deployment.upstream.name.clone(),
+            upstream: self.upstream.name.clone(),
             state,
             generation,
             pid,
@@ -97,7 +97,7 @@ impl Worker {
                 let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
                 seconds
             }),
-            confinement: process.and_then(|process| process.confinement.clone()),
+            confinement: process.and_then(|process| process.confinement().map(ToOwned::to_owned)),
         }
     }
 }

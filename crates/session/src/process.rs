@@ -18,12 +18,13 @@ use tokio::process::{Child, Command};
 use tokio::sync::{Notify, watch};
 use wire::LineBuffer;
 
+use crate::StartFailure;
 use crate::fence_host::{Enclosure, Launched};
 use crate::scope::Scope;
 use crate::settings::{MAX_OUTBOX_BYTES, STDERR_LINE_BYTES, STDERR_LINES_PER_SECOND, STDERR_TAIL_BYTES};
 use crate::tree::{MARK_VARIABLE, Tree};
+use crate::upstream::Program;
 use crate::worker_variables::{Owner, worker_variables};
-use crate::{StartFailure, Upstream};
 
 /// Reading what a dead process had still written ends here: a descendant may hold the pipe open.
 const LAST_WORDS: Duration = Duration::from_millis(500);
@@ -43,7 +44,6 @@ pub(crate) struct Process {
     exit: watch::Receiver<Option<Exit>>,
     /// What holds around it, in one line; `None`: it has no fence.
     pub(crate) confinement: Option<String>,
-    pub(crate) started: Instant,
 }
 
 /// How a process and all that it started is held.
@@ -76,24 +76,25 @@ impl Process {
     /// Starts the upstream without a fence, and the tasks around its pipes except the one that reads its
     /// stdout.
     pub(crate) fn spawn(
-        upstream: &Upstream,
+        name: &str,
+        program: &Program,
         scope: &Scope,
         owner: Option<&Owner>,
-    ) -> Result<(Arc<Self>, pipe::Receiver), StartFailure> {
-        let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
+    ) -> Result<(Self, pipe::Receiver), StartFailure> {
+        let failed = |error: io::Error| StartFailure::spawn(&program.program, &error);
         let spawn = |mark: &str| {
-            let mut command = Command::new(&upstream.program);
+            let mut command = Command::new(&program.program);
             command
-                .args(&upstream.arguments)
+                .args(&program.arguments)
                 .env_clear()
-                .envs(upstream.variables.iter().map(|(name, value)| (name, value)))
+                .envs(program.variables.iter().map(|(name, value)| (name, value)))
                 .envs(worker_variables(owner, scope))
                 .env(MARK_VARIABLE, mark)
                 .stdin(Stdio::piped())
                 .stdout(Stdio::piped())
                 .stderr(Stdio::piped())
                 .process_group(0);
-            if let Some(directory) = scope.primary() {
+            if let Some(directory) = program.directory.as_deref().or_else(|| scope.primary()) {
                 command.current_dir(directory);
             }
             command.spawn()
@@ -115,18 +116,17 @@ impl Process {
             Tree::root_is_gone(root);
             Exit { status, limit: None }
         };
-        Self::attend(upstream, pipes, Hold::Open(tree), None, ended)
+        Self::attend(name, pipes, Hold::Open(tree), None, ended).map_err(failed)
     }
 
     /// Takes over an upstream that was started inside a fence.
     pub(crate) fn adopt(
-        upstream: &Upstream,
+        name: &str,
         enclosure: &Enclosure,
         launched: Launched,
-    ) -> Result<(Arc<Self>, pipe::Receiver), StartFailure> {
-        let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
+    ) -> io::Result<(Self, pipe::Receiver)> {
         let Launched { mut fenced, stdin, stdout, stderr } = launched;
-        let remote = fenced.remote().map_err(failed)?;
+        let remote = fenced.remote()?;
         let keeper = fenced.keeper();
         let confinement = fenced.confinement.summary();
         // The fence stands; its description takes more memory than all else that is kept of it.
@@ -134,7 +134,7 @@ impl Process {
         let listeners = std::mem::take(&mut fenced.listeners);
         let network = (!listeners.is_empty()).then(|| {
             tokio::spawn({
-                let (name, hosts) = (upstream.name.clone(), enclosure.allowed_hosts());
+                let (name, hosts) = (name.to_owned(), enclosure.allowed_hosts());
                 async move {
                     if let Err(error) = fence::network::serve(listeners, hosts).await {
                         tracing::error!(upstream = name, "the network of the fence failed: {error}");
@@ -152,33 +152,26 @@ impl Process {
             ending.ok().and_then(Result::ok).map_or_else(Exit::default, Exit::from)
         };
         let hold = Hold::Fenced { keeper, remote: Mutex::new(remote) };
-        Self::attend(upstream, Pipes { stdin, stdout, stderr }, hold, Some(confinement), ended)
+        Self::attend(name, Pipes { stdin, stdout, stderr }, hold, Some(confinement), ended)
     }
 
     fn attend(
-        upstream: &Upstream,
+        name: &str,
         pipes: Pipes,
         hold: Hold,
         confinement: Option<String>,
         ended: impl Future<Output = Exit> + Send + 'static,
-    ) -> Result<(Arc<Self>, pipe::Receiver), StartFailure> {
-        let failed = |error: io::Error| StartFailure::spawn(&upstream.program, &error);
-        let stdin = pipe::Sender::from_owned_fd(pipes.stdin).map(Arc::new).map_err(failed)?;
-        let stdout = pipe::Receiver::from_owned_fd(pipes.stdout).map_err(failed)?;
-        let stderr = pipe::Receiver::from_owned_fd(pipes.stderr).map_err(failed)?;
+    ) -> io::Result<(Self, pipe::Receiver)> {
+        let stdin = pipe::Sender::from_owned_fd(pipes.stdin).map(Arc::new)?;
+        let stdout = pipe::Receiver::from_owned_fd(pipes.stdout)?;
+        let stderr = pipe::Receiver::from_owned_fd(pipes.stderr)?;
         let outbox = Arc::new(Outbox::new(Some(Arc::clone(&stdin))));
         let tail = Arc::new(StderrTail::default());
         let (exit_sender, exit) = watch::channel(None);
-        let process = Arc::new(Self {
-            hold,
-            outbox: Arc::clone(&outbox),
-            stderr: Arc::clone(&tail),
-            exit,
-            confinement,
-            started: Instant::now(),
-        });
+        let process =
+            Self { hold, outbox: Arc::clone(&outbox), stderr: Arc::clone(&tail), exit, confinement };
         tokio::spawn(write_stdin(outbox, stdin));
-        let stderr_reader = tokio::spawn(read_stderr(tail, stderr, upstream.name.clone()));
+        let stderr_reader = tokio::spawn(read_stderr(tail, stderr, name.to_owned()));
         tokio::spawn(async move {
             let exit = ended.await;
             // The tail is part of the error that callers see, so it must be complete first.
@@ -195,11 +188,6 @@ impl Process {
             Hold::Fenced { keeper, .. } => *keeper,
         };
         pid.as_raw_nonzero().get()
-    }
-
-    /// Sends one line, at once if the pipe has room.
-    pub(crate) fn send(&self, line: &[u8]) {
-        self.outbox.push(line, Urgency::Now);
     }
 
     /// Sends a call. False: the upstream does not read, and too much waits already.

@@ -17,7 +17,7 @@ impl Session {
     ) -> Result<(), Refusal> {
         let Some(scope) = self.scope() else { return Ok(()) };
         let is_bound_to_roots = scope.source() == ScopeSource::Roots;
-        if !is_bound_to_roots || self.deployment().upstream.lifecycle.serves_many() {
+        if !is_bound_to_roots || self.serves_many() {
             return Ok(());
         }
         let policy = self.deployment().rules.on_change;

@@ -19,6 +19,9 @@ use crate::workspace_root::{RootError, parse_root};
 /// How much of a client's words an error repeats.
 pub(crate) const MAX_QUOTED: usize = 200;
 
+/// How much of the name of a workspace on another machine is kept.
+const MAX_LABEL: usize = 1024;
+
 /// More roots than this are no workspace.
 const MAX_ROOTS: usize = 64;
 
@@ -33,6 +36,8 @@ pub enum ScopeSource {
     Default,
     /// The gateway itself, to try a server: an empty directory.
     Nothing,
+    /// The client, for whom it is on another machine: an empty directory here.
+    Elsewhere,
 }
 
 impl ScopeSource {
@@ -42,6 +47,7 @@ impl ScopeSource {
             Self::Roots => "roots",
             Self::Default => "default",
             Self::Nothing => "nothing",
+            Self::Elsewhere => "elsewhere",
         }
     }
 }
@@ -50,13 +56,30 @@ impl ScopeSource {
 #[derive(Clone, Debug)]
 pub struct Scope {
     pub(crate) roots: Vec<VettedDirectory>,
+    /// Where its server keeps what stays. It is no root.
+    pub(crate) storage: Option<VettedDirectory>,
+    /// What a client on another machine calls its workspace there. Nothing but a label.
+    pub(crate) label: Option<String>,
     pub(crate) source: ScopeSource,
 }
 
 impl Scope {
     /// That of a server which is only asked what it can do.
     pub(crate) fn nothing() -> Self {
-        Self { roots: Vec::new(), source: ScopeSource::Nothing }
+        Self::of(Vec::new(), ScopeSource::Nothing)
+    }
+
+    fn of(roots: Vec<VettedDirectory>, source: ScopeSource) -> Self {
+        Self { roots, storage: None, label: None, source }
+    }
+
+    /// Everything that may be written.
+    pub(crate) fn vetted(&self) -> Vec<VettedDirectory> {
+        self.roots.iter().chain(&self.storage).cloned().collect()
+    }
+
+    pub(crate) fn writable(&self) -> Vec<PathBuf> {
+        self.vetted().iter().map(|directory| directory.path().to_owned()).collect()
     }
 
     pub fn source(&self) -> ScopeSource {
@@ -152,6 +175,8 @@ pub enum WorkspaceChoice {
     Named(String),
     /// A name or an absolute path.
     NamedOrPath(String),
+    /// A directory on the client's own machine. Nothing here is meant by it.
+    Elsewhere(String),
 }
 
 /// Why a session gets no scope.
@@ -266,12 +291,18 @@ impl ScopeRules {
                 roots.push(root);
             }
         }
-        Ok(Scope { roots, source: ScopeSource::Roots })
+        Ok(Scope::of(roots, ScopeSource::Roots))
     }
 
     /// The scope of a workspace that a header or the URL names.
     pub(crate) fn of_workspace(&self, choice: &WorkspaceChoice) -> Result<Scope, ScopeRefusal> {
-        let (WorkspaceChoice::Named(text) | WorkspaceChoice::NamedOrPath(text)) = choice;
+        let text = match choice {
+            WorkspaceChoice::Named(text) | WorkspaceChoice::NamedOrPath(text) => text,
+            WorkspaceChoice::Elsewhere(label) => {
+                let label = Some(label.chars().take(MAX_LABEL).collect());
+                return Ok(Scope { label, ..Scope::of(Vec::new(), ScopeSource::Elsewhere) });
+            }
+        };
         let root = match (self.names.get(text), choice) {
             // What the operator named needs no further leave.
             (Some(path), _) => self.vet_named(path)?,
@@ -282,13 +313,34 @@ impl ScopeRules {
             }
             (None, _) => return Err(ScopeRefusal::UnknownWorkspace(text.chars().take(MAX_QUOTED).collect())),
         };
-        Ok(Scope { roots: vec![root], source: ScopeSource::Workspace })
+        Ok(Scope::of(vec![root], ScopeSource::Workspace))
     }
 
     pub(crate) fn by_default(&self) -> Result<Scope, ScopeRefusal> {
         let paths = self.default.as_ref().ok_or(ScopeRefusal::NoDefault)?;
         let roots = paths.iter().map(|path| self.vet_named(path)).collect::<Result<_, _>>()?;
-        Ok(Scope { roots, source: ScopeSource::Default })
+        Ok(Scope::of(roots, ScopeSource::Default))
+    }
+
+    /// Directories that the operator's configuration names for one server; those of the session are known.
+    pub(crate) fn of_operator(&self, paths: &[PathBuf], session: &Scope) -> Result<Scope, ScopeRefusal> {
+        let mut roots: Vec<VettedDirectory> = Vec::new();
+        for path in paths {
+            let known = session.roots.iter().find(|root| root.path() == path).cloned();
+            let root = known.map_or_else(|| self.surroundings.vet(path).map_err(ScopeRefusal::from), Ok)?;
+            if !roots.contains(&root) {
+                roots.push(root);
+            }
+        }
+        Ok(Scope { label: session.label.clone(), ..Scope::of(roots, session.source) })
+    }
+
+    /// A place for what stays, which only this user can look into.
+    pub(crate) fn storage(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
+        use std::os::unix::fs::DirBuilderExt;
+        // If it cannot be made, it cannot be vetted either, and that says why.
+        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+        Ok(self.surroundings.vet(path)?)
     }
 
     /// A directory that the operator named. It was canonical then: a link that stands at its path now was put

@@ -5,11 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use config::ExecutionContext;
 use wire::sse::EventId;
 use wire::{
-    ClientCapabilities, ErrorReply, Id, InitializeParams, Notification, Request, Text, Version, method,
+    ClientCapabilities, ErrorReply, Id, InitializeParams, InitializeResult, Notification, Request, Text,
+    Version, method,
 };
 
+use crate::aggregate::Aggregate;
+use crate::attachment::Attachment;
 use crate::audit::{AuditEntry, CallOutcome};
 use crate::call::Call;
 use crate::deployment::Deployment;
@@ -17,19 +21,22 @@ use crate::error::cancelled;
 use crate::gate::Gate;
 use crate::inbound::empty_result;
 use crate::quota::Place;
+use crate::roster::Roster;
 use crate::scope::{Scope, ScopeRefusal};
+use crate::server::Seat;
 use crate::stream::{Keep, Stream, StreamReader};
 use crate::worker::Worker;
-use crate::workers::{Seat, Workers};
 use crate::{Handle, Instance, Refusal, SessionId, SessionKey};
 
 mod asks;
 mod deadlines;
 mod ending;
+mod reports;
 
 use asks::Ask;
 pub(crate) use asks::{AskKind, RootsPurpose};
 pub use ending::EndReason;
+pub use reports::ToolReport;
 
 /// The stream of messages that belong to no call, which a client reads by GET.
 const STANDALONE: u64 = 0;
@@ -49,12 +56,20 @@ pub struct Session {
     instance: Instance,
     /// `name/version` of the client, for logs.
     client: String,
-    capabilities: ClientCapabilities,
+    /// What the client can be asked; one that was opened for may still say so.
+    capabilities: Mutex<ClientCapabilities>,
+    /// The revision of a client that said `initialize` late.
+    late_version: OnceLock<Version>,
+    /// The answer for a client that says `initialize` after its session was opened.
+    belated: Mutex<Option<String>>,
     /// Set once `initialize` was answered; `None` inside if the revision is not one that we know.
     version: OnceLock<Option<Version>>,
     opened: Instant,
     deployment: Arc<Deployment>,
-    pub(crate) workers: Arc<Workers>,
+    roster: Arc<Roster>,
+    contexts: Contexts,
+    /// The client's machine, while it is connected.
+    attachment: Mutex<Option<Arc<Attachment>>>,
     pub(crate) gate: Gate,
     /// Set once and never again.
     scope: OnceLock<Arc<Scope>>,
@@ -91,6 +106,20 @@ pub(crate) struct Facts {
     pub(crate) has_ended: bool,
 }
 
+/// What a client wants about where servers run.
+#[derive(Clone, Debug)]
+pub struct Contexts {
+    pub wanted: BTreeMap<String, ExecutionContext>,
+    /// Whether the client takes servers that work on its own files.
+    pub takes_local: bool,
+}
+
+impl Default for Contexts {
+    fn default() -> Self {
+        Self { wanted: BTreeMap::new(), takes_local: true }
+    }
+}
+
 /// What a session begins with.
 pub(crate) struct Beginning {
     pub(crate) key: SessionKey,
@@ -98,14 +127,11 @@ pub(crate) struct Beginning {
     pub(crate) params: InitializeParams,
     pub(crate) gate: Gate,
     pub(crate) place: Place,
+    pub(crate) contexts: Contexts,
 }
 
 impl Session {
-    pub(crate) fn new(
-        deployment: &Arc<Deployment>,
-        workers: &Arc<Workers>,
-        beginning: Beginning,
-    ) -> Arc<Self> {
+    pub(crate) fn new(deployment: &Arc<Deployment>, roster: &Arc<Roster>, beginning: Beginning) -> Arc<Self> {
         let now = Instant::now();
         let state = State {
             calls: HashMap::new(),
@@ -117,18 +143,22 @@ impl Session {
             ended: None,
             last_words: None,
         };
-        let Beginning { key, instance, params, gate, place } = beginning;
+        let Beginning { key, instance, params, gate, place, contexts } = beginning;
         Arc::new(Self {
             handle: key.id.handle(),
             key,
             instance,
             client: params.client,
-            capabilities: params.capabilities,
+            capabilities: Mutex::new(params.capabilities),
+            late_version: OnceLock::new(),
+            belated: Mutex::default(),
             version: OnceLock::new(),
             opened: now,
             standalone: Stream::new(STANDALONE, false, &deployment.counters),
             deployment: Arc::clone(deployment),
-            workers: Arc::clone(workers),
+            roster: Arc::clone(roster),
+            contexts,
+            attachment: Mutex::default(),
             gate,
             scope: OnceLock::new(),
             seat: OnceLock::new(),
@@ -181,6 +211,66 @@ impl Session {
         self.seat.get()
     }
 
+    pub(crate) fn roster(&self) -> &Arc<Roster> {
+        &self.roster
+    }
+
+    pub(crate) fn choices(&self) -> &Contexts {
+        &self.contexts
+    }
+
+    /// What tells its servers apart, if there are several.
+    pub(crate) fn aggregate(&self) -> Option<&Arc<Aggregate>> {
+        match self.seat.get() {
+            Some(Seat::Many(aggregate)) => Some(aggregate),
+            _ => None,
+        }
+    }
+
+    /// The id that a server at a URL knows this session by.
+    pub fn session_id_at(&self, server: &str) -> Option<String> {
+        self.aggregate()?.session_id_at(server)
+    }
+
+    /// Sees again whether a server can be used that could not.
+    pub fn try_again(&self, server: &str) {
+        if let Some(aggregate) = self.aggregate() {
+            aggregate.try_again(server);
+        }
+    }
+
+    pub(crate) fn attachment(&self) -> Option<Arc<Attachment>> {
+        self.attachment.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The client's machine has connected; of several, the last one counts.
+    pub fn attach(&self, attachment: &Arc<Attachment>) {
+        let before =
+            self.attachment.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(attachment));
+        if let Some(before) = before {
+            before.close();
+        }
+        tracing::info!(session = %self.handle, "the client's machine is attached");
+        if let Some(aggregate) = self.aggregate() {
+            aggregate.attachment_changed(Some(attachment));
+        }
+    }
+
+    /// The connection to the client's machine is gone.
+    pub fn detach(&self, attachment: &Arc<Attachment>) {
+        attachment.close();
+        let mut current = self.attachment.lock().unwrap_or_else(PoisonError::into_inner);
+        if !current.as_ref().is_some_and(|current| Arc::ptr_eq(current, attachment)) {
+            return;
+        }
+        *current = None;
+        drop(current);
+        tracing::info!(session = %self.handle, "the client's machine is gone");
+        if let Some(aggregate) = self.aggregate() {
+            aggregate.attachment_changed(None);
+        }
+    }
+
     pub(crate) fn take_seat(&self, seat: Seat) {
         let _ = self.seat.set(seat);
     }
@@ -205,21 +295,39 @@ impl Session {
         is_first
     }
 
-    /// The worker of the session, unless there is one for each call.
-    fn worker(&self) -> Option<&Arc<Worker>> {
-        match self.seat.get() {
-            Some(Seat::Worker(worker)) => Some(worker),
-            _ => None,
-        }
-    }
-
     /// The negotiated revision, if it is one that we know.
     pub fn version(&self) -> Option<Version> {
-        self.version.get().copied().flatten()
+        self.late_version.get().copied().or_else(|| self.version.get().copied().flatten())
     }
 
     pub(crate) fn set_version(&self, version: Option<Version>) {
         let _ = self.version.set(version);
+    }
+
+    /// Lets the client say `initialize` once more, because it has not said it yet.
+    pub(crate) fn expect_initialize(&self, answer: String) {
+        *self.capabilities.lock().unwrap_or_else(PoisonError::into_inner) = ClientCapabilities::default();
+        *self.belated.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+    }
+
+    /// Answers an `initialize` that came after the session was opened, once.
+    pub fn initialize_late(&self, request: &Request) -> Result<Text, Refusal> {
+        let params = InitializeParams::read(request.params()).map_err(Refusal::BadInitialize)?;
+        let answer = self.belated.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let mut answer = answer.ok_or(Refusal::AlreadyInitialized)?;
+        // Several servers are answered for by the gateway, which speaks them all; one has decided.
+        if self.roster.terms.is_some()
+            && let Ok(result) = InitializeResult::read(&answer)
+        {
+            answer = result.with_version(params.version());
+            let _ = self.late_version.set(params.version());
+        }
+        *self.capabilities.lock().unwrap_or_else(PoisonError::into_inner) = params.capabilities;
+        Ok(Text::result(&request.id, answer.into()))
+    }
+
+    pub(crate) fn may_be_asked(&self, method: &str) -> bool {
+        self.capabilities.lock().unwrap_or_else(PoisonError::into_inner).allow(method)
     }
 
     /// Takes a request of the client; its messages and its answer arrive at the reader.
@@ -290,7 +398,7 @@ impl Session {
             method::PROGRESS => self.pass_on_progress(notification),
             method::ROOTS_CHANGED => return self.take_roots_change(notification).await,
             _ => {
-                if let Some(worker) = self.worker() {
+                for worker in self.seat().map(Seat::workers).unwrap_or_default() {
                     worker.send_if_up(&notification.text());
                 }
             }
@@ -302,7 +410,7 @@ impl Session {
         self.lock().is_initialized = true;
         match self.seat.get() {
             Some(Seat::Worker(worker)) => worker.finish_handshake(notification),
-            Some(Seat::PerCall { .. }) => {}
+            Some(Seat::PerCall { .. } | Seat::Many(_)) => {}
             None => self.note_initialized(notification.text()),
         }
     }
@@ -355,6 +463,18 @@ impl Session {
         stream.push(text, Keep::IfRoom);
     }
 
+    /// Where a question of a worker is seen soonest: on a call that it works on, if one is read.
+    pub(crate) fn stream_of(&self, worker: &Arc<Worker>) -> Arc<Stream> {
+        let is_its = |call: &&Arc<Call>| call.worker().is_some_and(|own| Arc::ptr_eq(own, worker));
+        let newest = {
+            let state = self.lock();
+            let streams = state.calls.values().filter(is_its).map(|call| &call.stream);
+            let read = streams.filter(|stream| !stream.answer_only && stream.has_reader());
+            read.max_by_key(|stream| stream.number).cloned()
+        };
+        newest.unwrap_or_else(|| self.choose_stream(Prefer::Call))
+    }
+
     pub(crate) fn choose_stream(&self, prefer: Prefer) -> Arc<Stream> {
         if prefer == Prefer::Standalone && self.standalone.has_reader() {
             return Arc::clone(&self.standalone);
@@ -386,6 +506,15 @@ impl Session {
 
     pub(crate) fn is_open(&self, call: &Arc<Call>) -> bool {
         self.lock().calls.get(&call.client_id).is_some_and(|open| Arc::ptr_eq(open, call))
+    }
+
+    /// Somebody is there, though nothing is asked.
+    pub fn keep_alive(&self) {
+        self.touch();
+    }
+
+    pub fn is_attached(&self) -> bool {
+        self.attachment().is_some()
     }
 
     fn touch(&self) {

@@ -2,27 +2,30 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use serde_json::Value;
 use tokio::task::JoinSet;
-use wire::{Id, InitializeParams, InitializeResult, Request, Text, Version};
+use wire::{Id, InitializeParams, InitializeResult, Message, Outcome, Request, Text, Version};
 
 use crate::audit::{AuditEntry, AuditLog};
-use crate::capability_cache::CapabilityCache;
 use crate::counters::Counters;
 use crate::deployment::Deployment;
 use crate::gate::Gate;
 use crate::handshake;
+use crate::plan::Offer;
 use crate::quota::Quotas;
+use crate::roster::Roster;
 use crate::scope::{Scope, ScopeRefusal, ScopeRules, WorkspaceChoice};
+use crate::server::{Seat, Server};
 use crate::session::Beginning;
+use crate::session::Contexts;
 use crate::settings::Settings;
 use crate::tombstones::Tombstones;
 use crate::tree::{end_all_children, reap_orphans};
-use crate::workers::{Seat, Workers};
-use crate::{EndReason, Instance, Lifecycle, Principal, Refusal, Session, SessionId, SessionKey, Upstream};
+use crate::{EndReason, Instance, Lifecycle, Principal, Refusal, Session, SessionId, SessionKey};
 
 /// How long an adopted process that ended may stay a zombie.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -30,13 +33,13 @@ const REAP_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Sessions {
     deployment: Arc<Deployment>,
-    workers: Arc<Workers>,
+    /// The present one; sessions keep theirs.
+    roster: RwLock<Arc<Roster>>,
+    /// Earlier ones that some session still uses.
+    retired: Mutex<Vec<Arc<Roster>>>,
     quotas: Arc<Quotas>,
-    capabilities: CapabilityCache,
     open: RwLock<HashMap<SessionKey, Arc<Session>>>,
     tombstones: Tombstones,
-    /// The scope of a worker that everybody shares.
-    fixed_scope: std::sync::OnceLock<Arc<Scope>>,
     is_closing: AtomicBool,
 }
 
@@ -46,25 +49,25 @@ pub struct Caller {
     pub principal: Principal,
     pub instance: Option<Instance>,
     pub workspace: Option<WorkspaceChoice>,
+    pub contexts: Contexts,
 }
 
 impl Sessions {
     pub fn new(
-        upstream: Upstream,
+        offer: Offer,
         settings: Settings,
         rules: ScopeRules,
         audit: Option<Arc<AuditLog>>,
     ) -> Arc<Self> {
         let quotas = Quotas::new(&settings);
-        let deployment = Deployment::new(upstream, settings, rules, audit);
+        let deployment = Deployment::new(settings, rules, audit);
         Arc::new(Self {
-            workers: Arc::new(Workers::new(&deployment)),
+            roster: RwLock::new(Roster::new(&deployment, offer)),
+            retired: Mutex::default(),
             deployment,
             quotas,
-            capabilities: CapabilityCache::default(),
             open: RwLock::default(),
             tombstones: Tombstones::default(),
-            fixed_scope: std::sync::OnceLock::new(),
             is_closing: AtomicBool::new(false),
         })
     }
@@ -73,8 +76,35 @@ impl Sessions {
         &self.deployment.counters
     }
 
-    pub fn upstream(&self) -> &Upstream {
-        &self.deployment.upstream
+    fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Sessions that are opened from now on find this. Those that are open keep what they have.
+    pub fn replace(self: &Arc<Self>, offer: Offer) {
+        let roster = Roster::new(&self.deployment, offer);
+        let before = std::mem::replace(
+            &mut *self.roster.write().unwrap_or_else(PoisonError::into_inner),
+            Arc::clone(&roster),
+        );
+        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(before);
+        Self::foresee(&roster);
+    }
+
+    /// What is served, in a word or two.
+    pub fn name(&self) -> String {
+        let roster = self.roster();
+        roster.sole().map_or_else(|| "servers".to_owned(), |server| server.name().to_owned())
+    }
+
+    /// Who shares processes; each of several servers has its own answer.
+    pub fn lifecycle(&self) -> &'static str {
+        self.roster().sole().map_or("mixed", |server| server.lifecycle().as_str())
+    }
+
+    /// The names of all servers.
+    pub fn servers(&self) -> Vec<String> {
+        self.roster().servers.iter().map(|server| server.name().to_owned()).collect()
     }
 
     pub fn count(&self) -> usize {
@@ -93,23 +123,30 @@ impl Sessions {
     /// Starts a shared upstream now, so that a broken command is noticed before the first client; tries any
     /// other in the background, so that the first client need not wait for it.
     pub async fn prepare(self: &Arc<Self>) -> Result<(), Refusal> {
-        if self.deployment.upstream.lifecycle == Lifecycle::Shared {
-            let scope = self.fixed_scope()?;
-            self.workers.of_everybody(&scope).ready().await?;
+        let roster = self.roster();
+        if let Some(server) = roster.sole().filter(|server| server.lifecycle() == Lifecycle::Shared) {
+            let scope = server.fixed_scope()?;
+            server.of_everybody(&scope).ready().await?;
         } else {
-            let sessions = Arc::clone(self);
-            let greeting = self.greeting(&Arc::new(handshake::foreseen()));
-            tokio::spawn(async move { sessions.foresee(greeting).await });
+            Self::foresee(&roster);
         }
         Ok(())
     }
 
-    fn fixed_scope(&self) -> Result<Arc<Scope>, Refusal> {
-        if let Some(scope) = self.fixed_scope.get() {
-            return Ok(Arc::clone(scope));
+    /// Tries all servers, so that the first client need not wait for it.
+    fn foresee(roster: &Arc<Roster>) {
+        let handshake = Arc::new(handshake::foreseen());
+        if let Some(server) = roster.sole() {
+            let (server, greeting) = (Arc::clone(server), server.greeting(&handshake));
+            tokio::spawn(async move { server.foresee(greeting).await });
+        } else {
+            let whom = (
+                SessionKey { principal: Principal::anonymous(), id: SessionId::random() },
+                Instance::random(),
+            );
+            let roster = Arc::clone(roster);
+            tokio::spawn(async move { roster.foreseen(&whom.0, &whom.1, &handshake).await });
         }
-        let scope = Arc::new(self.deployment.rules.by_default()?);
-        Ok(Arc::clone(self.fixed_scope.get_or_init(|| scope)))
     }
 
     /// Opens a session with a client's `initialize`; returns it with the answer for the client. If the
@@ -119,21 +156,28 @@ impl Sessions {
             return Err(Refusal::ShuttingDown);
         }
         let params = InitializeParams::read(request.params()).map_err(Refusal::BadInitialize)?;
+        let roster = self.roster();
+        if roster.terms.is_some() {
+            return self.open_several(&roster, caller, &request, params).await;
+        }
+        let server = &roster.servers[0];
         let (id, requested) = (request.id.clone(), params.version());
-        let scope = self.known_scope(&caller, &params).await?;
+        let scope = self.known_scope(server, &caller, &params).await?;
         let key = SessionKey { principal: caller.principal, id: SessionId::random() };
         let instance = caller.instance.unwrap_or_else(Instance::random);
         let place = self.quotas.enter(&key, &instance)?;
         let handshake = Arc::new(handshake::with_our_roots(&request));
-        let is_started_now = scope.is_some() && self.deployment.upstream.lifecycle != Lifecycle::Call;
-        let told = if is_started_now { None } else { Some(self.foresee(self.greeting(&handshake)).await) };
+        let is_started_now = scope.is_some() && server.lifecycle() != Lifecycle::Call;
+        let told =
+            if is_started_now { None } else { Some(server.foresee(server.greeting(&handshake)).await) };
         let told_answer = told.as_ref().map(|told| Arc::clone(&told.answer));
-        let beginning = Beginning { key, instance, params, gate: Gate::new(handshake, told), place };
-        let session = Session::new(&self.deployment, &self.workers, beginning);
+        let gate = Gate::new(handshake, told);
+        let beginning = Beginning { key, instance, params, gate, place, contexts: caller.contexts };
+        let session = Session::new(&self.deployment, &roster, beginning);
         let opening = Opening(Some(Arc::clone(&session)));
         if let Some(scope) = scope {
             // Whoever shares a process shares its scope.
-            let is_shared = self.deployment.upstream.lifecycle == Lifecycle::Shared;
+            let is_shared = server.lifecycle() == Lifecycle::Shared;
             let scope = if is_shared { scope } else { session.check_neighbours(scope)? };
             session.lock_scope(&Arc::new(scope));
         }
@@ -142,21 +186,51 @@ impl Sessions {
             (None, Some(Seat::Worker(worker))) => worker.ready().await?,
             (None, _) => return Err(Refusal::SessionNotFound),
         };
-        let (version, answer) = self.negotiate(requested, &answer);
+        let (version, answer) = negotiate(server, requested, &answer);
         session.set_version(version);
         self.admit(&session)?;
         opening.done();
         Ok((session, initialize_answer(&id, &answer)))
     }
 
+    /// Opens a session for a client that has not said `initialize` yet, and may never do so: the gateway does in its
+    /// place.
+    pub async fn begin(
+        &self,
+        caller: Caller,
+        client: &Value,
+        version: Version,
+    ) -> Result<(Arc<Session>, String), Refusal> {
+        let (session, answer) = self.open(caller, handshake::on_behalf_of(client, version)).await?;
+        let answer = match Message::parse(answer.into_bytes()) {
+            Ok(Message::Response(response)) => match response.outcome() {
+                Outcome::Result(result) | Outcome::Error(result) => result.to_owned(),
+            },
+            _ => return Err(Refusal::SessionNotFound),
+        };
+        session.expect_initialize(answer.clone());
+        if let Ok(Message::Notification(initialized)) =
+            Message::parse(Bytes::from_static(handshake::INITIALIZED))
+        {
+            session.notify(&initialized).await?;
+        }
+        Ok((session, answer))
+    }
+
+    /// Whether servers for the client's files run on this machine.
+    pub fn local_is_here(&self) -> bool {
+        self.roster().terms.as_ref().is_none_or(|terms| terms.local_is_here)
+    }
+
     /// The scope of a new session, if nobody need be asked for it.
     async fn known_scope(
         &self,
+        server: &Server,
         caller: &Caller,
         params: &InitializeParams,
     ) -> Result<Option<Scope>, Refusal> {
-        if self.deployment.upstream.lifecycle == Lifecycle::Shared {
-            let fixed = self.fixed_scope()?;
+        if server.lifecycle() == Lifecycle::Shared {
+            let fixed = server.fixed_scope()?;
             let named = caller.workspace.as_ref().map(|choice| self.deployment.rules.of_workspace(choice));
             return match named.transpose()? {
                 Some(named) if named.roots != fixed.roots => {
@@ -165,6 +239,15 @@ impl Sessions {
                 _ => Ok(Some((*fixed).clone())),
             };
         }
+        self.named_scope(caller, params).await
+    }
+
+    /// What the client names, or the default for one that cannot be asked.
+    async fn named_scope(
+        &self,
+        caller: &Caller,
+        params: &InitializeParams,
+    ) -> Result<Option<Scope>, Refusal> {
         let scope = match &caller.workspace {
             None if params.capabilities.roots => return Ok(None),
             // The operator's own, so no client can make this wait.
@@ -191,31 +274,32 @@ impl Sessions {
         });
     }
 
-    /// What the upstream of a client will be greeted with.
-    fn greeting(&self, of_client: &Arc<Request>) -> Arc<Request> {
-        let serves_many = self.deployment.upstream.lifecycle.serves_many();
-        if serves_many { Arc::new(handshake::own()) } else { Arc::clone(of_client) }
-    }
-
-    /// What the upstream will answer to this `initialize`.
-    async fn foresee(&self, handshake: Arc<Request>) -> crate::capability_cache::Told {
-        let kind = handshake::fingerprint(&handshake);
-        let requested =
-            InitializeParams::read(handshake.params()).map_or(Version::NEWEST, |params| params.version());
-        let workers = Arc::clone(&self.workers);
-        let trial = async move { workers.try_out(handshake).await };
-        self.capabilities.answer(kind, requested, trial).await
-    }
-
-    /// A client of a shared upstream gets the older of what it asked for and what the upstream speaks.
-    fn negotiate(&self, requested: Version, result: &InitializeResult) -> (Option<Version>, String) {
-        match result.version {
-            Some(upstream) if self.deployment.upstream.lifecycle.serves_many() => {
-                let version = requested.min(upstream);
-                (Some(version), result.with_version(version))
-            }
-            version => (version, result.as_json().to_owned()),
+    /// Opens a session on several servers. The gateway answers for all of them.
+    async fn open_several(
+        &self,
+        roster: &Arc<Roster>,
+        caller: Caller,
+        request: &Request,
+        params: InitializeParams,
+    ) -> Result<(Arc<Session>, Text), Refusal> {
+        let version = params.version();
+        let scope = self.named_scope(&caller, &params).await?;
+        let key = SessionKey { principal: caller.principal, id: SessionId::random() };
+        let instance = caller.instance.unwrap_or_else(Instance::random);
+        let place = self.quotas.enter(&key, &instance)?;
+        let handshake = Arc::new(handshake::with_our_roots(request));
+        let answer = roster.answer(&key, &instance, &handshake, version).await;
+        let gate = Gate::new(handshake, None);
+        let beginning = Beginning { key, instance, params, gate, place, contexts: caller.contexts };
+        let session = Session::new(&self.deployment, roster, beginning);
+        let opening = Opening(Some(Arc::clone(&session)));
+        if let Some(scope) = scope {
+            session.lock_scope(&Arc::new(session.check_neighbours(scope)?));
         }
+        session.set_version(Some(version));
+        self.admit(&session)?;
+        opening.done();
+        Ok((session, initialize_answer(&request.id, &answer)))
     }
 
     fn admit(&self, session: &Arc<Session>) -> Result<(), Refusal> {
@@ -287,9 +371,22 @@ impl Sessions {
             }
             if now.duration_since(reaped) >= REAP_INTERVAL {
                 reap_orphans();
-                self.workers.rest_idle();
+                self.rest_idle();
                 reaped = now;
             }
+        }
+    }
+
+    /// Lets shared workers rest that nobody uses, and lets go of configurations that no session has any more.
+    fn rest_idle(&self) {
+        self.roster().rest_idle();
+        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        for roster in &*retired {
+            roster.rest_idle();
+        }
+        let gone = retired.extract_if(.., |roster| Arc::strong_count(roster) == 1 && !roster.is_in_use());
+        for roster in gone.collect::<Vec<_>>() {
+            tokio::spawn(async move { roster.stop_all().await });
         }
     }
 
@@ -311,9 +408,23 @@ impl Sessions {
             ends.spawn(async move { sessions.end(session.key(), EndReason::Shutdown).await });
         }
         while ends.join_next().await.is_some() {}
-        self.workers.stop_all().await;
+        let retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner));
+        for roster in retired.into_iter().chain([self.roster()]) {
+            roster.stop_all().await;
+        }
         self.deployment.cleared().await;
         end_all_children().await;
+    }
+}
+
+/// A client of a shared upstream gets the older of what it asked for and what the upstream speaks.
+fn negotiate(server: &Server, requested: Version, result: &InitializeResult) -> (Option<Version>, String) {
+    match result.version {
+        Some(upstream) if server.lifecycle().serves_many() => {
+            let version = requested.min(upstream);
+            (Some(version), result.with_version(version))
+        }
+        version => (version, result.as_json().to_owned()),
     }
 }
 

@@ -110,6 +110,10 @@ pub(crate) const STDERR_LINE_BYTES: usize = 2 * 1024;
 /// Lines of stderr logged per second and upstream; what is beyond is counted.
 pub(crate) const STDERR_LINES_PER_SECOND: u32 = 100;
 
+/// Calls in a row that one of several servers may leave unanswered, and how long it is then left alone.
+pub(crate) const MAX_UNANSWERED: u32 = 3;
+pub(crate) const LEFT_ALONE: Duration = Duration::from_secs(30);
+
 /// A process that dies younger than this after its start counts toward a crash loop.
 pub(crate) const CRASH_AGE: Duration = Duration::from_secs(10);
 /// Wait before the third start in a crash loop; doubled for each further one.

@@ -16,19 +16,21 @@ use wire::{Id, InitializeResult, Notification, Request, Response, method};
 use crate::audit::CallOutcome;
 use crate::call::{Call, Purpose};
 use crate::capability_cache::Told;
+use crate::connection::Connection;
 use crate::deployment::Deployment;
 use crate::error::{StartFailure, not_reading, session_ended};
 use crate::fence_host::Enclosure;
 use crate::inbound::empty_result;
-use crate::process::{Process, Urgency};
+use crate::process::Urgency;
 use crate::scope::Scope;
-use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING};
+use crate::settings::{LEFT_ALONE, MAX_OUTBOX_BYTES, MAX_UNANSWERED, MAX_WAITING};
 use crate::shared_view::{Admission, SharedView};
-use crate::{Lifecycle, Session, SessionId};
+use crate::{Lifecycle, Session, SessionId, Transport, Upstream};
 
 #[derive(Debug)]
 pub(crate) struct Worker {
     pub(crate) deployment: Arc<Deployment>,
+    pub(crate) upstream: Arc<Upstream>,
     /// Where the upstream may write, and what it hears of roots.
     pub(crate) scope: Arc<Scope>,
     /// Ids toward the upstream, never used twice, over all generations.
@@ -72,15 +74,21 @@ pub(crate) struct State {
     crashes: u32,
     not_before: Option<Instant>,
     last_stderr: String,
+    /// Why the last start or process ended.
+    last_failure: String,
     /// Since when nobody sits here.
     empty_since: Instant,
+    /// Calls that were given up since the last answer.
+    unanswered: u32,
+    /// Until when no call is let through, because too many were.
+    left_alone_until: Option<Instant>,
 }
 
 #[derive(Debug)]
 enum Link {
     Down,
     Starting(Starting),
-    Up(Arc<Process>),
+    Up(Arc<Connection>),
     /// For good.
     Stopped,
 }
@@ -88,7 +96,7 @@ enum Link {
 /// An upstream that has not answered `initialize` yet.
 #[derive(Debug, Default)]
 struct Starting {
-    process: Option<Arc<Process>>,
+    process: Option<Arc<Connection>>,
     waiting: Vec<Waiting>,
     /// What the waiting requests hold in memory.
     bytes: usize,
@@ -100,6 +108,8 @@ pub(crate) enum Pending {
     Call(Arc<Call>, Purpose),
     /// The gateway itself.
     Own(oneshot::Sender<Response>),
+    /// The same for a question that may have had to wait for the upstream to start.
+    Asked(oneshot::Sender<Result<Response, StartFailure>>),
 }
 
 /// What is done as soon as the upstream is up.
@@ -107,11 +117,26 @@ pub(crate) enum Pending {
 enum Waiting {
     Call(Arc<Call>, Box<Request>),
     Ready(oneshot::Sender<Result<Arc<InitializeResult>, StartFailure>>),
+    /// The gateway itself wants to know something.
+    Ask(Box<Question>),
+}
+
+/// A request of the gateway itself.
+#[derive(Debug)]
+struct Question {
+    method: &'static str,
+    params: Value,
+    answer: oneshot::Sender<Result<Response, StartFailure>>,
 }
 
 impl Worker {
     /// Nothing runs yet.
-    pub(crate) fn new(deployment: &Arc<Deployment>, scope: &Arc<Scope>, greeting: Greeting) -> Arc<Self> {
+    pub(crate) fn new(
+        deployment: &Arc<Deployment>,
+        upstream: &Arc<Upstream>,
+        scope: &Arc<Scope>,
+        greeting: Greeting,
+    ) -> Arc<Self> {
         let state = State {
             link: Link::Down,
             generation: 0,
@@ -127,12 +152,16 @@ impl Worker {
             crashes: 0,
             not_before: None,
             last_stderr: String::new(),
+            last_failure: String::new(),
             empty_since: Instant::now(),
+            unanswered: 0,
+            left_alone_until: None,
         };
         Arc::new(Self {
             deployment: Arc::clone(deployment),
+            upstream: Arc::clone(upstream),
             scope: Arc::clone(scope),
-            next_id: AtomicU64::new(1),
+            next_id: AtomicU64::new(first_id(upstream)),
             state: Mutex::new(state),
             enclosure: Mutex::default(),
             ending: tokio::sync::Mutex::default(),
@@ -149,12 +178,19 @@ impl Worker {
     }
 
     pub(crate) fn serves_many(&self) -> bool {
-        self.deployment.upstream.lifecycle.serves_many()
+        self.upstream.lifecycle.serves_many()
     }
 
     /// Whether the worker has done its work with one call.
     pub(crate) fn is_for_one_call(&self) -> bool {
-        self.deployment.upstream.lifecycle == Lifecycle::Call
+        self.upstream.lifecycle == Lifecycle::Call
+    }
+
+    /// One that the gateway itself has used up.
+    pub(crate) async fn stop_if_for_one_call(&self) {
+        if self.is_for_one_call() {
+            self.stop().await;
+        }
     }
 
     pub(crate) fn join(&self, session: &Arc<Session>) {
@@ -206,12 +242,10 @@ impl Worker {
     }
 
     /// Sends a request of the gateway itself whose answer does not matter.
-    fn tell(&self, state: &mut State, process: &Process, method: &str, params: &Value) {
+    fn tell(&self, state: &mut State, process: &Connection, method: &str, params: &Value) {
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         state.pending.insert(id, Pending::Own(oneshot::channel().0));
-        process.send(
-            json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string().as_bytes(),
-        );
+        process.send(&own_request(id, method, params));
     }
 
     /// Starts the upstream if need be and waits for its answer to `initialize`.
@@ -219,6 +253,45 @@ impl Worker {
         let (sender, receiver) = oneshot::channel();
         self.submit(Waiting::Ready(sender));
         receiver.await.unwrap_or(Err(StartFailure::Stopped))
+    }
+
+    /// Asks something of the gateway's own; starts the upstream if need be.
+    pub(crate) async fn ask(
+        self: &Arc<Self>,
+        method: &'static str,
+        params: Value,
+    ) -> Result<Response, StartFailure> {
+        let (answer, receiver) = oneshot::channel();
+        self.submit(Waiting::Ask(Box::new(Question { method, params, answer })));
+        receiver.await.unwrap_or(Err(StartFailure::Stopped))
+    }
+
+    /// Tells the upstream something if it runs; whoever starts it later tells it then.
+    pub(crate) fn tell_if_up(&self, method: &str, params: &Value) {
+        let mut state = self.lock();
+        if let Link::Up(process) = &state.link {
+            let process = Arc::clone(process);
+            self.tell(&mut state, &process, method, params);
+        }
+    }
+
+    /// What a call may take without an answer or progress.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.upstream.timeouts.call.unwrap_or(self.deployment.settings.timeout)
+    }
+
+    /// The same with progress.
+    pub(crate) fn longest_call(&self) -> Duration {
+        self.upstream.timeouts.longest_call.unwrap_or(self.deployment.settings.max_timeout)
+    }
+
+    /// A call was given up. After several in a row the upstream is left alone for a while.
+    pub(crate) fn note_unanswered(&self) {
+        let mut state = self.lock();
+        state.unanswered += 1;
+        if self.upstream.is_guarded && state.unanswered >= MAX_UNANSWERED {
+            state.left_alone_until = Some(Instant::now() + LEFT_ALONE);
+        }
     }
 
     pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
@@ -272,6 +345,10 @@ impl Worker {
         match &mut state.link {
             Link::Up(process) => {
                 let process = Arc::clone(process);
+                if let Some(failure) = state.is_left_alone() {
+                    drop(state);
+                    return item.refuse(&failure);
+                }
                 self.forward(&mut state, &process, item);
             }
             Link::Starting(starting) => {
@@ -296,12 +373,18 @@ impl Worker {
         }
     }
 
-    fn forward(&self, state: &mut State, process: &Process, item: Waiting) {
+    fn forward(&self, state: &mut State, process: &Connection, item: Waiting) {
         match item {
             Waiting::Ready(sender) => {
                 if let Some(result) = &state.negotiated {
                     let _ = sender.send(Ok(Arc::clone(result)));
                 }
+            }
+            Waiting::Ask(question) => {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
+                let Question { method, params, answer } = *question;
+                state.pending.insert(id, Pending::Asked(answer));
+                process.send(&own_request(id, method, &params));
             }
             // A call that was cancelled while it waited is not sent.
             Waiting::Call(call, _) if !call.session.is_open(&call) => call.release(),
@@ -309,7 +392,7 @@ impl Worker {
         }
     }
 
-    fn forward_call(&self, state: &mut State, process: &Process, call: &Arc<Call>, request: &Request) {
+    fn forward_call(&self, state: &mut State, process: &Connection, call: &Arc<Call>, request: &Request) {
         let session = call.session.id();
         let admission = if self.serves_many() {
             state.shared.admit(session, request)
@@ -375,12 +458,12 @@ impl Worker {
             state.link = Link::Down;
             process
         };
-        tracing::info!(upstream = self.deployment.upstream.name, "nobody uses it; it rests");
+        tracing::info!(upstream = self.upstream.name, "nobody uses it; it rests");
         process.end(self.deployment.settings.grace).await;
     }
 
     /// What the worker is doing, which generation it is in, and its process if it has one.
-    pub(crate) fn condition(&self) -> (&'static str, u64, Option<Arc<Process>>) {
+    pub(crate) fn condition(&self) -> (&'static str, u64, Option<Arc<Connection>>) {
         let state = self.lock();
         let (name, process) = match &state.link {
             Link::Down => ("down", None),
@@ -407,6 +490,21 @@ impl Worker {
 }
 
 impl State {
+    /// Why no call is let through now. The first one after the pause shows whether more can be.
+    fn is_left_alone(&mut self) -> Option<StartFailure> {
+        let retry_in = self.left_alone_until?.checked_duration_since(Instant::now());
+        if retry_in.is_none() {
+            self.left_alone_until = None;
+        }
+        retry_in.map(|retry_in| StartFailure::NotAnswering { unanswered: self.unanswered, retry_in })
+    }
+
+    /// It answers.
+    pub(crate) fn note_answer(&mut self) {
+        self.unanswered = 0;
+        self.left_alone_until = None;
+    }
+
     pub(crate) fn sole_seat(&self) -> Option<&Arc<Session>> {
         if self.seats.len() == 1 { self.seats.values().next() } else { None }
     }
@@ -429,7 +527,7 @@ impl Waiting {
     fn size(&self) -> usize {
         match self {
             Self::Call(_, request) => request.size(),
-            Self::Ready(_) => 0,
+            Self::Ready(_) | Self::Ask(_) => 0,
         }
     }
 
@@ -441,6 +539,7 @@ impl Waiting {
                 call.release();
             }
             Self::Ready(sender) => drop(sender.send(Err(failure.clone()))),
+            Self::Ask(question) => drop(question.answer.send(Err(failure.clone()))),
         }
     }
 }
@@ -452,6 +551,18 @@ fn retract(asks: HashMap<Id, (Weak<Session>, u64)>) {
             session.retract_ask(number);
         }
     }
+}
+
+/// Whoever else uses the same session of a server elsewhere has ids of its own, most probably small ones.
+fn first_id(upstream: &Upstream) -> u64 {
+    match upstream.transport {
+        Transport::Process(_) | Transport::Attached => 1,
+        Transport::Http(_) => u64::from(uuid::Uuid::new_v4().as_fields().0) << 16 | 1,
+    }
+}
+
+fn own_request(id: u64, method: &str, params: &Value) -> Vec<u8> {
+    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string().into_bytes()
 }
 
 /// The `notifications/cancelled` for a call that the upstream knows as `id`.

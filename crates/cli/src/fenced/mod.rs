@@ -13,4 +13,4 @@ pub(crate) use doctor::run as run_doctor;
 pub(crate) use failure::FenceFailure;
 pub(crate) use options::{DoctorArguments, FenceOptions, RunArguments, ShellArguments};
 pub(crate) use run::{run, run_shell};
-pub(crate) use settings::settings;
+pub(crate) use settings::{check_hosts, settings};

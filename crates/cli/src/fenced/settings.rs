@@ -62,12 +62,7 @@ fn network(options: &FenceOptions) -> Result<Network, FenceFailure> {
             hint: format!("add --net {mode}, or leave {option} out"),
         });
     }
-    for host in &options.allow_host {
-        host.parse::<HostPattern>().map_err(|error| FenceFailure::Argument {
-            message: format!("--allow-host {host}: {error}"),
-            hint: "name a host such as example.org, or *.example.org for those below it".to_owned(),
-        })?;
-    }
+    check_hosts(&options.allow_host)?;
     Ok(match choice {
         NetworkChoice::All => Network::All,
         NetworkChoice::None => Network::None,
@@ -78,6 +73,17 @@ fn network(options: &FenceOptions) -> Result<Network, FenceFailure> {
         NetworkChoice::Ports if options.tcp_port.is_empty() => Network::Ports { ports: vec![80, 443] },
         NetworkChoice::Ports => Network::Ports { ports: options.tcp_port.clone() },
     })
+}
+
+/// Refuses what is no pattern of hosts.
+pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), FenceFailure> {
+    for host in hosts {
+        host.parse::<HostPattern>().map_err(|error| FenceFailure::Argument {
+            message: format!("--allow-host {host}: {error}"),
+            hint: "name a host such as example.org, or *.example.org for those below it".to_owned(),
+        })?;
+    }
+    Ok(())
 }
 
 fn allowances(options: &FenceOptions) -> BTreeSet<Allowance> {

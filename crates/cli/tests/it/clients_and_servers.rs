@@ -344,9 +344,16 @@ async fn text_of(client: &RustService, tool: &'static str, arguments: Value) -> 
     serde_json::to_value(&result.content[0]).unwrap()["text"].as_str().unwrap().to_owned()
 }
 
+/// The HTTP library of this client leaves the choice to the program, even for plain HTTP.
+pub(crate) fn install_crypto() {
+    // Only the first one counts.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}
+
 async fn run_rust_client(flags: &[&str]) {
     let directory = workspace_dir("rust-client");
     let mut gateway = Gateway::builder().flags(flags).current_dir(directory.path()).start().await;
+    install_crypto();
     let transport = StreamableHttpClientTransport::from_uri(gateway.url().to_owned());
     let client = within_deadline("the handshake", RustClient::default().serve(transport)).await.unwrap();
     let peer = client.peer_info().expect("the handshake is over");

@@ -106,7 +106,7 @@ async fn bad_arguments_are_named_with_a_hint_and_exit_code_2() {
         (&["serve", "--", plain_text], &["the file is not executable", "hint: make it executable: chmod +x"]),
         (
             &["serve", "--host", "0.0.0.0", "--", fixture],
-            &["refusing to listen on 0.0.0.0", "hint: without authentication"],
+            &["refusing to listen on 0.0.0.0", "hint: anybody who reaches the address", "--auth-token-file"],
         ),
         (&["serve", "--host", "::", "--", fixture], &["refusing to listen on ::", "hint: "]),
         (&["serve", "--host", "192.0.2.1", "--", fixture], &["refusing to listen on 192.0.2.1", "hint: "]),

@@ -49,10 +49,10 @@ const REQUIRED: [&str; 30] = [
 
 /// The tool of the polling scenario takes 1.5 s. Its stream is closed well before that, once: the suite comes
 /// back at once and reads only one more stream.
-const PARK_ONCE: [&str; 2] = ["--park-after", "0.9"];
+pub(crate) const PARK_ONCE: [&str; 2] = ["--park-after", "0.9"];
 
 #[derive(Clone, Copy, Debug)]
-enum Suite {
+pub(crate) enum Suite {
     /// 0.1.16, its default suite.
     Published,
     /// 0.2.0-alpha.12, what 2025-11-25 requires and what it runs beside.
@@ -72,7 +72,7 @@ impl Suite {
     }
 
     /// Runs the suite to a successful end.
-    async fn run(self, url: &str, output: &Path) -> Scenarios {
+    pub(crate) async fn run(self, url: &str, output: &Path) -> Scenarios {
         let mut arguments = self.arguments();
         arguments.extend(["--url".into(), url.into(), "-o".into(), output.into()]);
         let run = run_part(&node_binary(), arguments).await;
@@ -90,7 +90,7 @@ async fn fenced_gateway(flags: &[&str]) -> (Gateway, WorkspaceDir) {
 }
 
 /// Scenario → the status of each of its checks.
-struct Scenarios(BTreeMap<String, Vec<(String, String)>>);
+pub(crate) struct Scenarios(BTreeMap<String, Vec<(String, String)>>);
 
 impl Scenarios {
     /// The suite writes `server-<scenario>-<time>/checks.json`.
@@ -119,7 +119,7 @@ impl Scenarios {
         assert!(checks.iter().all(|(_, status)| is_fine(status)), "{scenario}: {checks:?}");
     }
 
-    fn assert_required_passed(&self) {
+    pub(crate) fn assert_required_passed(&self) {
         for scenario in REQUIRED {
             self.assert_passed(scenario);
         }

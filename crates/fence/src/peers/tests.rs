@@ -1,7 +1,7 @@
 //! Real connections of real processes, judged.
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::AsFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
@@ -139,6 +139,37 @@ fn this_process_is_no_client_of_its_own() {
         let accepted = listener.accept().unwrap().0;
         assert_eq!(judge(&peers, &accepted), Peer::Fenced, "{bind}");
         drop(client);
+    }
+}
+
+/// The address that this host would send from, if it is on a network at all.
+fn address_on_the_network() -> Option<IpAddr> {
+    let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
+    // Nothing is sent.
+    socket.connect("198.51.100.1:9").ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+#[test]
+fn an_address_on_the_network_is_no_way_round() {
+    let Some(address) = address_on_the_network() else { return };
+    let keepers = keepers();
+    for bound in [address.to_string(), "0.0.0.0".to_owned()] {
+        let peers = Peers::with(keepers);
+        let listener = listener(&bound);
+        let port = listener.local_addr().unwrap().port();
+        let mut shell = Shell::start();
+        shell.run(&format!("exec 8<>/dev/tcp/{address}/{port}; echo done"));
+        let accepted = listener.accept().unwrap().0;
+        assert_eq!(accepted.peer_addr().unwrap().ip(), address);
+        assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a keeper yet");
+        let registration = keepers.enter(shell.pid());
+        assert_eq!(judge(&Peers::with(keepers), &accepted), Peer::Fenced, "{bound}");
+        registration.reaped();
+        shell.run("exec 8>&-; echo done");
+        let (peer, local) = (accepted.peer_addr().unwrap(), accepted.local_addr().unwrap());
+        drop(accepted);
+        assert_eq!(peers.judge(peer, local), Peer::Unknown, "gone, and from this host");
     }
 }
 

@@ -49,7 +49,8 @@ pub enum AuditEntry {
         #[serde(skip_serializing_if = "Option::is_none")]
         session: Option<Handle>,
         upstream: AuditText,
-        pid: i32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
         generation: u64,
         confinement: AuditText,
     },
@@ -57,7 +58,8 @@ pub enum AuditEntry {
         #[serde(skip_serializing_if = "Option::is_none")]
         session: Option<Handle>,
         upstream: AuditText,
-        pid: i32,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
         generation: u64,
         code: Option<i32>,
         signal: Option<i32>,

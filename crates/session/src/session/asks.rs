@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use wire::{ErrorReply, Id, Notification, Request, Response, Text, code};
 
-use super::{Prefer, Session, State};
+use super::{Session, State};
 use crate::error::session_ended;
 use crate::inbound::ask_withdrawn;
 use crate::settings::MAX_ASKS;
@@ -90,11 +90,11 @@ impl Session {
 
     /// Makes room for a request of the upstream and gives it the id that the client will know it by.
     pub(crate) fn prepare_ask(&self, worker: &Arc<Worker>, request: &Request) -> Result<u64, ErrorReply> {
-        if !self.capabilities.allow(&request.method) {
+        if !self.may_be_asked(&request.method) {
             let message = format!("the client did not declare the capability for {}", request.method);
             return Err(ErrorReply::new(code::METHOD_NOT_FOUND, message));
         }
-        let stream = self.choose_stream(Prefer::Call);
+        let stream = self.stream_of(worker);
         let progress_token = request
             .wants_progress()
             .and_then(|token| Id::from_raw(serde_json::from_slice(&token).ok()?).ok());

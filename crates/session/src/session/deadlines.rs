@@ -56,18 +56,20 @@ impl Session {
             if is_asked {
                 call.clock().refresh();
             }
-            let error = match call.clock().overdue(now, &self.deployment.settings) {
+            let settings = &self.deployment.settings;
+            let (timeout, longest) =
+                call.worker().map_or((settings.timeout, settings.max_timeout), |worker| {
+                    (worker.call_timeout(), worker.longest_call())
+                });
+            let error = match call.clock().overdue(now, timeout, longest) {
                 None => continue,
-                Some(Overdue::NoProgress) => {
-                    timed_out(self.deployment.settings.timeout, "--timeout", "no answer and no progress for")
-                }
-                Some(Overdue::TooLong) => {
-                    timed_out(self.deployment.settings.max_timeout, "--max-timeout", "it ran for more than")
-                }
+                Some(Overdue::NoProgress) => timed_out(timeout, "--timeout", "no answer and no progress for"),
+                Some(Overdue::TooLong) => timed_out(longest, "--max-timeout", "it ran for more than"),
             };
             self.deployment.counters.timeouts.add();
             tracing::warn!(session = %self.handle, id = ?call.client_id, "{}", error.message);
             if let Some(worker) = call.worker() {
+                worker.note_unanswered();
                 worker.withdraw(&call, |id| cancellation(id, "timeout"));
             }
             call.fail_as(&error, CallOutcome::Timeout);

@@ -8,7 +8,7 @@ use super::Session;
 use crate::Refusal;
 use crate::audit::{AuditEntry, CallOutcome};
 use crate::error::session_ended;
-use crate::workers::Seat;
+use crate::server::Seat;
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -15,10 +15,12 @@ use wire::{InitializeResult, Outcome, Response};
 
 use super::{Link, Pending, State, Waiting, Worker, retract};
 use crate::audit::AuditEntry;
+use crate::connection::{Connection, End, Heard, Inbox};
 use crate::error::{StartFailure, upstream_died};
 use crate::fence_host::Enclosure;
-use crate::process::{Exit, Process, read_stdout};
+use crate::process::Process;
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
+use crate::upstream::{Program, Transport};
 use crate::worker_variables::Owner;
 use crate::{EndReason, Handle, Session};
 
@@ -45,9 +47,9 @@ impl Worker {
     async fn launch(
         self: &Arc<Self>,
         generation: u64,
-    ) -> Result<(Arc<Process>, InitializeResult), StartFailure> {
-        let (process, stdout) = self.begin().await?;
-        tracing::info!(upstream = self.deployment.upstream.name, pid = process.pid(), generation, "started");
+    ) -> Result<(Arc<Connection>, InitializeResult), StartFailure> {
+        let (process, inbox) = self.begin().await?;
+        tracing::info!(upstream = self.upstream.name, pid = process.pid(), generation, "started");
         self.record_start(&process, generation);
         if !self.note_starting(&process) {
             process.kill().await;
@@ -57,7 +59,13 @@ impl Worker {
         let reader = tokio::spawn({
             let (worker, process) = (Arc::clone(self), Arc::clone(&process));
             let limit = self.deployment.settings.max_message;
-            async move { read_stdout(stdout, limit, |line| worker.receive(&process, line)).await }
+            async move {
+                let each = |heard| match heard {
+                    Heard::Line(line) => worker.receive(&process, line),
+                    Heard::Renewed => worker.tell_again(&process),
+                };
+                process.listen(inbox, limit, each).await;
+            }
         });
         tokio::spawn(supervise(Arc::clone(self), Arc::clone(&process), reader, generation));
         let answer = self.greet(&process).await;
@@ -67,20 +75,21 @@ impl Worker {
         answer.map(|result| (process, result))
     }
 
-    fn record_start(&self, process: &Process, generation: u64) {
+    fn record_start(&self, process: &Connection, generation: u64) {
         self.deployment.record(|| AuditEntry::WorkerStarted {
             session: self.lock().sole_seat().map(|session| session.handle()),
-            upstream: self.deployment.upstream.name.as_str().into(),
+            upstream: self.upstream.name.as_str().into(),
             pid: process.pid(),
             generation,
-            confinement: process.confinement.as_deref().unwrap_or("none").into(),
+            confinement: process.confinement().unwrap_or("none").into(),
         });
     }
 
-    fn record_exit(&self, process: &Process, generation: u64, session: Option<Handle>, exit: Option<Exit>) {
+    fn record_exit(&self, process: &Connection, generation: u64, session: Option<Handle>, end: Option<&End>) {
+        let exit = end.and_then(End::exit);
         self.deployment.record(|| AuditEntry::WorkerExited {
             session,
-            upstream: self.deployment.upstream.name.as_str().into(),
+            upstream: self.upstream.name.as_str().into(),
             pid: process.pid(),
             generation,
             code: exit.and_then(|exit| exit.status.code()),
@@ -88,26 +97,52 @@ impl Worker {
         });
     }
 
+    async fn begin(&self) -> Result<(Arc<Connection>, Inbox), StartFailure> {
+        match &self.upstream.transport {
+            Transport::Process(program) => {
+                let (process, stdout) = self.begin_process(program).await?;
+                Ok(Connection::process(process, stdout))
+            }
+            Transport::Http(address) => Ok(Connection::http(outbound::Endpoint {
+                url: address.url.clone(),
+                headers: address.headers.clone(),
+                max_message: self.deployment.settings.max_message,
+                connect_timeout: self.start_timeout(),
+            })),
+            Transport::Attached => {
+                let attachment = self.lock().sole_seat().and_then(|session| session.attachment());
+                let opened = attachment.and_then(|attachment| attachment.open(&self.upstream.name));
+                let (channel, lines) = opened.ok_or(StartFailure::NotAttached)?;
+                Ok(Connection::attached(channel, lines))
+            }
+        }
+    }
+
+    fn start_timeout(&self) -> Duration {
+        self.upstream.timeouts.start.unwrap_or(self.deployment.settings.start_timeout)
+    }
+
     /// Starts the process, inside the worker's fence unless the operator wants none.
-    async fn begin(&self) -> Result<(Arc<Process>, pipe::Receiver), StartFailure> {
-        let upstream = Arc::clone(&self.deployment.upstream);
-        let owner = self.owner();
-        let Some(host) = upstream.fence.clone() else {
-            return Process::spawn(&upstream, &self.scope, owner.as_ref());
+    async fn begin_process(&self, program: &Program) -> Result<(Process, pipe::Receiver), StartFailure> {
+        let (owner, name) = (self.owner(), &self.upstream.name);
+        let program = prepared(program).await?;
+        let Some(host) = program.fence.clone() else {
+            return Process::spawn(name, &program, &self.scope, owner.as_ref());
         };
         let kept = self.enclosure.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let scope = Arc::clone(&self.scope);
+        let failed = |error: std::io::Error| StartFailure::spawn(name.as_ref(), &error);
         let launch = move || {
             let enclosure = match kept {
                 Some(enclosure) => enclosure,
                 None => Arc::new(Enclosure::new(&host, &scope, owner)),
             };
-            let launched = enclosure.launch(&upstream)?;
+            let launched = enclosure.launch(&program)?;
             Ok((enclosure, launched))
         };
         let (enclosure, launched) =
             tokio::task::spawn_blocking(launch).await.unwrap_or(Err(StartFailure::Stopped))?;
-        let process = Process::adopt(&self.deployment.upstream, &enclosure, launched)?;
+        let process = Process::adopt(name, &enclosure, launched).map_err(failed)?;
         *self.enclosure.lock().unwrap_or_else(PoisonError::into_inner) = Some(enclosure);
         Ok(process)
     }
@@ -123,7 +158,7 @@ impl Worker {
     }
 
     /// Makes the process known to [`Worker::stop`]. False: the worker was stopped meanwhile.
-    fn note_starting(&self, process: &Arc<Process>) -> bool {
+    fn note_starting(&self, process: &Arc<Connection>) -> bool {
         match &mut self.lock().link {
             Link::Starting(starting) => {
                 starting.process = Some(Arc::clone(process));
@@ -133,7 +168,7 @@ impl Worker {
         }
     }
 
-    async fn greet(&self, process: &Process) -> Result<InitializeResult, StartFailure> {
+    async fn greet(&self, process: &Connection) -> Result<InitializeResult, StartFailure> {
         let (sender, receiver) = oneshot::channel();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let handshake = {
@@ -142,11 +177,11 @@ impl Worker {
             Arc::clone(&state.handshake)
         };
         process.send(&handshake.toward_upstream(id));
-        let limit = self.deployment.settings.start_timeout;
+        let limit = self.start_timeout();
         let outcome = tokio::select! {
             biased;
             Ok(response) = receiver => read_greeting(&response),
-            exit = process.exited() => Err(StartFailure::Exited { exit, stderr: process.stderr_tail() }),
+            exit = process.ended() => Err(StartFailure::Exited { exit, stderr: process.stderr_tail() }),
             () = tokio::time::sleep(limit) => {
                 Err(StartFailure::TimedOut { after: limit, stderr: process.stderr_tail() })
             }
@@ -155,42 +190,58 @@ impl Worker {
         outcome
     }
 
-    fn come_up(self: &Arc<Self>, process: &Arc<Process>, result: InitializeResult) {
+    fn come_up(self: &Arc<Self>, process: &Arc<Connection>, result: InitializeResult) {
         let mut state = self.lock();
         let result = Arc::new(result);
         let told = state.told.take();
         let Link::Starting(starting) = &mut state.link else { return };
         let waiting = std::mem::take(&mut starting.waiting);
-        let contradicts = state.negotiated.as_ref().is_some_and(|before| before.version != result.version)
-            || told.is_some_and(|told| !told.holds_for(&result));
+        let sessions: Vec<_> = state.seats.values().cloned().collect();
+        let is_other = state.negotiated.as_ref().is_some_and(|before| before.version != result.version);
+        // Clients of several servers were told nothing about this one in particular.
+        let contradicts = sessions.iter().any(|session| session.aggregate().is_none())
+            && (is_other || told.is_some_and(|told| !told.holds_for(&result)));
         state.negotiated = Some(result);
         state.link = Link::Up(Arc::clone(process));
         if contradicts {
-            let sessions: Vec<_> = state.seats.values().cloned().collect();
             drop(state);
             return self.start_over(waiting, sessions);
         }
         if let Some(initialized) = &state.initialized {
             process.send(initialized);
         }
-        for (method, params) in state.shared.replay() {
-            self.tell(&mut state, process, method, &params);
-        }
+        self.replay(&mut state, process);
         for item in waiting {
             self.forward(&mut state, process, item);
         }
         let generation = state.generation;
         drop(state);
-        if let Some(exit) = process.has_exited() {
-            // It died right after its answer, when it was not in use yet and nobody minded.
-            self.fall(generation, Some(exit), process);
+        for aggregate in sessions.iter().filter_map(|session| session.aggregate()) {
+            aggregate.came_up(self);
         }
+        if let Some(end) = process.has_ended() {
+            // It died right after its answer, when it was not in use yet and nobody minded.
+            self.fall(generation, Some(&end), process);
+        }
+    }
+
+    /// What the upstream must hear again: subscriptions, the log level.
+    fn replay(&self, state: &mut State, process: &Connection) {
+        for (method, params) in state.shared.replay() {
+            self.tell(state, process, method, &params);
+        }
+    }
+
+    /// It has forgotten its session, and was greeted again.
+    fn tell_again(&self, process: &Connection) {
+        tracing::info!(upstream = self.upstream.name, "it had forgotten its session, and has a new one");
+        self.replay(&mut self.lock(), process);
     }
 
     /// The clients believe something that does not hold: their sessions end, and they begin new ones.
     fn start_over(&self, waiting: Vec<Waiting>, sessions: Vec<Arc<Session>>) {
         tracing::error!(
-            upstream = self.deployment.upstream.name,
+            upstream = self.upstream.name,
             "the MCP server offers something else than its clients were told; its sessions end"
         );
         for item in waiting {
@@ -206,41 +257,49 @@ impl Worker {
         let Link::Starting(starting) = &mut state.link else { return };
         let waiting = std::mem::take(&mut starting.waiting);
         state.link = Link::Down;
-        state.count_crash(Duration::ZERO);
+        if !matches!(failure, StartFailure::NotAttached) {
+            state.count_crash(Duration::ZERO);
+        }
         let stderr = failure.stderr().unwrap_or_default();
         stderr.clone_into(&mut state.last_stderr);
+        state.last_failure = failure.to_string();
         drop(state);
-        tracing::error!(upstream = self.deployment.upstream.name, generation, stderr, "{failure}");
+        tracing::error!(upstream = self.upstream.name, generation, stderr, "{failure}");
         for item in waiting {
             item.refuse(failure);
         }
     }
 
     /// The process ended by itself while it was in use.
-    fn fall(&self, generation: u64, exit: Option<Exit>, process: &Process) {
+    fn fall(&self, generation: u64, end: Option<&End>, process: &Connection) {
         let mut state = self.lock();
         if state.generation != generation || !matches!(state.link, Link::Up(_)) {
             return;
         }
         state.link = Link::Down;
-        state.count_crash(process.started.elapsed());
+        if !matches!(self.upstream.transport, Transport::Attached) {
+            state.count_crash(process.started.elapsed());
+        }
         state.last_stderr = process.stderr_tail();
-        let error = upstream_died(exit, &state.last_stderr);
+        let error = upstream_died(end, &state.last_stderr);
+        state.last_failure = end.map(ToString::to_string).unwrap_or_default();
         let pending = std::mem::take(&mut state.pending);
         let asks = std::mem::take(&mut state.asks);
         state.task_progress.clear();
         drop(state);
         self.deployment.counters.worker_deaths.add();
         tracing::error!(
-            upstream = self.deployment.upstream.name,
+            upstream = self.upstream.name,
             generation,
             lost_calls = pending.len(),
             "{}",
             error.message
         );
         for pending in pending.into_values() {
-            if let Pending::Call(call, _) = pending {
-                call.fail(&error);
+            match pending {
+                Pending::Call(call, _) => call.fail(&error),
+                Pending::Asked(answer) => drop(answer.send(Err(StartFailure::Stopped))),
+                Pending::Own(_) => {}
             }
         }
         retract(asks);
@@ -258,27 +317,45 @@ impl State {
     /// Whether the upstream must not be started again yet.
     pub(super) fn crash_loop(&self) -> Option<StartFailure> {
         let retry_in = self.not_before?.checked_duration_since(Instant::now())?;
-        Some(StartFailure::CrashLoop { crashes: self.crashes, retry_in, stderr: self.last_stderr.clone() })
+        Some(StartFailure::CrashLoop {
+            crashes: self.crashes,
+            retry_in,
+            stderr: self.last_stderr.clone(),
+            reason: self.last_failure.clone(),
+        })
     }
 }
 
 /// Watches one process to its end.
-async fn supervise(worker: Arc<Worker>, process: Arc<Process>, mut reader: JoinHandle<()>, generation: u64) {
+async fn supervise(
+    worker: Arc<Worker>,
+    process: Arc<Connection>,
+    mut reader: JoinHandle<()>,
+    generation: u64,
+) {
     let session = worker.lock().sole_seat().map(|session| session.handle());
-    let exit = tokio::select! {
-        exit = process.exited() => {
+    let end = tokio::select! {
+        end = process.ended() => {
             // Answers that it had written before it died still count.
             let _ = tokio::time::timeout(SETTLE, &mut reader).await;
-            Some(exit)
+            Some(end)
         }
-        _ = &mut reader => tokio::time::timeout(SETTLE, process.exited()).await.ok(),
+        _ = &mut reader => tokio::time::timeout(SETTLE, process.ended()).await.ok(),
     };
-    worker.fall(generation, exit, &process);
+    worker.fall(generation, end.as_ref(), &process);
     process.kill().await;
     // It may have been put to use in between.
-    worker.fall(generation, process.has_exited(), &process);
+    worker.fall(generation, process.has_ended().as_ref(), &process);
     reader.abort();
-    worker.record_exit(&process, generation, session, process.has_exited());
+    worker.record_exit(&process, generation, session, process.has_ended().as_ref());
+}
+
+/// The program as it can be started now.
+async fn prepared(program: &Program) -> Result<Program, StartFailure> {
+    let program = program.clone();
+    let Some(preparation) = program.preparation.clone() else { return Ok(program) };
+    let prepare = move || (preparation.0)(program);
+    tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(StartFailure::Stopped))
 }
 
 fn read_greeting(response: &Response) -> Result<InitializeResult, StartFailure> {

@@ -152,6 +152,7 @@ impl Repair {
 async fn the_rust_client_repairs_a_project() {
     let project = broken_project();
     let (gateway, _elsewhere) = gateway_elsewhere().await;
+    crate::clients_and_servers::install_crypto();
     let transport = StreamableHttpClientTransport::from_uri(gateway.url().to_owned());
     let client = RustClient { directory: file_uri(&project.path) };
     let service = within_deadline("the handshake", client.serve(transport)).await.unwrap();

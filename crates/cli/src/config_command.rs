@@ -1,0 +1,171 @@
+//! `ringfence config`: whether a configuration file is right, where it is, and what can stand in it.
+
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use config::{ConfigError, Configuration, Diagnostic, Read, Server, Transport};
+use serde_json::{Value, json};
+
+use crate::config_failure::ConfigFailure;
+use crate::config_path::chosen_path;
+
+const EXAMPLES: &str = "\
+Examples:
+  ringfence config check
+      the operator's own file, at the place that `ringfence config path` prints
+  ringfence config check .vscode/mcp.json
+      what ringfence makes of the file of another client
+  ringfence config schema > ringfence.schema.json
+
+Exit codes: 0 right, 1 wrong or not there, 2 bad arguments";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ConfigArguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, Subcommand)]
+enum Action {
+    /// Check a configuration file: all errors, with line and column.
+    Check {
+        /// The file. Without one: the operator's own.
+        file: Option<PathBuf>,
+        /// Print JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print a JSON Schema of configuration files.
+    Schema,
+    /// Print the documentation of configuration files.
+    Reference,
+    /// Print where the operator's file is, or would be.
+    Path,
+}
+
+pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, ConfigFailure> {
+    match &arguments.action {
+        Action::Check { file, json } => return check(&chosen_path(file.as_ref())?, *json),
+        Action::Schema => print(&format!("{:#}\n", config::schema())),
+        Action::Reference => print(&config::reference()),
+        Action::Path => print(&format!("{}\n", chosen_path(None)?.display())),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn check(path: &Path, as_json: bool) -> Result<ExitCode, ConfigFailure> {
+    let read = match Configuration::read(path) {
+        Err(ConfigError::Invalid(errors)) => Err(errors),
+        Err(error) => return Err(ConfigFailure::Read(error)),
+        Ok(read) => Ok(read),
+    };
+    let text = if as_json { format!("{:#}\n", in_json(path, &read)) } else { in_text(path, &read) };
+    print(&text);
+    Ok(if read.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn in_text(path: &Path, read: &Result<Read, Vec<Diagnostic>>) -> String {
+    let counted =
+        |number: usize, what: &str| format!("{number} {what}{}", if number == 1 { "" } else { "s" });
+    let mut text = String::new();
+    match read {
+        Err(errors) => {
+            for error in errors {
+                let _ = writeln!(text, "{error}");
+            }
+            let _ = writeln!(text, "{}", counted(errors.len(), "error"));
+        }
+        Ok(read) => {
+            for warning in &read.warnings {
+                let Diagnostic { origin, column, message, hint } = warning;
+                let _ = writeln!(text, "{}:{}:{column}: warning: {message}", path.display(), origin.line);
+                let _ = hint.as_ref().map(|hint| writeln!(text, "hint: {hint}"));
+            }
+            let servers = &read.configuration.servers;
+            let _ = writeln!(text, "{}: {}", path.display(), counted(servers.len(), "server"));
+            let width = servers.iter().map(|server| server.name.len()).max().unwrap_or(0);
+            for server in servers {
+                let state = state(server, read);
+                let _ = writeln!(text, "  {:width$}  {:6}  {state}", server.name, server.context.as_str());
+            }
+        }
+    }
+    text
+}
+
+/// What it is and what it lacks, without any value.
+fn state(server: &Server, read: &Read) -> String {
+    if let Some(reason) = &server.disabled {
+        return format!("disabled: {reason}");
+    }
+    let missing = missing(server, read);
+    if missing.is_empty() {
+        return kind(server).to_owned();
+    }
+    format!("{}; not set here: {}", kind(server), missing.join(", "))
+}
+
+fn kind(server: &Server) -> &'static str {
+    match server.transport {
+        Transport::BuiltIn { .. } => "built in",
+        Transport::Command { .. } => "command",
+        Transport::Url { .. } => "url",
+        Transport::Unnamed => "named by the client's machine",
+    }
+}
+
+/// Variables that neither the file nor this process's environment has, for somebody without any of their own.
+fn missing<'a>(server: &'a Server, read: &Read) -> Vec<&'a str> {
+    let secrets = &read.configuration.secrets;
+    let mut missing: Vec<_> =
+        server.needed_variables().filter(|name| secrets.find(name, "anonymous", None).is_none()).collect();
+    missing.sort_unstable();
+    missing.dedup();
+    missing
+}
+
+fn in_json(path: &Path, read: &Result<Read, Vec<Diagnostic>>) -> Value {
+    let listed = |diagnostics: &[Diagnostic]| -> Value {
+        let one = |found: &Diagnostic| {
+            json!({
+                "line": found.origin.line, "column": found.column, "message": found.message, "hint": found.hint,
+            })
+        };
+        diagnostics.iter().map(one).collect()
+    };
+    let file = path.display().to_string();
+    match read {
+        Err(errors) => {
+            json!({"file": file, "ok": false, "errors": listed(errors), "warnings": [], "servers": []})
+        }
+        Ok(read) => {
+            let servers: Vec<_> = read
+                .configuration
+                .servers
+                .iter()
+                .map(|server| {
+                    json!({
+                        "name": server.name,
+                        "line": server.origin.line,
+                        "kind": kind(server),
+                        "executionContext": server.context.as_str(),
+                        "overridable": server.overridable,
+                        "enabled": server.disabled.is_none(),
+                        "reason": server.disabled,
+                        "missing": missing(server, read),
+                    })
+                })
+                .collect();
+            json!({"file": file, "ok": true, "errors": [], "warnings": listed(&read.warnings), "servers": servers})
+        }
+    }
+}
+
+/// A reader that went away is no failure.
+pub(crate) fn print(text: &str) {
+    drop(std::io::stdout().write_all(text.as_bytes()));
+}

@@ -1,0 +1,271 @@
+//! From a configuration to what sessions are made of: each server's program, fence and templates. A server that
+//! cannot run here is switched off with the reason; it never keeps the others from running.
+
+use std::collections::HashMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use config::{Configuration, FencePolicy, NetworkMode, Piece, Secrets, Storage, Template};
+use fence::{FenceSettings, Limit, LimitOrigin, Network, ReadChoice, Surroundings};
+use session::{
+    Address, FenceHost, Fill, Lifecycle, Offer, Program, ServerPlan, Terms, Timeouts, Transport, Upstream,
+};
+
+use crate::arguments::ServerTask;
+use crate::assembly::{built_in, fence_host, plain_program, preparation};
+use crate::error::Failure;
+use crate::fenced;
+
+/// Servers that need a variable to keep what they know in their storage: package, variable, file.
+const KEEPS_FILE: &[(&str, &str, &str)] =
+    &[("@modelcontextprotocol/server-memory", "MEMORY_FILE_PATH", "memory.jsonl")];
+
+/// What all servers of a gateway's configurations have in common. It outlives the configurations, which may change.
+#[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
+pub(crate) struct Configured {
+    surroundings: Arc<Surroundings>,
+    settings: FenceSettings,
+    unfenced: bool,
+    read_only: bool,
+    reports_files: bool,
+    package_age: Duration,
+    has_package_cache: bool,
+    storage: Option<PathBuf>,
+    /// Servers with the same policy share what their fences have in common.
+    hosts: Mutex<HashMap<String, Arc<FenceHost>>>,
+}
+
+impl Configured {
+    pub(crate) fn new(task: &ServerTask, surroundings: Arc<Surroundings>) -> Result<Self, Failure> {
+        if !task.upstream.env.is_empty() || !task.upstream.force_env.is_empty() {
+            return Err(Failure::NotWithConfiguration("--env"));
+        }
+        if task.workspace.is_given() {
+            return Err(Failure::NotWithConfiguration("the options of the built-in server"));
+        }
+        let settings = fenced::settings(&task.fence, ReadChoice::Strict).map_err(Failure::Fence)?;
+        let configured = Self {
+            storage: storage_directory(&surroundings),
+            surroundings,
+            settings,
+            unfenced: task.scope.unfenced,
+            read_only: task.fence.read_only,
+            reports_files: task.upstream.audit_log.is_some(),
+            package_age: task.upstream.package_age,
+            has_package_cache: !task.upstream.no_package_cache,
+            hosts: Mutex::default(),
+        };
+        // Fences that cannot be had at all are a reason not to begin.
+        if !configured.unfenced {
+            configured.host(configured.settings.clone())?;
+        }
+        Ok(configured)
+    }
+
+    pub(crate) fn surroundings(&self) -> &Arc<Surroundings> {
+        &self.surroundings
+    }
+
+    /// What a configuration comes to here.
+    pub(crate) fn offer(&self, configuration: &Configuration, local_is_here: bool) -> Offer {
+        let servers = configuration.servers.iter().map(|server| self.plan(server)).collect();
+        Offer::Many { servers, terms: self.terms(configuration, local_is_here) }
+    }
+
+    pub(crate) fn terms(&self, configuration: &Configuration, local_is_here: bool) -> Terms {
+        Terms {
+            names: configuration.names,
+            secrets: with_canonical_workspaces(configuration.secrets.clone()),
+            local_is_here,
+            storage: self.storage.clone(),
+        }
+    }
+
+    pub(crate) fn plan(&self, server: &config::Server) -> ServerPlan {
+        let (transport, mut fill, disabled) = match self.transport(server) {
+            Ok((transport, fill)) => (transport, fill, server.disabled.clone()),
+            Err(failure) => {
+                let reason = server.disabled.clone().unwrap_or_else(|| failure.message());
+                tracing::warn!(upstream = server.name, "switched off: {reason}");
+                (Transport::Attached, Fill::default(), Some(reason))
+            }
+        };
+        fill.working_directory.clone_from(&server.working_directory);
+        fill.allowed_directories.clone_from(&server.allowed_directories);
+        let upstream = Upstream {
+            name: server.name.clone(),
+            transport,
+            lifecycle: lifecycle(server.lifecycle),
+            reports_files: self.reports_files
+                && matches!(server.transport, config::Transport::BuiltIn { .. }),
+            timeouts: Timeouts {
+                call: server.limits.timeout,
+                longest_call: server.limits.max_timeout,
+                start: server.limits.start_timeout,
+            },
+            is_guarded: true,
+        };
+        ServerPlan {
+            upstream: Arc::new(upstream),
+            fill,
+            context: server.context,
+            overridable: server.overridable,
+            disabled,
+            tools: server.tools.clone(),
+            start: server.start,
+            storage: server.storage,
+            names: None,
+            hides: Vec::new(),
+        }
+    }
+
+    fn transport(&self, server: &config::Server) -> Result<(Transport, Fill), Failure> {
+        let variables: Vec<(String, Template)> =
+            server.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        Ok(match &server.transport {
+            config::Transport::BuiltIn { arguments } => {
+                let fence = self.fence(&server.fence, true)?;
+                let read_only = server.fence.read_only.unwrap_or(self.read_only);
+                let own = crate::workspace_options::WorkspaceOptions::default()
+                    .to_arguments(read_only, self.reports_files);
+                let program = built_in(own, Vec::new(), fence)?;
+                (
+                    Transport::Process(program),
+                    Fill { arguments: arguments.clone(), variables, ..Fill::default() },
+                )
+            }
+            config::Transport::Command { program, arguments } => {
+                let fence = self.fence(&server.fence, false)?;
+                let settings = self.settings_for(&server.fence, false)?;
+                let program = Program {
+                    fence,
+                    preparation: Some(preparation(
+                        settings,
+                        &self.surroundings,
+                        self.package_age,
+                        self.has_package_cache && !self.unfenced && !server.fence.unfenced,
+                    )),
+                    ..plain_program(fixed(program)?, Vec::new())
+                };
+                let variables = with_storage(server, arguments, variables);
+                (
+                    Transport::Process(program),
+                    Fill { arguments: arguments.clone(), variables, ..Fill::default() },
+                )
+            }
+            config::Transport::Url { url, headers } => {
+                let headers = headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+                let fill = Fill { url: Some(url.clone()), headers, ..Fill::default() };
+                (Transport::Http(Address { url: String::new(), headers: Vec::new() }), fill)
+            }
+            config::Transport::Unnamed => (Transport::Attached, Fill { variables, ..Fill::default() }),
+        })
+    }
+
+    fn fence(&self, policy: &FencePolicy, all_programs: bool) -> Result<Option<Arc<FenceHost>>, Failure> {
+        if self.unfenced || policy.unfenced {
+            return Ok(None);
+        }
+        self.host(self.settings_for(policy, all_programs)?).map(Some)
+    }
+
+    fn host(&self, settings: FenceSettings) -> Result<Arc<FenceHost>, Failure> {
+        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = format!("{settings:?}");
+        if let Some(host) = hosts.get(&key) {
+            return Ok(Arc::clone(host));
+        }
+        let host = fence_host(settings, &self.surroundings)?;
+        hosts.insert(key, Arc::clone(&host));
+        Ok(host)
+    }
+
+    /// The gateway's own settings with what the server's policy says otherwise.
+    fn settings_for(&self, policy: &FencePolicy, all_programs: bool) -> Result<FenceSettings, Failure> {
+        let asked = |value| Limit { value, origin: LimitOrigin::Asked };
+        let mut settings = self.settings.clone();
+        settings.all_programs = all_programs;
+        settings.read.extend(policy.read.iter().cloned());
+        settings.write.extend(policy.write.iter().cloned());
+        settings.deny_read.extend(policy.deny_read.iter().cloned());
+        settings.read_only = policy.read_only.unwrap_or(settings.read_only);
+        settings.limits.memory = policy.memory_bytes.map(asked).or(settings.limits.memory);
+        settings.limits.processes = policy.processes.map(asked).or(settings.limits.processes);
+        settings.network = match policy.network {
+            None => settings.network,
+            Some(NetworkMode::All) => Network::All,
+            Some(NetworkMode::None) => Network::None,
+            Some(NetworkMode::Localhost) => Network::Localhost { ports: Vec::new() },
+            Some(NetworkMode::Http) => {
+                Network::Http { hosts: (!policy.allow_hosts.is_empty()).then(|| policy.allow_hosts.clone()) }
+            }
+        };
+        fenced::check_hosts(&policy.allow_hosts).map_err(Failure::Fence)?;
+        Ok(settings)
+    }
+}
+
+/// A program is the operator's choice, the same for all sessions.
+fn fixed(program: &Template) -> Result<OsString, Failure> {
+    match &program.0[..] {
+        [Piece::Text(text)] => Ok(text.into()),
+        _ => Err(Failure::ProgramNotFixed),
+    }
+}
+
+fn lifecycle(lifecycle: config::Lifecycle) -> Lifecycle {
+    match lifecycle {
+        config::Lifecycle::Session => Lifecycle::Session,
+        config::Lifecycle::Workspace => Lifecycle::Workspace,
+        config::Lifecycle::Shared => Lifecycle::Shared,
+        config::Lifecycle::Call => Lifecycle::Call,
+    }
+}
+
+/// Servers that would keep what they know beside their own code keep it in their storage.
+fn with_storage(
+    server: &config::Server,
+    arguments: &[Template],
+    mut variables: Vec<(String, Template)>,
+) -> Vec<(String, Template)> {
+    if server.storage == Storage::None {
+        return variables;
+    }
+    let is_package = |package: &str| {
+        let matches = |text: &String| text == package || text.starts_with(&format!("{package}@"));
+        arguments.iter().any(|argument| matches!(&argument.0[..], [Piece::Text(text)] if matches(text)))
+    };
+    for (package, variable, file) in KEEPS_FILE {
+        if is_package(package) && !variables.iter().any(|(name, _)| name == variable) {
+            let path = Template(vec![Piece::Storage, Piece::Text(format!("/{file}"))]);
+            variables.push(((*variable).to_owned(), path));
+        }
+    }
+    variables
+}
+
+/// Sessions are told apart by where their directories really are.
+fn with_canonical_workspaces(mut secrets: Secrets) -> Secrets {
+    let workspaces = std::mem::take(&mut secrets.workspaces);
+    let canonical = |path: PathBuf| path.canonicalize().unwrap_or(path);
+    secrets.workspaces = workspaces.into_iter().map(|(path, own)| (canonical(path), own)).collect();
+    secrets
+}
+
+/// Whether servers for the client's files run on this machine.
+pub(crate) fn local_is_here(configuration: &Configuration, only_this_machine_connects: bool) -> bool {
+    match configuration.local_execution {
+        config::LocalExecution::Automatic => only_this_machine_connects,
+        config::LocalExecution::Here => true,
+        config::LocalExecution::Attachment => false,
+    }
+}
+
+fn storage_directory(surroundings: &Surroundings) -> Option<PathBuf> {
+    let variable = |name: &str| surroundings.environment.get(std::ffi::OsStr::new(name)).map(PathBuf::from);
+    let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
+    let data = data.or_else(|| Some(surroundings.home.as_ref()?.join(".local/share")))?;
+    Some(data.join("ringfence-storage"))
+}

@@ -1,0 +1,135 @@
+//! How often an address may show a token that nobody has: guessing must be slow.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A client with a stale token tries a few times; a program that guesses tries thousands.
+const MAX_FAILURES: u32 = 10;
+
+/// The time in which so many may fail.
+const WINDOW: Duration = Duration::from_secs(1);
+
+/// Addresses that are told apart. Those beyond are counted together.
+const MAX_ADDRESSES: usize = 4096;
+
+#[derive(Debug, Default)]
+pub(crate) struct FailedAttempts {
+    counted: Mutex<HashMap<Whose, Failures>>,
+}
+
+/// Whose failures are counted together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Whose {
+    V4([u8; 4]),
+    /// One host of IPv6 usually has a whole network of addresses.
+    V6([u16; 4]),
+    Others,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Failures {
+    since: Instant,
+    count: u32,
+}
+
+impl Whose {
+    fn from(address: IpAddr) -> Self {
+        match address.to_canonical() {
+            IpAddr::V4(address) => Self::V4(address.octets()),
+            IpAddr::V6(address) => {
+                let [first, second, third, fourth, ..] = address.segments();
+                Self::V6([first, second, third, fourth])
+            }
+        }
+    }
+}
+
+impl Failures {
+    fn are_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.since) < WINDOW
+    }
+}
+
+impl FailedAttempts {
+    /// Whether the address has to wait, whatever it shows: else a guess that is right would be told at once.
+    pub(crate) fn are_too_many(&self, address: IpAddr, now: Instant) -> bool {
+        let counted = self.lock();
+        let failures = counted.get(&place(&counted, Whose::from(address)));
+        failures.is_some_and(|failures| failures.are_recent(now) && failures.count >= MAX_FAILURES)
+    }
+
+    pub(crate) fn add(&self, address: IpAddr, now: Instant) {
+        let mut counted = self.lock();
+        let whose = Whose::from(address);
+        if place(&counted, whose) != whose {
+            counted.retain(|_, failures| failures.are_recent(now));
+        }
+        let place = place(&counted, whose);
+        let failures = counted.entry(place).or_insert(Failures { since: now, count: 0 });
+        if !failures.are_recent(now) {
+            *failures = Failures { since: now, count: 0 };
+        }
+        failures.count = failures.count.saturating_add(1);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Failures>> {
+        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn place(counted: &HashMap<Whose, Failures>, whose: Whose) -> Whose {
+    if counted.len() < MAX_ADDRESSES || counted.contains_key(&whose) { whose } else { Whose::Others }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    fn v4(number: u32) -> IpAddr {
+        Ipv4Addr::from(number).into()
+    }
+
+    #[test]
+    fn an_address_waits_after_too_many_and_others_do_not() {
+        let (failed, now) = (FailedAttempts::default(), Instant::now());
+        for _ in 0..MAX_FAILURES {
+            assert!(!failed.are_too_many(v4(1), now));
+            failed.add(v4(1), now);
+        }
+        assert!(failed.are_too_many(v4(1), now));
+        assert!(failed.are_too_many(Ipv4Addr::from(1).to_ipv6_mapped().into(), now));
+        assert!(!failed.are_too_many(v4(2), now));
+        assert!(!failed.are_too_many(v4(1), now + WINDOW));
+        failed.add(v4(1), now + WINDOW);
+        assert!(!failed.are_too_many(v4(1), now + WINDOW), "it begins anew");
+    }
+
+    #[test]
+    fn a_network_of_one_host_is_one_address() {
+        let (failed, now) = (FailedAttempts::default(), Instant::now());
+        let address = |net: u16, host: u16| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, host));
+        for host in 0..10 {
+            failed.add(address(1, host), now);
+        }
+        assert!(failed.are_too_many(address(1, 99), now));
+        assert!(!failed.are_too_many(address(2, 1), now));
+    }
+
+    #[test]
+    fn many_addresses_take_no_more_room_and_are_still_counted() {
+        let (failed, now) = (FailedAttempts::default(), Instant::now());
+        for number in 0..20_000 {
+            failed.add(v4(number), now);
+        }
+        assert!(failed.lock().len() <= MAX_ADDRESSES + 1);
+        assert!(failed.are_too_many(v4(1_000_000), now), "together they are too many");
+        let later = now + WINDOW;
+        failed.add(v4(7), later);
+        failed.add(v4(1_000_000), later);
+        assert!(!failed.are_too_many(v4(1_000_000), later));
+        assert!(failed.lock().len() <= 3, "what is long past is forgotten");
+    }
+}

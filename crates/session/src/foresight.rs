@@ -1,0 +1,140 @@
+//! What a server among several offers, known before any session has started it: tried once in a fence around
+//! nothing for each kind of client and set of secrets, and kept.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::sync::{OnceCell, Semaphore};
+use wire::Request;
+
+use crate::Upstream;
+use crate::catalogue::{Catalogue, CatalogueError};
+use crate::handshake;
+use crate::server::Server;
+use crate::upstream::Transport;
+use crate::worker::Greeting;
+
+/// Kinds that are kept apart.
+const MAX_KINDS: usize = 64;
+
+/// A server that could not be tried is tried again after this long.
+const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
+
+/// Trials of one server at once.
+const MAX_TRIALS: usize = 2;
+
+#[derive(Debug)]
+pub(crate) struct Foresight {
+    entries: Mutex<HashMap<[u8; 32], Arc<Entry>>>,
+    places: Semaphore,
+}
+
+impl Default for Foresight {
+    fn default() -> Self {
+        Self { entries: Mutex::default(), places: Semaphore::new(MAX_TRIALS) }
+    }
+}
+
+#[derive(Debug)]
+struct Entry {
+    began: Instant,
+    tried: OnceCell<Result<Arc<Catalogue>, CatalogueError>>,
+}
+
+impl Foresight {
+    fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<Entry>>> {
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn entry(&self, kind: [u8; 32]) -> Arc<Entry> {
+        let mut entries = self.lock();
+        entries.retain(|_, entry| {
+            !matches!(entry.tried.get(), Some(Err(_))) || entry.began.elapsed() < TRY_AGAIN_AFTER
+        });
+        if entries.len() >= MAX_KINDS && !entries.contains_key(&kind) {
+            let oldest = entries.iter().min_by_key(|(_, entry)| entry.began).map(|(kind, _)| *kind);
+            entries.remove(&oldest.unwrap_or(kind));
+        }
+        let entry = entries
+            .entry(kind)
+            .or_insert_with(|| Arc::new(Entry { began: Instant::now(), tried: OnceCell::new() }));
+        Arc::clone(entry)
+    }
+}
+
+impl Server {
+    /// What is known already, without a trial.
+    pub(crate) fn known_catalogue(&self, upstream: &Upstream, handshake: &Request) -> Option<Arc<Catalogue>> {
+        let entry = self.foresight.lock().get(&kind_of(upstream, handshake)).cloned()?;
+        entry.tried.get()?.clone().ok()
+    }
+
+    /// What the upstream offers to such a client. A trial that has begun goes on without the client that it was
+    /// begun for.
+    pub(crate) async fn catalogue(
+        self: &Arc<Self>,
+        upstream: Arc<Upstream>,
+        handshake: Arc<Request>,
+    ) -> Result<Arc<Catalogue>, CatalogueError> {
+        let entry = self.foresight.entry(kind_of(&upstream, &handshake));
+        if let Some(tried) = entry.tried.get() {
+            return tried.clone();
+        }
+        let server = Arc::clone(self);
+        let trial = tokio::spawn(async move {
+            let tried = entry.tried.get_or_init(|| server.look_at(&upstream, handshake)).await;
+            tried.clone()
+        });
+        trial.await.unwrap_or(Err(CatalogueError::Start(crate::StartFailure::Stopped)))
+    }
+
+    async fn look_at(
+        &self,
+        upstream: &Arc<Upstream>,
+        handshake: Arc<Request>,
+    ) -> Result<Arc<Catalogue>, CatalogueError> {
+        let _place = self.foresight.places.acquire().await;
+        let initialized = Some(Bytes::from_static(handshake::INITIALIZED));
+        let worker = self.on_trial(upstream, Greeting { handshake, initialized, told: None });
+        let catalogue = Catalogue::of_worker(&worker, self.deployment.settings.timeout).await;
+        if let Err(error) = &catalogue {
+            tracing::warn!(upstream = self.name(), "could not be tried in an empty workspace: {error}");
+        }
+        // Whoever waits for the catalogue need not wait for its end.
+        tokio::spawn(async move { worker.stop().await });
+        catalogue.map(Arc::new)
+    }
+}
+
+/// What a catalogue depends on, as a hash: the client, and what the server is given.
+fn kind_of(upstream: &Upstream, handshake: &Request) -> [u8; 32] {
+    let mut hash = Sha256::new();
+    hash.update(handshake::fingerprint(handshake));
+    let mut add = |text: &[u8]| {
+        hash.update(text.len().to_le_bytes());
+        hash.update(text);
+    };
+    match &upstream.transport {
+        Transport::Process(program) => {
+            for argument in &program.arguments {
+                add(argument.as_encoded_bytes());
+            }
+            for (name, value) in &program.variables {
+                add(name.as_encoded_bytes());
+                add(value.as_encoded_bytes());
+            }
+        }
+        Transport::Http(address) => {
+            add(address.url.as_bytes());
+            for (name, value) in &address.headers {
+                add(name.as_bytes());
+                add(value.as_bytes());
+            }
+        }
+        Transport::Attached => {}
+    }
+    hash.finalize().into()
+}

@@ -1,0 +1,323 @@
+//! What a gateway serves: one server that is passed through, or several as one. What each session fills in is
+//! filled in here.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use config::{ExecutionContext, Missing, NameMode, Secrets, Start, Storage, Template, ToolRules, Values};
+use sha2::{Digest, Sha256};
+
+use crate::scope::Scope;
+use crate::upstream::{Address, Program, Transport};
+use crate::view::hex;
+use crate::{Instance, Lifecycle, SessionKey, Upstream};
+
+/// What clients find behind the endpoint.
+#[derive(Debug)]
+pub enum Offer {
+    /// One server, exactly as it is.
+    One(Upstream),
+    /// Several servers that look like one.
+    Many { servers: Vec<ServerPlan>, terms: Terms },
+}
+
+/// What holds for all servers of one configuration.
+#[derive(Clone, Debug)]
+pub struct Terms {
+    pub names: NameMode,
+    pub secrets: Secrets,
+    /// Servers whose context is `local` run on this machine.
+    pub local_is_here: bool,
+    /// Where servers keep what stays.
+    pub storage: Option<PathBuf>,
+}
+
+/// One configured server.
+#[derive(Clone, Debug)]
+pub struct ServerPlan {
+    /// Without what a session fills in.
+    pub upstream: Arc<Upstream>,
+    pub fill: Fill,
+    pub context: ExecutionContext,
+    /// Whether a client may choose the other context.
+    pub overridable: bool,
+    /// Why it does not run at all, if so.
+    pub disabled: Option<String>,
+    pub tools: ToolRules,
+    pub start: Start,
+    pub storage: Storage,
+    /// How its tools are named, if not as those of the others.
+    pub names: Option<NameMode>,
+    /// It is several servers itself. These of them are not shown, because they are here, too.
+    pub hides: Vec<String>,
+}
+
+/// What is different in each session.
+#[derive(Clone, Debug, Default)]
+pub struct Fill {
+    /// All arguments of the program.
+    pub arguments: Vec<Template>,
+    pub variables: Vec<(String, Template)>,
+    pub url: Option<Template>,
+    pub headers: Vec<(String, Template)>,
+    pub working_directory: Option<Template>,
+    pub allowed_directories: Option<Vec<Template>>,
+}
+
+/// Whom a server is prepared for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Beneficiary<'a> {
+    pub(crate) key: &'a SessionKey,
+    pub(crate) instance: &'a Instance,
+    /// `None`: it is only tried, in an empty directory.
+    pub(crate) scope: Option<&'a Scope>,
+}
+
+/// In a trial the working directory is wherever the server finds itself.
+const ON_TRIAL: &str = ".";
+
+/// The session and window of a trial.
+const TRIAL: &str = "trial";
+
+/// Those of a process that serves several sessions.
+const SHARED: &str = "shared";
+
+impl ServerPlan {
+    /// A server that is what it is for everybody.
+    pub fn fixed(upstream: Upstream) -> Self {
+        Self {
+            upstream: Arc::new(upstream),
+            fill: Fill::default(),
+            context: ExecutionContext::Remote,
+            overridable: false,
+            disabled: None,
+            tools: ToolRules::default(),
+            start: Start::Lazy,
+            storage: Storage::None,
+            names: None,
+            hides: Vec::new(),
+        }
+    }
+
+    /// Where the server of a session keeps what stays: one place for each principal and workspace.
+    pub(crate) fn storage_directory(&self, terms: &Terms, whom: Beneficiary<'_>) -> Option<PathBuf> {
+        let (base, scope) = (terms.storage.as_ref()?, whom.scope?);
+        if self.storage == Storage::None {
+            return None;
+        }
+        if self.upstream.lifecycle == Lifecycle::Shared {
+            return Some(base.join("of everybody").join(&self.upstream.name));
+        }
+        let mut hash = Sha256::new();
+        for path in scope.paths() {
+            hash.update(path.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+        }
+        hash.update(scope.label.as_deref().unwrap_or_default());
+        let workspace = hex(&hash.finalize()[..8]);
+        // A principal may be called `..`.
+        let principal = format!("of-{}", whom.key.principal);
+        Some(base.join(principal).join(workspace).join(&self.upstream.name))
+    }
+
+    /// The upstream of one session.
+    pub(crate) fn for_session(&self, terms: &Terms, whom: Beneficiary<'_>) -> Result<Arc<Upstream>, Missing> {
+        let fill = &self.fill;
+        let storage = self.storage_directory(terms, whom);
+        self.with_values(terms, whom, storage.as_deref().map(Path::as_os_str), |values| {
+            let texts = |templates: &[(String, Template)]| -> Result<Vec<(String, OsString)>, Missing> {
+                templates.iter().map(|(name, value)| Ok((name.clone(), value.expand(values)?))).collect()
+            };
+            let mut upstream = (*self.upstream).clone();
+            match &mut upstream.transport {
+                Transport::Process(program) => fill.program(program, values, &texts(&fill.variables)?)?,
+                Transport::Http(Address { url, headers }) => {
+                    if let Some(template) = &fill.url {
+                        *url = template.expand(values)?.to_string_lossy().into_owned();
+                    }
+                    let filled = texts(&fill.headers)?;
+                    headers.extend(
+                        filled.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())),
+                    );
+                }
+                // Nothing to run is named; but first somebody should hear which variable is missing.
+                Transport::Attached => drop(texts(&fill.variables)?),
+            }
+            Ok(Arc::new(upstream))
+        })
+    }
+
+    /// The directories that the operator lets it write in, if they are not those of the session.
+    pub(crate) fn allowed_directories(
+        &self,
+        terms: &Terms,
+        whom: Beneficiary<'_>,
+    ) -> Option<Result<Vec<PathBuf>, Missing>> {
+        let templates = self.fill.allowed_directories.as_ref()?;
+        Some(self.with_values(terms, whom, None, |values| {
+            templates.iter().map(|template| template.expand(values).map(PathBuf::from)).collect()
+        }))
+    }
+
+    fn with_values<T>(
+        &self,
+        terms: &Terms,
+        whom: Beneficiary<'_>,
+        storage: Option<&OsStr>,
+        fill: impl FnOnce(&Values<'_>) -> Result<T, Missing>,
+    ) -> Result<T, Missing> {
+        let lifecycle = self.upstream.lifecycle;
+        // What everybody shares holds nothing of anybody.
+        let is_everybodys = lifecycle == Lifecycle::Shared;
+        let workspace = whom.scope.and_then(Scope::primary).filter(|_| !is_everybodys);
+        let working_directory = match (whom.scope, workspace) {
+            _ if is_everybodys => None,
+            (None, _) => Some(OsStr::new(ON_TRIAL)),
+            (Some(scope), None) if scope.label.is_some() => Some(OsStr::new(ON_TRIAL)),
+            (Some(_), workspace) => workspace.map(Path::as_os_str),
+        };
+        let on_trial =
+            (whom.scope.is_none() && self.storage == Storage::Persistent).then_some(OsStr::new(ON_TRIAL));
+        let principal = if is_everybodys { String::new() } else { whom.key.principal.to_string() };
+        let handle = whom.key.id.handle().to_string();
+        let (session_id, instance_id) = match whom.scope {
+            // What is tried is the same for all sessions.
+            None => (TRIAL, TRIAL),
+            Some(_) if lifecycle.serves_many() => (SHARED, SHARED),
+            Some(_) => (handle.as_str(), whom.instance.as_str()),
+        };
+        fill(&Values {
+            working_directory,
+            session_id,
+            instance_id,
+            storage: storage.or(on_trial),
+            variable: &|name| terms.secrets.find(name, &principal, workspace),
+        })
+    }
+}
+
+impl Fill {
+    fn program(
+        &self,
+        program: &mut Program,
+        values: &Values<'_>,
+        variables: &[(String, OsString)],
+    ) -> Result<(), Missing> {
+        for argument in &self.arguments {
+            program.arguments.push(argument.expand(values)?);
+        }
+        for (name, value) in variables {
+            program.variables.retain(|(known, _)| known != OsStr::new(name));
+            program.variables.push((name.into(), value.clone()));
+        }
+        if let Some(directory) = &self.working_directory {
+            let directory = PathBuf::from(directory.expand(values)?);
+            program.directory = directory.is_absolute().then_some(directory);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use config::SecretSource;
+
+    use super::*;
+    use crate::{Principal, SessionId};
+
+    fn plan(lifecycle: Lifecycle, storage: Storage) -> ServerPlan {
+        let program = Program {
+            program: "server".into(),
+            arguments: Vec::new(),
+            variables: vec![("KEY".into(), "overwritten".into())],
+            readable: Vec::new(),
+            directory: None,
+            fence: None,
+            preparation: None,
+        };
+        let parse = |text: &str| Template::parse(text).unwrap();
+        ServerPlan {
+            fill: Fill {
+                arguments: vec![parse("--session={sessionId}")],
+                variables: vec![("KEY".to_owned(), parse("${RINGFENCE_TEST_SECRET}"))],
+                ..Fill::default()
+            },
+            storage,
+            ..ServerPlan::fixed(Upstream::process("memory".to_owned(), program, lifecycle))
+        }
+    }
+
+    fn terms(directory: &Path) -> Terms {
+        let file = |name: &str| {
+            let path = directory.join(name);
+            std::fs::write(&path, format!("secret of {name}\n")).unwrap();
+            BTreeMap::from([("RINGFENCE_TEST_SECRET".to_owned(), SecretSource::File(path))])
+        };
+        let principals =
+            BTreeMap::from([("alice".to_owned(), file("alice")), ("..".to_owned(), file("dots"))]);
+        Terms {
+            names: NameMode::Prefix,
+            secrets: Secrets { principals, ..Secrets::default() },
+            local_is_here: true,
+            storage: Some("/storage".into()),
+        }
+    }
+
+    fn directory(name: &str) -> PathBuf {
+        let directory = std::env::current_exe().unwrap().with_file_name(format!("plan-unit-tests-{name}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        directory
+    }
+
+    /// The variable and the argument that a principal's server gets.
+    fn filled(plan: &ServerPlan, principal: &str, terms: &Terms) -> Result<(OsString, OsString), Missing> {
+        let key = SessionKey { principal: Principal::named(principal).unwrap(), id: SessionId::random() };
+        let (instance, scope) = (Instance::random(), Scope::nothing());
+        let whom = Beneficiary { key: &key, instance: &instance, scope: Some(&scope) };
+        let upstream = plan.for_session(terms, whom)?;
+        let program = upstream.program().unwrap().clone();
+        assert_eq!(program.variables.len(), 1, "the configuration's value takes the place of any other");
+        Ok((program.variables[0].1.clone(), program.arguments[0].clone()))
+    }
+
+    #[test]
+    fn a_secret_is_its_principals_alone() {
+        let terms = terms(&directory("secrets"));
+        let own = plan(Lifecycle::Session, Storage::None);
+        assert_eq!(filled(&own, "alice", &terms).unwrap().0, "secret of alice");
+        let missing = filled(&own, "bob", &terms).unwrap_err();
+        assert_eq!(missing.to_string(), "Missing RINGFENCE_TEST_SECRET");
+    }
+
+    #[test]
+    fn what_everybody_shares_holds_nothing_of_anybody() {
+        let terms = terms(&directory("shared"));
+        filled(&plan(Lifecycle::Shared, Storage::None), "alice", &terms).unwrap_err();
+        let (_, argument) = filled(&plan(Lifecycle::Workspace, Storage::None), "alice", &terms).unwrap();
+        assert_eq!(argument, "--session=shared");
+    }
+
+    #[test]
+    fn storage_is_apart_for_principals_and_workspaces() {
+        let terms = terms(&directory("storage"));
+        let plan = plan(Lifecycle::Workspace, Storage::Persistent);
+        let at = |principal: &str, label: &str| {
+            let key = SessionKey { principal: Principal::named(principal).unwrap(), id: SessionId::random() };
+            let scope = Scope { label: Some(label.to_owned()), ..Scope::nothing() };
+            let instance = Instance::random();
+            plan.storage_directory(
+                &terms,
+                Beneficiary { key: &key, instance: &instance, scope: Some(&scope) },
+            )
+            .unwrap()
+        };
+        assert_eq!(at("alice", "/a"), at("alice", "/a"));
+        assert_ne!(at("alice", "/a"), at("alice", "/b"));
+        assert_ne!(at("alice", "/a"), at("bob", "/a"));
+        let outside = at("..", "/a");
+        assert!(outside.starts_with("/storage/of-.."), "{outside:?}");
+    }
+}

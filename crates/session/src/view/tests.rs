@@ -1,0 +1,172 @@
+//! Names, order, schemas and pages of merged lists.
+
+use std::collections::BTreeMap;
+
+use super::*;
+
+fn tool(name: &str) -> Listed {
+    listed(name, &json!({"name": name, "inputSchema": {"type": "object"}}))
+}
+
+fn listed(own: &str, item: &Value) -> Listed {
+    Listed { own: own.to_owned(), text: serde_json::value::to_raw_value(item).unwrap() }
+}
+
+fn catalogue(tools: Vec<Listed>) -> Arc<Catalogue> {
+    Arc::new(Catalogue { tools, ..Catalogue::default() })
+}
+
+fn part<'a>(name: &'a str, rules: &'a ToolRules, catalogue: &'a Arc<Catalogue>) -> Part<'a> {
+    Part { name, rules, catalogue: Some(catalogue), names: NameMode::Prefix, hides: &[], is_shown: true }
+}
+
+fn names_of(view: &View) -> Vec<String> {
+    let page: Value = serde_json::from_slice(&view.page(List::Tools, None).unwrap()).unwrap();
+    page["tools"].as_array().unwrap().iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn each_mode_names_tools_its_own_way_and_in_the_order_of_the_configuration() {
+    let (rules, git, hub) =
+        (ToolRules::default(), catalogue(vec![tool("log"), tool("diff-all")]), catalogue(vec![tool("log")]));
+    let names = |names| {
+        let with = |part| Part { names, ..part };
+        names_of(&View::of(&[with(part("git", &rules, &git)), with(part("git-hub", &rules, &hub))]))
+    };
+    assert_eq!(names(NameMode::Prefix), ["git_log", "git_diff-all", "git-hub_log"]);
+    assert_eq!(names(NameMode::Conflict), ["git_log", "diff-all", "git-hub_log"]);
+    assert_eq!(names(NameMode::None), ["log", "diff-all"]);
+}
+
+#[test]
+fn a_name_leads_to_its_server_and_own_name_whatever_it_looks_like() {
+    let rules = ToolRules::default();
+    // Both of these are called `a_b_c` by their prefix.
+    let (first, second) = (catalogue(vec![tool("b_c"), tool("ö.x")]), catalogue(vec![tool("c")]));
+    let view = View::of(&[part("a", &rules, &first), part("a_b", &rules, &second)]);
+    let names = names_of(&view);
+    assert_eq!(names.iter().collect::<HashSet<_>>().len(), 3, "{names:?}");
+    let targets: Vec<_> = names.iter().map(|name| view.tool(name).unwrap()).collect();
+    assert_eq!((targets[0].member, targets[0].own.as_str()), (0, "b_c"));
+    assert_eq!((targets[1].member, targets[1].own.as_str()), (0, "ö.x"));
+    assert_eq!((targets[2].member, targets[2].own.as_str()), (1, "c"));
+}
+
+#[test]
+fn long_names_are_cut_and_stay_apart() {
+    let rules = ToolRules::default();
+    let long = "x".repeat(80);
+    let both = catalogue(vec![tool(&format!("{long}1")), tool(&format!("{long}2"))]);
+    let names = names_of(&View::of(&[part("server", &rules, &both)]));
+    assert!(names.iter().all(|name| name.len() == MAX_NAME), "{names:?}");
+    assert_ne!(names[0], names[1]);
+}
+
+#[test]
+fn rules_choose_and_rename() {
+    let rules = ToolRules {
+        allow: vec!["read_*".to_owned(), "rm".to_owned()],
+        deny: vec!["*_secret".to_owned()],
+        aliases: BTreeMap::from([("rm".to_owned(), "delete".to_owned())]),
+    };
+    let tools = catalogue(["read_a", "read_secret", "write", "rm"].map(tool).to_vec());
+    let view = View::of(&[part("f", &rules, &tools)]);
+    assert_eq!(names_of(&view), ["f_read_a", "delete"]);
+    assert!(view.tool("f_write").is_none() && view.tool("f_rm").is_none());
+}
+
+#[test]
+fn one_bad_schema_does_not_spoil_the_list() {
+    let rules = ToolRules::default();
+    let bad = [
+        json!({"name": "t"}),
+        json!({"name": "t", "inputSchema": null}),
+        json!({"name": "t", "inputSchema": {"type": "string"}, "outputSchema": 7, "description": 5, "annotations": []}),
+        json!({"name": "t", "inputSchema": {"type": "object", "properties": [], "required": "x"}}),
+    ];
+    for item in bad {
+        let tools = catalogue(vec![listed("t", &item)]);
+        let view = View::of(&[part("s", &rules, &tools)]);
+        let page: Value = serde_json::from_slice(&view.page(List::Tools, None).unwrap()).unwrap();
+        let tool = &page["tools"][0];
+        assert_eq!(tool["inputSchema"], json!({"type": "object"}), "{item}");
+        assert!(tool.get("outputSchema").is_none() && tool.get("description").is_none(), "{item}");
+        assert_eq!(tool["_meta"][OWN_NAME_KEY], "t");
+    }
+    let good = json!({"name": "t", "inputSchema": {"type": "object", "properties": {"a": {"type": "integer"}}, "$defs": {}}});
+    let tools = catalogue(vec![listed("t", &good)]);
+    let view = View::of(&[part("s", &rules, &tools)]);
+    let page: Value = serde_json::from_slice(&view.page(List::Tools, None).unwrap()).unwrap();
+    assert_eq!(page["tools"][0]["inputSchema"], good["inputSchema"]);
+}
+
+#[test]
+fn many_items_come_in_pages_that_end() {
+    let rules = ToolRules::default();
+    let many = catalogue((0..=PAGE * 2).map(|number| tool(&format!("t{number}"))).collect());
+    let view = View::of(&[Part { names: NameMode::None, ..part("s", &rules, &many) }]);
+    let (mut cursor, mut seen) = (None::<String>, 0);
+    loop {
+        let page: Value =
+            serde_json::from_slice(&view.page(List::Tools, cursor.as_deref()).unwrap()).unwrap();
+        seen += page["tools"].as_array().unwrap().len();
+        cursor = page["nextCursor"].as_str().map(ToOwned::to_owned);
+        if cursor.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seen, PAGE * 2 + 1);
+    assert!(view.page(List::Tools, Some("3")).is_none() && view.page(List::Tools, Some("x")).is_none());
+}
+
+#[test]
+fn what_is_not_shown_keeps_its_name() {
+    let (rules, tools) = (ToolRules::default(), catalogue(vec![tool("log")]));
+    let hidden = Part { is_shown: false, ..part("git", &rules, &tools) };
+    let view = View::of(&[hidden]);
+    assert!(names_of(&view).is_empty());
+    assert_eq!(view.tool("git_log").map(|target| target.own.as_str()), Some("log"));
+}
+
+#[test]
+fn sessions_that_see_the_same_share_it() {
+    let (rules, tools) = (ToolRules::default(), catalogue(vec![tool("log")]));
+    let views = Views::default();
+    let parts = [part("git", &rules, &tools)];
+    let first = views.get(&parts);
+    assert!(Arc::ptr_eq(&first, &views.get(&parts)));
+    let other = catalogue(vec![tool("log")]);
+    assert!(!Arc::ptr_eq(&first, &views.get(&[part("git", &rules, &other)])));
+}
+
+#[test]
+fn a_uri_belongs_to_the_template_with_the_longest_fixed_beginning() {
+    let rules = ToolRules::default();
+    let with = |template: &str| {
+        let templates = vec![listed(template, &json!({"uriTemplate": template, "name": "n"}))];
+        Arc::new(Catalogue { templates, ..Catalogue::default() })
+    };
+    let (all, docs) = (with("file:///{path}"), with("file:///docs/{page}"));
+    let view = View::of(&[part("a", &rules, &all), part("b", &rules, &docs)]);
+    assert_eq!(view.member_for_uri("file:///docs/x"), Some(1));
+    assert_eq!(view.member_for_uri("file:///other"), Some(0));
+    assert_eq!(view.member_for_uri("file:///{path}"), Some(0));
+    assert_eq!(view.member_for_uri("memo://x"), None);
+}
+
+#[test]
+fn what_is_here_is_not_shown_twice() {
+    let rules = ToolRules::default();
+    let own = catalogue(vec![tool("read")]);
+    let of = |server: &str, name: &str| {
+        let item = json!({"name": name, "inputSchema": {"type": "object"}, "_meta": {SERVER_KEY: server}});
+        listed(name, &item)
+    };
+    let far = catalogue(vec![of("files", "f_read"), of("files", "files_read"), of("web", "web_search")]);
+    let hides = ["files".to_owned()];
+    let gateway = Part { names: NameMode::None, hides: &hides, ..part("gateway", &rules, &far) };
+    let view = View::of(&[part("files", &rules, &own), gateway]);
+    assert_eq!(names_of(&view), ["files_read", "web_search"]);
+    let page: Value = serde_json::from_slice(&view.page(List::Tools, None).unwrap()).unwrap();
+    assert_eq!(page["tools"][1]["_meta"][SERVER_KEY], "web");
+}
