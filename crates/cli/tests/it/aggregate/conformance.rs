@@ -1,0 +1,42 @@
+//! The official conformance suite through an aggregate. Its names are fixed, so only conflicts get a prefix.
+
+use serde_json::{Value, json};
+use testkit::workspace_dir;
+
+use super::{Site, fixture, official, official_python};
+use crate::conformance::{PARK_ONCE, Suite};
+
+async fn run(suite: Suite, servers: Value) {
+    let place = Site::new("aggregate-conformance", &json!({"names": "conflict", "servers": servers}));
+    let output = workspace_dir("aggregate-conformance-output");
+    let gateway = place.builder().flags(PARK_ONCE).start().await;
+    suite.run(gateway.url(), output.path()).await.assert_required_passed();
+}
+
+fn three() -> Value {
+    json!({
+        "fixture": fixture(&[]),
+        "time": official_python("mcp-server-time", &[]),
+        "filesystem": official("server-filesystem", &["{workingDirectory}"]),
+    })
+}
+
+#[tokio::test]
+async fn the_published_suite_passes_through_an_aggregate_of_one() {
+    run(Suite::Published, json!({"fixture": fixture(&[])})).await;
+}
+
+#[tokio::test]
+async fn the_published_suite_passes_through_an_aggregate_of_three() {
+    run(Suite::Published, three()).await;
+}
+
+#[tokio::test]
+async fn the_alpha_suite_passes_through_an_aggregate_of_one() {
+    run(Suite::Alpha, json!({"fixture": fixture(&[])})).await;
+}
+
+#[tokio::test]
+async fn the_alpha_suite_passes_through_an_aggregate_of_three() {
+    run(Suite::Alpha, three()).await;
+}

@@ -1,0 +1,181 @@
+//! The wire between a client's machine and its gateway. It can be cut, lead to another gateway, or hand the attachment
+//! to the test instead. Because the id of the session is in the path of an attachment, it is known here.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex};
+
+use testkit::within_deadline;
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+
+pub(super) type Hijacked = WebSocketStream<TcpStream>;
+
+pub(super) struct Proxy {
+    address: SocketAddr,
+    wires: Arc<Wires>,
+    accepting: AbortHandle,
+}
+
+struct Wires {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// `None`: nobody is there.
+    target: Option<String>,
+    session_id: Option<String>,
+    attachments: Vec<AbortHandle>,
+    others: Vec<AbortHandle>,
+    /// Keeps the gateway's ends of attachments open.
+    gateway_ends: Vec<std::net::TcpStream>,
+    attached: usize,
+    hijacker: Option<mpsc::UnboundedSender<Hijacked>>,
+}
+
+impl Proxy {
+    pub(super) async fn start(gateway: &str) -> Self {
+        Self::start_at("127.0.0.1", gateway).await
+    }
+
+    pub(super) async fn start_at(host: &str, gateway: &str) -> Self {
+        let listener = TcpListener::bind((host, 0)).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let state = State { target: Some(authority(gateway)), ..State::default() };
+        let wires = Arc::new(Wires { state: Mutex::new(state) });
+        let accepting = tokio::spawn(accept(listener, Arc::clone(&wires))).abort_handle();
+        Self { address, wires, accepting }
+    }
+
+    pub(super) fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// The session that was attached last.
+    pub(super) fn session_id(&self) -> Option<String> {
+        self.wires.state.lock().unwrap().session_id.clone()
+    }
+
+    /// From now on there is another gateway.
+    pub(super) fn lead_to(&self, gateway: &str) {
+        self.wires.state.lock().unwrap().target = Some(authority(gateway));
+    }
+
+    /// How often an attachment was asked for.
+    pub(super) fn attached(&self) -> usize {
+        self.wires.state.lock().unwrap().attached
+    }
+
+    /// Cuts the attachments, and nothing else.
+    pub(super) fn cut_attachments(&self) {
+        let mut state = self.wires.state.lock().unwrap();
+        state.attachments.drain(..).for_each(|wire| wire.abort());
+        state.gateway_ends.clear();
+    }
+
+    /// The same, but the gateway does not notice, as when a machine moves to another network.
+    pub(super) fn cut_attachments_unnoticed(&self) {
+        self.wires.state.lock().unwrap().attachments.drain(..).for_each(|wire| wire.abort());
+    }
+
+    /// Cuts everything, and lets nothing through until it leads somewhere.
+    pub(super) fn cut(&self) {
+        let mut state = self.wires.state.lock().unwrap();
+        state.target = None;
+        state.gateway_ends.clear();
+        let State { attachments, others, .. } = &mut *state;
+        attachments.drain(..).chain(others.drain(..)).for_each(|wire| wire.abort());
+    }
+
+    /// From now on attachments end here, and not at the gateway.
+    pub(super) fn hijack(&self) -> mpsc::UnboundedReceiver<Hijacked> {
+        let (sender, sockets) = mpsc::unbounded_channel();
+        self.wires.state.lock().unwrap().hijacker = Some(sender);
+        sockets
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.accepting.abort();
+        self.cut();
+    }
+}
+
+/// The host and port of a URL.
+fn authority(url: &str) -> String {
+    let rest = url.split_once("://").unwrap().1;
+    rest.split('/').next().unwrap().to_owned()
+}
+
+async fn accept(listener: TcpListener, wires: Arc<Wires>) {
+    while let Ok((stream, _)) = listener.accept().await {
+        let carried = Arc::clone(&wires);
+        let wire = tokio::spawn(async move {
+            if let Some(id) = attached_session(&stream).await {
+                carried.carry_attachment(stream, id).await;
+            } else {
+                carried.carry(stream, false).await;
+            }
+        });
+        wires.state.lock().unwrap().others.push(wire.abort_handle());
+    }
+}
+
+/// The session whose machine is attached with this connection, if it is for that.
+async fn attached_session(stream: &TcpStream) -> Option<String> {
+    let mut start = [0; 256];
+    let read =
+        within_deadline("the first bytes of a request are there", stream.peek(&mut start)).await.ok()?;
+    let start = String::from_utf8_lossy(&start[..read]);
+    let path = start.strip_prefix("GET /session/")?;
+    Some(path.split_once("/attach ")?.0.to_owned())
+}
+
+impl Wires {
+    async fn carry_attachment(self: Arc<Self>, stream: TcpStream, id: String) {
+        let hijacker = {
+            let mut state = self.state.lock().unwrap();
+            state.session_id = Some(id);
+            state.attached += 1;
+            state.hijacker.clone()
+        };
+        let Some(hijacker) = hijacker else {
+            let wires = Arc::clone(&self);
+            let wire = tokio::spawn(async move { wires.carry(stream, true).await });
+            self.state.lock().unwrap().attachments.push(wire.abort_handle());
+            return;
+        };
+        let accepted = tokio_tungstenite::accept_hdr_async(stream, agree).await;
+        if let Ok(socket) = accepted {
+            let _ = hijacker.send(socket);
+        }
+    }
+
+    async fn carry(&self, mut stream: TcpStream, is_attachment: bool) {
+        let target = self.state.lock().unwrap().target.clone();
+        let Some(target) = target else { return };
+        if let Ok(gateway) = TcpStream::connect(target).await {
+            let gateway = gateway.into_std().unwrap();
+            if is_attachment {
+                self.state.lock().unwrap().gateway_ends.push(gateway.try_clone().unwrap());
+            }
+            let mut gateway = TcpStream::from_std(gateway).unwrap();
+            let _ = copy_bidirectional(&mut stream, &mut gateway).await;
+        }
+    }
+}
+
+#[expect(clippy::result_large_err, clippy::unnecessary_wraps, reason = "the library wants it so")]
+fn agree(
+    _: &Request,
+    mut response: Response,
+) -> Result<Response, tokio_tungstenite::tungstenite::handshake::server::ErrorResponse> {
+    response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static("ringfence.attach.1"));
+    Ok(response)
+}

@@ -1,0 +1,158 @@
+//! The servers of the client's machine for other clients of the same session, and for nobody else.
+
+use serde_json::{Value, json};
+use testkit::{EventStream, Gateway, RawClient, wait_until};
+
+use super::machine::Machine;
+use super::{Connected, FOREVER_MS, LIST_CHANGED, NEWEST, Site, error_of, shows, text_of};
+
+async fn open(gateway: &Gateway) -> RawClient {
+    let mut client = gateway.client();
+    client.open(json!({}), NEWEST).await;
+    client
+}
+
+async fn report(client: &RawClient) -> Value {
+    let path = format!("/session/{}", client.session_id().unwrap());
+    client.get_stream(None).path(&path).await.json().clone()
+}
+
+async fn tools(client: &RawClient) -> String {
+    client.request("tools/list", Some(json!({}))).await["result"]["tools"].to_string()
+}
+
+async fn hear_change(events: &mut EventStream) {
+    while events.next_message().await.expect("the stream stays open")["method"] != LIST_CHANGED {}
+}
+
+async fn attach(client: &RawClient, name: &str) -> Machine {
+    Machine::attach(client.url(), client.session_id().unwrap(), None, name).await.unwrap()
+}
+
+async fn wait_for_tool(client: &RawClient, tool: &str, is_there: bool) {
+    wait_until(&format!("{tool} is there: {is_there}"), async || {
+        tools(client).await.contains(tool) == is_there
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_client_of_the_session_works_on_the_clients_machine() {
+    let mut connected = Connected::start("connect-colleague").await;
+    let colleague = connected.colleague();
+    let write = json!({"path": "made.txt", "content": "by a colleague"});
+    colleague.call_tool_for_text("filesystem_write_file", write).await;
+    let made = connected.site.project().join("made.txt");
+    assert_eq!(std::fs::read_to_string(made).unwrap(), "by a colleague");
+    assert!(!connected.site.directory.join("gateway/made.txt").exists());
+    let text = connected.ide.call_for_text("filesystem_read_file", json!({"path": "made.txt"})).await;
+    assert!(text.contains("by a colleague"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_of_another_client_has_progress_and_can_be_cancelled() {
+    let connected = Connected::start("connect-colleague-calls").await;
+    let colleague = connected.colleague();
+    let params = json!({"name": "local_test_tool_with_progress", "_meta": {"progressToken": "p"}});
+    let refuse = |ask: &Value| panic!("nobody asks: {ask}");
+    let exchange = colleague.request_answering("tools/call", Some(params), refuse).await;
+    let steps: Vec<&Value> =
+        exchange.notifications.iter().map(|message| &message["params"]["progress"]).collect();
+    assert_eq!(steps, [0, 50, 100], "{exchange:?}");
+
+    let id = json!("to be cancelled");
+    let reply = colleague.post_tool_call(&id, "local_sleep", json!({"ms": FOREVER_MS})).await;
+    connected.site.log("local").wait_for_calls("sleep", 1).await;
+    colleague.notify("notifications/cancelled", Some(json!({"requestId": id}))).await;
+    let exchange = colleague.finish_exchange(&id, reply, refuse).await;
+    assert_eq!(exchange.response["error"]["data"]["reason"], "cancelled", "{exchange:?}");
+    assert_eq!(colleague.call_tool_for_text("local_cancelled_count", json!({})).await, "1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn large_messages_both_ways_do_not_block_each_other() {
+    const CALLS: usize = 24;
+    let connected = Connected::start("connect-large").await;
+    let text = "x".repeat(2_000_000);
+    let calls: Vec<_> = (0..CALLS)
+        .map(|number| {
+            let (colleague, id) = (connected.colleague(), json!(format!("call {number}")));
+            let params = json!({"name": "local_echo", "arguments": {"text": text}});
+            tokio::spawn(async move { colleague.request_with_id(&id, "tools/call", Some(params)).await })
+        })
+        .collect();
+    for call in calls {
+        let answer = call.await.unwrap();
+        assert_eq!(text_of(&answer).len(), text.len());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tools_come_and_go_with_the_machine_and_clients_hear_it() {
+    let site = Site::new("connect-comes-and-goes");
+    let gateway = site.gateway().start().await;
+    let client = open(&gateway).await;
+    let mut events = client.get_stream(None).await.into_events();
+    let away = client.call_tool("local_where", json!({})).await;
+    assert!(error_of(&away).contains("ringfence connect"), "{away}");
+    let server = report(&client).await["servers"]["local"].clone();
+    assert_eq!(server["enabled"], false, "{server}");
+    assert!(server["reason"].as_str().unwrap().contains("not connected"), "{server}");
+
+    for name in ["first", "second"] {
+        let machine = attach(&client, name).await;
+        hear_change(&mut events).await;
+        wait_for_tool(&client, "local_where", true).await;
+        assert_eq!(client.call_tool_for_text("local_where", json!({})).await, name);
+        assert_eq!(machine.calls(), 1);
+        let shown = report(&client).await;
+        assert_eq!((&shown["attached"], &shown["servers"]["local"]["enabled"]), (&json!(true), &json!(true)));
+        assert!(shows(&shown, "local_where"), "{shown}");
+
+        drop(machine);
+        hear_change(&mut events).await;
+        wait_for_tool(&client, "local_where", false).await;
+        let gone = client.call_tool("local_where", json!({})).await;
+        assert!(error_of(&gone).contains("not connected"), "{gone}");
+        let shown = report(&client).await;
+        assert_eq!(
+            (&shown["attached"], &shown["servers"]["local"]["enabled"]),
+            (&json!(false), &json!(false))
+        );
+        let remote = client.call_tool_for_text("remote_echo", json!({"text": "others go on"})).await;
+        assert_eq!(remote, "others go on");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_that_goes_during_a_call_is_an_error_of_the_call() {
+    let site = Site::new("connect-goes-during-call");
+    let gateway = site.gateway().start().await;
+    let client = open(&gateway).await;
+    let machine = attach(&client, "first").await;
+    wait_for_tool(&client, "local_where", true).await;
+    let id = json!("endless");
+    let reply = client.post_tool_call(&id, "local_where", json!({"forever": true})).await;
+    wait_until("the machine has the call", async || machine.calls() == 1).await;
+    drop(machine);
+    let exchange = client.finish_exchange(&id, reply, |ask| panic!("nobody asks: {ask}")).await;
+    assert!(error_of(&exchange.response).contains("client's machine is not connected"), "{exchange:?}");
+    let _machine = attach(&client, "second").await;
+    wait_for_tool(&client, "local_where", true).await;
+    assert_eq!(client.call_tool_for_text("local_where", json!({})).await, "second");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_session_has_nothing_of_the_machine() {
+    let connected = Connected::start("connect-other-session").await;
+    let stranger = open(&connected.gateway).await;
+    let shown = tools(&stranger).await;
+    assert!(shown.contains("remote_echo"), "the control: {shown}");
+    assert!(!shown.contains("local_") && !shown.contains("filesystem_"), "{shown}");
+    let answer = stranger.call_tool("local_echo", json!({"text": "x"})).await;
+    assert!(error_of(&answer).contains("not connected"), "{answer}");
+    let answer = stranger.call_tool("filesystem_read_file", json!({"path": "made.txt"})).await;
+    assert!(error_of(&answer).contains("not connected"), "{answer}");
+    assert_eq!(report(&stranger).await["attached"], false);
+    assert_eq!(connected.colleague().call_tool_for_text("local_echo", json!({"text": "x"})).await, "x");
+}
