@@ -27,6 +27,9 @@ pub(crate) struct CommandLine {
     /// Measure the built-in server instead: what its tools cost, and others that do the same
     #[arg(long, conflicts_with_all = ["peers", "fence", "packages"])]
     pub(crate) workspace: bool,
+    /// Measure several servers behind one endpoint instead
+    #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace"])]
+    pub(crate) servers: bool,
     /// A short smoke run: the figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
@@ -55,6 +58,10 @@ pub(crate) enum OwnProcess {
     FenceWait,
     #[command(hide = true)]
     PlainFileServer { root: PathBuf },
+    #[command(hide = true)]
+    ManyToolsServer { tools: u32 },
+    #[command(hide = true)]
+    SameBytesServer { file: PathBuf },
 }
 
 impl CommandLine {

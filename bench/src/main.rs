@@ -1,7 +1,7 @@
 //! The benchmark of ringfence: the same load on direct stdio, a bare axum server, ringfence and its peers.
 //!
 //! `cargo run --release -p ringfence-bench [-- --peers]` builds what it measures, prints Markdown tables and
-//! writes JSON; with `--fence` it measures the fence instead, with `--workspace` the built-in server. A missed bound is reported and is no failure; a wrong or missing answer is one.
+//! writes JSON; with `--fence` it measures the fence instead, with `--workspace` the built-in server, with `--servers` several servers behind one endpoint. A missed bound is reported and is no failure; a wrong or missing answer is one.
 
 mod bare_axum_server;
 mod command_line;
@@ -17,6 +17,8 @@ mod http_response_head;
 mod http_session;
 mod legs;
 mod machine;
+mod many_servers;
+mod many_tools_server;
 mod mcp_messages;
 mod mcp_session;
 mod measure_calls;
@@ -35,6 +37,7 @@ mod report_markdown;
 mod results;
 mod run_schedule;
 mod running_leg;
+mod same_bytes_server;
 mod serve_fence;
 mod slice_plan;
 mod source_tree;
@@ -79,6 +82,9 @@ fn main() -> ExitCode {
         Some(OwnProcess::FenceOpenClose { file, count }) => fence_costs::run_open_close(file, *count),
         Some(OwnProcess::FenceWait) => fence_costs::run_wait(),
         Some(OwnProcess::PlainFileServer { root }) => plain_file_server::run(root),
+        Some(OwnProcess::ManyToolsServer { tools }) => many_tools_server::run(*tools),
+        Some(OwnProcess::SameBytesServer { file }) => same_bytes_server::run(file),
+        None if command_line.servers => run_servers_benchmark(&command_line),
         None if command_line.workspace => run_workspace_benchmark(&command_line),
         None if command_line.fence => run_fence_benchmark(&command_line),
         None if command_line.packages => run_package_benchmark(&command_line),
@@ -162,6 +168,24 @@ fn run_package_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
     let file = command_line.json.clone();
     let file = file.unwrap_or_else(|| programs.work_directory.join("package-results.json"));
     write_json(&file, &starts.json())
+}
+
+fn run_servers_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
+    let programs = programs::build_and_locate()?;
+    started_processes::prepare_this_process()?;
+    let started = Instant::now();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let measured = runtime.block_on(many_servers::measure(&programs, command_line.rounds()));
+    started_processes::kill_adopted_orphans();
+    let measured = measured?;
+    let seconds = started.elapsed().as_secs();
+    println!(
+        "{}",
+        measured.markdown(&described_command_line(), &Machine::read(), command_line.rounds(), seconds)
+    );
+    let file = command_line.json.clone();
+    let file = file.unwrap_or_else(|| programs.work_directory.join("servers-results.json"));
+    write_json(&file, &measured.json())
 }
 
 fn run_workspace_benchmark(command_line: &CommandLine) -> Result<(), Failure> {

@@ -80,7 +80,21 @@ impl RunningLeg {
             words.push("--".into());
             words.extend_from_slice(command);
         }
-        let mut gateway = spawn(name, programs, &words, Stdio::piped())?;
+        Self::start_listening(name, programs, &words).await
+    }
+
+    /// A bare server that answers everything with the bytes of a file.
+    pub(crate) async fn start_same_bytes(programs: &Programs, file: &Path) -> Result<Self, Failure> {
+        let words = [
+            programs.bench.clone().into_os_string(),
+            "same-bytes-server".into(),
+            file.as_os_str().to_owned(),
+        ];
+        Self::start_listening("same-bytes", programs, &words).await
+    }
+
+    async fn start_listening(name: &str, programs: &Programs, words: &[OsString]) -> Result<Self, Failure> {
+        let mut gateway = spawn(name, programs, words, Stdio::piped())?;
         let output = gateway
             .process
             .stdout
