@@ -93,7 +93,8 @@ impl Configured {
             }
         };
         fill.working_directory.clone_from(&server.working_directory);
-        fill.allowed_directories.clone_from(&server.allowed_directories);
+        fill.allowed_directories =
+            server.allowed_directories.as_ref().map(|all| all.iter().map(canonical).collect());
         let upstream = Upstream {
             name: server.name.clone(),
             transport,
@@ -244,6 +245,15 @@ fn with_storage(
         }
     }
     variables
+}
+
+/// What the operator names in full is meant where it really is; what a session fills in is looked at then.
+fn canonical(directory: &Template) -> Template {
+    let fixed = match &directory.0[..] {
+        [Piece::Text(text)] => std::fs::canonicalize(text).ok(),
+        _ => None,
+    };
+    fixed.and_then(|path| Some(Template::from(path.to_str()?))).unwrap_or_else(|| directory.clone())
 }
 
 /// Sessions are told apart by where their directories really are.

@@ -67,6 +67,7 @@ pub(crate) fn run(task: ConnectTask) -> Result<(), Failure> {
     };
     let surroundings = Arc::new(fence::Surroundings::of_this_process().map_err(Failure::Arrangement)?);
     let configured = Configured::new(&task.server, Arc::clone(&surroundings))?;
+    let audit = task.server.audit_log()?;
     let local = Local {
         base,
         token,
@@ -75,6 +76,7 @@ pub(crate) fn run(task: ConnectTask) -> Result<(), Failure> {
         configured,
         task: task.server,
         channel_sessions: Mutex::default(),
+        audit,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(Arc::new(local)));
@@ -84,7 +86,7 @@ pub(crate) fn run(task: ConnectTask) -> Result<(), Failure> {
 }
 
 async fn serve(local: Arc<Local>) -> Result<(), Failure> {
-    let audit = local.task.audit_log()?;
+    let audit = local.audit.clone();
     let stop = signals::stop_requested()?;
     session::adopt_orphans()?;
     let rules = local.rules()?;
@@ -100,6 +102,7 @@ async fn serve(local: Arc<Local>) -> Result<(), Failure> {
         () = stop => {}
     }
     attaching.abort();
+    local.end().await;
     sessions.shut_down(Duration::ZERO).await;
     let _ = writer.await;
     if let Some(audit) = audit {

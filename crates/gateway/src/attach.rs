@@ -24,6 +24,9 @@ const SILENT_FOR: Duration = Duration::from_secs(60);
 /// What the client may take to say which servers it has.
 const OFFER_WITHIN: Duration = Duration::from_secs(30);
 
+/// Machines that may be attached at once. Their connections are not among those of the requests.
+pub(crate) const MAX_ATTACHMENTS: usize = 4096;
+
 /// What both sides speak.
 pub(crate) const PROTOCOL: &str = "ringfence.attach.1";
 
@@ -37,6 +40,9 @@ pub(crate) async fn attach(
         Ok(session) => session,
         Err(problem) => return problem.about(None).into(),
     };
+    let Ok(place) = Arc::clone(&gateway.attachments).try_acquire_owned() else {
+        return Problem::TooManyAttachments.about(None).into();
+    };
     let Ok(upgrade) = upgrade else { return Problem::NotAWebSocket.about(None).into() };
     // A frame holds one message and a few bytes before it.
     let longest = gateway.config.max_body + 1024;
@@ -45,6 +51,7 @@ pub(crate) async fn attach(
         if let Err(error) = carry(socket, &session).await {
             tracing::debug!(session = %session.handle(), "attachment: {error}");
         }
+        drop(place);
     })
 }
 
@@ -59,6 +66,7 @@ async fn carry(mut socket: WebSocket, session: &Arc<Session>) -> Result<(), axum
     let carried = tokio::select! {
         sent = send(sink, session, &attachment, frames) => sent,
         received = receive(stream, session, &attachment) => received,
+        () = attachment.closed() => Ok(()),
     };
     session.detach(&attachment);
     carried

@@ -91,7 +91,7 @@ pub(crate) fn workspace(
         (None, _) => None,
         (Some(value), None) => {
             let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Problem::BadWorkspace)?.trim();
-            if text.is_empty() || text.contains("${") {
+            if text.is_empty() || (text.contains("${") && !text.starts_with(ELSEWHERE)) {
                 return Err(Problem::BadWorkspace);
             }
             Some(text)

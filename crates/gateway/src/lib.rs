@@ -39,6 +39,7 @@ pub use serve::Listeners;
 use session::Sessions;
 pub use tls::{CertificateError, Tls};
 pub use token_file::{LineFlaw, TokenFile, TokenFileError, hashed_line};
+use tokio::sync::Semaphore;
 
 /// How the HTTP side behaves.
 #[derive(Clone, Debug)]
@@ -84,11 +85,19 @@ pub struct Gateway {
     config: Config,
     peers: Peers,
     refused: authentication::Refused,
+    /// Places for clients' machines.
+    attachments: Arc<Semaphore>,
 }
 
 impl Gateway {
     pub fn new(sessions: Arc<Sessions>, config: Config) -> Arc<Self> {
-        Arc::new(Self { sessions, config, peers: Peers::new(), refused: authentication::Refused::default() })
+        Arc::new(Self {
+            sessions,
+            config,
+            peers: Peers::new(),
+            refused: authentication::Refused::default(),
+            attachments: Arc::new(Semaphore::new(attach::MAX_ATTACHMENTS)),
+        })
     }
 
     /// What clients reach. Whatever is added before the layer of authentication needs a principal.

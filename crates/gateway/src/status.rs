@@ -32,6 +32,7 @@ pub(crate) enum Problem {
     MissingSessionId,
     /// The body of `POST /session/init` is not what it should be.
     BadIntroduction(String),
+    TooManyAttachments,
     /// Only a WebSocket can be attached.
     NotAWebSocket,
     /// The two headers that may name a session name different ones.
@@ -88,6 +89,7 @@ impl Problem {
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotOperator | Self::NoToken | Self::UnknownToken => StatusCode::UNAUTHORIZED,
             Self::TooManyAttempts => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyAttachments => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoSuchPath | Self::NoSuchSession => StatusCode::NOT_FOUND,
             Self::Refused(refusal) => refusal_status(refusal),
         }
@@ -140,6 +142,7 @@ impl Problem {
                 code::INVALID_REQUEST,
                 format!("Bad Request: {reason} (expected clientInfo, workingDirectory, capabilities, preferences)"),
             ),
+            Self::TooManyAttachments => server_error("too many machines are attached".into()),
             Self::NotAWebSocket => server_error("Bad Request: this path is for `ringfence connect` (a WebSocket)".into()),
             Self::TwoSessions => server_error("Bad Request: Mcp-Session-Id and X-Session-Id differ".into()),
             Self::ModernEra => server_error(

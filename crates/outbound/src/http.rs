@@ -152,7 +152,8 @@ fn secret_headers(pairs: Vec<(String, String)>) -> Result<HeaderMap, EndpointErr
     let mut headers = HeaderMap::with_capacity(pairs.len() + 4);
     for (name, value) in pairs {
         let parsed: HeaderName = name.parse().map_err(|_| EndpointError::HeaderName(name.clone()))?;
-        let mut value = HeaderValue::from_str(&value).map_err(|_| EndpointError::HeaderValue(name))?;
+        let mut value =
+            HeaderValue::from_bytes(value.as_bytes()).map_err(|_| EndpointError::HeaderValue(name))?;
         value.set_sensitive(true);
         headers.append(parsed, value);
     }

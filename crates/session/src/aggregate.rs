@@ -31,6 +31,9 @@ use crate::worker::Worker;
 /// A list is answered without the servers that have not shown theirs by then.
 const LIST_WITHIN: Duration = Duration::from_secs(10);
 
+/// How often a server that says that its lists change is asked for them.
+const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
+
 /// A call by a name that is not known waits so long for servers that may have it.
 const CALL_WITHIN: Duration = Duration::from_secs(60);
 
@@ -81,6 +84,9 @@ impl Aggregate {
             state: Mutex::default(),
         });
         aggregate.show();
+        for member in aggregate.members.iter().filter(|member| member.is_eager()) {
+            member.start(session);
+        }
         aggregate.consider_all();
         aggregate
     }
@@ -102,9 +108,6 @@ impl Aggregate {
     fn consider(self: &Arc<Self>, place: usize) {
         let member = &self.members[place];
         let Some(session) = self.session.upgrade() else { return };
-        if member.is_eager() {
-            member.start(&session);
-        }
         if !member.begin_look(&session) {
             return;
         }
@@ -186,8 +189,9 @@ impl Aggregate {
 
     /// A server has started for this session: what it lists counts from now on.
     pub(crate) fn came_up(self: &Arc<Self>, worker: &Worker) {
-        if let Some(level) = self.lock().level {
-            worker.tell_level(level);
+        let level = self.lock().level;
+        if let (Some(level), Some(session)) = (level, self.session.upgrade()) {
+            worker.tell_level(session.id(), level);
         }
         if !worker.serves_many() && !worker.is_for_one_call() {
             self.look_again(&worker.upstream.name);
@@ -196,10 +200,20 @@ impl Aggregate {
 
     fn look_again(self: &Arc<Self>, server: &str) {
         let Some(place) = self.place_of(server) else { return };
+        if !self.members[place].begin_refresh() {
+            return;
+        }
         let aggregate = Arc::clone(self);
         tokio::spawn(async move {
-            if aggregate.members[place].look_at_own().await {
-                aggregate.show();
+            loop {
+                if aggregate.members[place].look_at_own().await {
+                    aggregate.show();
+                }
+                if !aggregate.members[place].end_refresh() {
+                    return;
+                }
+                // A server that always has news is not asked all the time.
+                tokio::time::sleep(BETWEEN_REFRESHES).await;
             }
         });
     }

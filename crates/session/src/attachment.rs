@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::settings::MAX_OUTBOX_BYTES;
 
@@ -37,6 +37,8 @@ pub struct Attachment {
     waiting: AtomicUsize,
     channels: Mutex<HashMap<u64, mpsc::Sender<Bytes>>>,
     next_channel: AtomicU64,
+    /// Set when it has ended, or another has taken its place.
+    is_closed: watch::Sender<bool>,
 }
 
 /// One conversation with a server on the client's machine.
@@ -57,6 +59,7 @@ impl Attachment {
             waiting: AtomicUsize::new(0),
             channels: Mutex::default(),
             next_channel: AtomicU64::new(1),
+            is_closed: watch::Sender::default(),
         };
         (Arc::new(attachment), frames)
     }
@@ -91,7 +94,14 @@ impl Attachment {
 
     /// The socket is gone: every conversation ends.
     pub fn close(&self) {
+        self.is_closed.send_replace(true);
         self.lock().clear();
+    }
+
+    /// Until it has ended, or another has taken its place.
+    pub async fn closed(&self) {
+        // The sender is ours, so this cannot fail.
+        let _ = self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await;
     }
 
     pub(crate) fn open(self: &Arc<Self>, server: &str) -> Option<(Channel, mpsc::Receiver<Bytes>)> {

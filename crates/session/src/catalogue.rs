@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wire::{InitializeResult, LogLevel, Outcome, method, read_object};
+use wire::{InitializeResult, Outcome, method, read_object};
 
 use crate::worker::Worker;
 
@@ -255,9 +255,4 @@ fn read_page(result: &str, list: List, items: &mut Vec<Listed>) -> Option<String
         }
     }
     page.get("nextCursor").and_then(|raw| serde_json::from_str(raw.get()).ok())
-}
-
-/// The parameters of `logging/setLevel`.
-pub(crate) fn level_params(level: LogLevel) -> Value {
-    json!({ "level": level.as_str() })
 }

@@ -2,6 +2,7 @@
 //! nothing for each kind of client and set of secrets, and kept.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -26,15 +27,20 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 /// Trials of one server at once.
 const MAX_TRIALS: usize = 2;
 
+/// And those that may wait; a client may say what it likes, and each new thing is a trial.
+const MAX_QUEUE: usize = 16;
+
 #[derive(Debug)]
 pub(crate) struct Foresight {
     entries: Mutex<HashMap<[u8; 32], Arc<Entry>>>,
     places: Semaphore,
+    /// Trials that wait for a place.
+    waiting: AtomicUsize,
 }
 
 impl Default for Foresight {
     fn default() -> Self {
-        Self { entries: Mutex::default(), places: Semaphore::new(MAX_TRIALS) }
+        Self { entries: Mutex::default(), places: Semaphore::new(MAX_TRIALS), waiting: AtomicUsize::new(0) }
     }
 }
 
@@ -96,13 +102,19 @@ impl Server {
         upstream: &Arc<Upstream>,
         handshake: Arc<Request>,
     ) -> Result<Arc<Catalogue>, CatalogueError> {
-        let _place = self.foresight.places.acquire().await;
+        if self.foresight.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_QUEUE {
+            self.foresight.waiting.fetch_sub(1, Ordering::Relaxed);
+            return Err(CatalogueError::Start(crate::StartFailure::TooManyWaiting));
+        }
+        let place = self.foresight.places.acquire().await;
+        self.foresight.waiting.fetch_sub(1, Ordering::Relaxed);
         let initialized = Some(Bytes::from_static(handshake::INITIALIZED));
         let worker = self.on_trial(upstream, Greeting { handshake, initialized, told: None });
         let catalogue = Catalogue::of_worker(&worker, self.deployment.settings.timeout).await;
         if let Err(error) = &catalogue {
             tracing::warn!(upstream = self.name(), "could not be tried in an empty workspace: {error}");
         }
+        drop(place);
         // Whoever waits for the catalogue need not wait for its end.
         tokio::spawn(async move { worker.stop().await });
         catalogue.map(Arc::new)

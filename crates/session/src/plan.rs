@@ -5,7 +5,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use config::{ExecutionContext, Missing, NameMode, Secrets, Start, Storage, Template, ToolRules, Values};
+use config::{
+    ExecutionContext, Missing, NameMode, Piece, Secrets, Start, Storage, Template, ToolRules, Values,
+};
 use sha2::{Digest, Sha256};
 
 use crate::scope::Scope;
@@ -155,8 +157,14 @@ impl ServerPlan {
         whom: Beneficiary<'_>,
     ) -> Option<Result<Vec<PathBuf>, Missing>> {
         let templates = self.fill.allowed_directories.as_ref()?;
+        let is_elsewhere = whom.scope.is_some_and(|scope| scope.roots.is_empty() && scope.label.is_some());
+        let is_meant = |template: &&Template| {
+            // The storage is allowed anyhow, and there is no directory here for what lies on the client's machine.
+            template.0 != [Piece::Storage] && !(is_elsewhere && template.0.contains(&Piece::WorkingDirectory))
+        };
         Some(self.with_values(terms, whom, None, |values| {
-            templates.iter().map(|template| template.expand(values).map(PathBuf::from)).collect()
+            let meant = templates.iter().filter(is_meant);
+            meant.map(|template| template.expand(values).map(PathBuf::from)).collect()
         }))
     }
 

@@ -328,6 +328,11 @@ impl ScopeRules {
         for path in paths {
             let known = session.roots.iter().find(|root| root.path() == path).cloned();
             let root = known.map_or_else(|| self.surroundings.vet(path).map_err(ScopeRefusal::from), Ok)?;
+            // A link that stands at the path was put there by somebody else, perhaps by a tool of this session.
+            let is_inside = session.roots.iter().any(|own| root.path().starts_with(own.path()));
+            if root.path() != path && !is_inside {
+                return Err(ScopeRefusal::NotAllowed(root.path().to_owned()));
+            }
             if !roots.contains(&root) {
                 roots.push(root);
             }

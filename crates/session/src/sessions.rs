@@ -233,8 +233,9 @@ impl Sessions {
             let fixed = server.fixed_scope()?;
             let named = caller.workspace.as_ref().map(|choice| self.deployment.rules.of_workspace(choice));
             return match named.transpose()? {
-                Some(named) if named.roots != fixed.roots => {
-                    Err(ScopeRefusal::NotShared(named.paths().swap_remove(0)).into())
+                // One that is on another machine names nothing here.
+                Some(named) if named.roots != fixed.roots && named.label.is_none() => {
+                    Err(ScopeRefusal::NotShared(named.paths().into_iter().next().unwrap_or_default()).into())
                 }
                 _ => Ok(Some((*fixed).clone())),
             };
@@ -402,6 +403,12 @@ impl Sessions {
         while Instant::now() < deadline && self.all().iter().any(|session| session.calls_in_flight() > 0) {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
+        self.end_all().await;
+        end_all_children().await;
+    }
+
+    /// Ends everything that is open, and waits until nothing of it is left.
+    pub async fn end_all(self: &Arc<Self>) {
         let mut ends = JoinSet::new();
         for session in self.all() {
             let sessions = Arc::clone(self);
@@ -413,7 +420,6 @@ impl Sessions {
             roster.stop_all().await;
         }
         self.deployment.cleared().await;
-        end_all_children().await;
     }
 }
 

@@ -81,8 +81,13 @@ impl SharedView {
 
     fn admit_level(&mut self, session: SessionId, request: &Request) -> Admission {
         let Some(level) = request.level() else { return Admission::Forward(Purpose::Plain) };
+        Admission::ForwardLevel(self.note_level(session, level))
+    }
+
+    /// The level that serves all clients, now that this one wants another.
+    pub(crate) fn note_level(&mut self, session: SessionId, level: LogLevel) -> LogLevel {
         self.levels.insert(session, level);
-        Admission::ForwardLevel(self.levels.values().copied().min().unwrap_or(level))
+        self.levels.values().copied().min().unwrap_or(level)
     }
 
     fn admit_task(&self, session: SessionId, request: &Request) -> Admission {

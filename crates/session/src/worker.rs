@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
-use wire::{Id, InitializeResult, Notification, Request, Response, method};
+use wire::{Id, InitializeResult, LogLevel, Notification, Request, Response, method};
 
 use crate::audit::CallOutcome;
 use crate::call::{Call, Purpose};
@@ -266,12 +266,13 @@ impl Worker {
         receiver.await.unwrap_or(Err(StartFailure::Stopped))
     }
 
-    /// Tells the upstream something if it runs; whoever starts it later tells it then.
-    pub(crate) fn tell_if_up(&self, method: &str, params: &Value) {
+    /// How much a client wants to hear. One that several use logs as much as any of them wants.
+    pub(crate) fn tell_level(&self, session: SessionId, level: LogLevel) {
         let mut state = self.lock();
+        let level = state.shared.note_level(session, level);
         if let Link::Up(process) = &state.link {
             let process = Arc::clone(process);
-            self.tell(&mut state, &process, method, params);
+            self.tell(&mut state, &process, method::SET_LEVEL, &json!({ "level": level.as_str() }));
         }
     }
 
@@ -383,8 +384,13 @@ impl Worker {
             Waiting::Ask(question) => {
                 let id = self.next_id.fetch_add(1, Ordering::Relaxed);
                 let Question { method, params, answer } = *question;
-                state.pending.insert(id, Pending::Asked(answer));
-                process.send(&own_request(id, method, &params));
+                // Nobody waits any more for those that took too long.
+                state
+                    .pending
+                    .retain(|_, pending| !matches!(pending, Pending::Asked(asker) if asker.is_closed()));
+                if process.send_call(&own_request(id, method, &params), Urgency::Now) {
+                    state.pending.insert(id, Pending::Asked(answer));
+                }
             }
             // A call that was cancelled while it waited is not sent.
             Waiting::Call(call, _) if !call.session.is_open(&call) => call.release(),

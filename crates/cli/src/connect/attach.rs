@@ -10,6 +10,7 @@ use bytes::Bytes;
 use config::{Configuration, ExecutionContext};
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
+use session::audit::AuditLog;
 use session::{Frame, Offer, ScopeRules, ServerPlan, Session, Sessions, Settings, Terms, WorkspaceChoice};
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
@@ -51,6 +52,7 @@ pub(super) struct Local {
     pub(super) task: ServerTask,
     /// Those that the gateway has begun, by server. They outlive one connection.
     pub(super) channel_sessions: Mutex<HashMap<String, Arc<Sessions>>>,
+    pub(super) audit: Option<Arc<AuditLog>>,
 }
 
 impl Local {
@@ -89,6 +91,14 @@ impl Local {
         self.channel_sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends what the gateway has begun.
+    pub(super) async fn end(&self) {
+        let sessions: Vec<_> = self.channel_sessions().values().cloned().collect();
+        for sessions in sessions {
+            sessions.end_all().await;
+        }
+    }
+
     /// The sessions of one server that the gateway opens; none is there that the client's own configuration does not
     /// name.
     fn sessions_of(&self, server: &str) -> Option<Arc<Sessions>> {
@@ -101,7 +111,7 @@ impl Local {
         plan.names = Some(config::NameMode::None);
         let settings = Settings { has_many_streams: false, ..self.task.settings() };
         let offer = Offer::Many { servers: vec![plan], terms: self.terms() };
-        let made = Sessions::new(offer, settings, self.rules().ok()?, None);
+        let made = Sessions::new(offer, settings, self.rules().ok()?, self.audit.clone());
         tokio::spawn(Arc::clone(&made).watch());
         sessions.insert(server.to_owned(), Arc::clone(&made));
         Some(made)
@@ -267,12 +277,7 @@ impl Channels {
 
     async fn end(self) {
         drop(self.open);
-        let sessions: Vec<_> = self.local.channel_sessions().values().cloned().collect();
-        for sessions in sessions {
-            for session in sessions.all() {
-                let _ = sessions.end(session.key(), session::EndReason::Deleted).await;
-            }
-        }
+        self.local.end().await;
     }
 }
 

@@ -23,6 +23,9 @@ use crate::{Session, Upstream};
 /// What did not work is tried again after this long, if somebody asks.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
+/// A trial that takes longer is not waited for: the session's own server shows as much.
+const TRIAL_WITHIN: Duration = Duration::from_secs(20);
+
 /// The same for a server on a machine that is connected: it may have been the machine before.
 const TRY_ATTACHED_AFTER: Duration = Duration::from_millis(500);
 const ATTACHED_TRIES: usize = 4;
@@ -36,6 +39,17 @@ pub(crate) struct Member {
     handshake: Arc<Request>,
     seat: OnceLock<Seat>,
     known: Mutex<Known>,
+    /// Whether its own lists are being asked for.
+    refresh: Mutex<Refresh>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Refresh {
+    #[default]
+    Idle,
+    Running,
+    /// They have changed since.
+    Again,
 }
 
 /// Where a server was to run, and where it does.
@@ -108,6 +122,7 @@ impl Member {
             handshake,
             seat: OnceLock::new(),
             known: Mutex::new(Known { catalogue, ..Known::default() }),
+            refresh: Mutex::default(),
         }
     }
 
@@ -179,6 +194,10 @@ impl Member {
 
     /// Starts it ahead of the first call.
     pub(super) fn start(&self, session: &Arc<Session>) {
+        // One for a single call would wait for it in vain.
+        if self.server.lifecycle() == crate::Lifecycle::Call {
+            return;
+        }
         if let Some(worker) = self.worker(session) {
             tokio::spawn(async move { worker.ready().await });
         }
@@ -205,7 +224,9 @@ impl Member {
     pub(super) async fn look(&self, session: &Arc<Session>) {
         let trial = match &self.placement {
             Placement::Here { trial: Some(trial), .. } => {
-                self.server.catalogue(Arc::clone(trial), Arc::clone(&self.handshake)).await.ok()
+                let trial = self.server.catalogue(Arc::clone(trial), Arc::clone(&self.handshake));
+                // Others may be tried before it.
+                tokio::time::timeout(TRIAL_WITHIN, trial).await.ok().and_then(Result::ok)
             }
             _ => None,
         };
@@ -245,6 +266,22 @@ impl Member {
         }
         worker.stop_if_for_one_call().await;
         catalogue.map(Arc::new).map_err(|error| error.to_string())
+    }
+
+    /// Whether the caller is to ask for its lists; else somebody does so already, and will once more.
+    pub(super) fn begin_refresh(&self) -> bool {
+        let mut refresh = self.refresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let begins = *refresh == Refresh::Idle;
+        *refresh = if begins { Refresh::Running } else { Refresh::Again };
+        begins
+    }
+
+    /// Whether they have to be asked for once more.
+    pub(super) fn end_refresh(&self) -> bool {
+        let mut refresh = self.refresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_again = *refresh == Refresh::Again;
+        *refresh = if is_again { Refresh::Running } else { Refresh::Idle };
+        is_again
     }
 
     /// Asks the session's own worker for its lists. True: they are others than were known.
@@ -371,13 +408,14 @@ fn member_scope(
         // Nobody's workspace is everybody's.
         None if plan.upstream.lifecycle == crate::Lifecycle::Shared => Scope::nothing(),
         None => (**scope).clone(),
-        // There is no directory here for what lies on the client's machine.
-        Some(_) if scope.label.is_some() && scope.roots.is_empty() => (**scope).clone(),
         Some(directories) => {
             let directories = directories.map_err(|missing| missing.to_string())?;
             rules.of_operator(&directories, scope).map_err(|refusal| refusal.to_string())?
         }
     };
+    if plan.upstream.lifecycle == crate::Lifecycle::Shared {
+        own.label = None;
+    }
     if let Some(directory) = plan.storage_directory(terms, whom) {
         own.storage = Some(rules.storage(&directory).map_err(|error| format!("no storage: {error}"))?);
     }

@@ -14,7 +14,7 @@ use super::{Aggregate, CALL_WITHIN, LIST_WITHIN};
 use crate::Session;
 use crate::audit::CallOutcome;
 use crate::call::Call;
-use crate::catalogue::{CatalogueError, List, level_params, list_all};
+use crate::catalogue::{CatalogueError, List, list_all};
 use crate::inbound::empty_result;
 use crate::settings::MAX_TASKS;
 use crate::view::{Target, View, page_number, pages};
@@ -35,7 +35,7 @@ impl Aggregate {
                 self.call_by_uri(session, call, request);
             }
             method::RESOURCES_LIST => self.list_resources(session, call, &request),
-            method::SET_LEVEL => self.set_level(&call, &request),
+            method::SET_LEVEL => self.set_level(session, &call, &request),
             method::TASKS_GET | method::TASKS_RESULT | method::TASKS_CANCEL => {
                 let owner = request.task_id().and_then(|task| self.lock().tasks.get(&task).copied());
                 match owner {
@@ -233,13 +233,13 @@ impl Aggregate {
     }
 
     /// Every server that runs is told, and every later one will be.
-    fn set_level(&self, call: &Arc<Call>, request: &Request) {
+    fn set_level(&self, session: &Session, call: &Arc<Call>, request: &Request) {
         let Some(level) = request.level() else {
             return call.fail(&ErrorReply::new(code::INVALID_PARAMS, "no such log level"));
         };
         self.lock().level = Some(level);
         for worker in self.workers() {
-            worker.tell_level(level);
+            worker.tell_level(session.id(), level);
         }
         call.answer(empty_result(&call.client_id).into(), CallOutcome::Ok);
     }
@@ -279,13 +279,6 @@ impl Aggregate {
             }
             answer_page(&call, Some(json!({ "tasks": tasks }).to_string().into()));
         });
-    }
-}
-
-impl crate::worker::Worker {
-    /// Passes on how much the client wants to hear, if the server logs at all.
-    pub(crate) fn tell_level(&self, level: wire::LogLevel) {
-        self.tell_if_up(method::SET_LEVEL, &level_params(level));
     }
 }
 
