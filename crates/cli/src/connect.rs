@@ -67,6 +67,8 @@ pub(crate) fn run(task: ConnectTask) -> Result<(), Failure> {
     };
     let surroundings = Arc::new(fence::Surroundings::of_this_process().map_err(Failure::Arrangement)?);
     let configured = Configured::new(&task.server, Arc::clone(&surroundings))?;
+    let is_local = |server: &&config::Server| server.context == ExecutionContext::Local;
+    let plans = configuration.servers.iter().filter(is_local).map(|server| configured.plan(server)).collect();
     let audit = task.server.audit_log()?;
     let local = Local {
         base,
@@ -74,6 +76,7 @@ pub(crate) fn run(task: ConnectTask) -> Result<(), Failure> {
         session_file: task.session_file,
         configuration,
         configured,
+        plans,
         task: task.server,
         channel_sessions: Mutex::default(),
         audit,
@@ -113,7 +116,7 @@ async fn serve(local: Arc<Local>) -> Result<(), Failure> {
 
 /// The servers here, and the gateway as one more.
 fn offer(local: &Local, settings: &Settings) -> Offer {
-    let mut servers = local.plans();
+    let mut servers = local.plans.clone();
     servers.push(gateway(local, settings));
     Offer::Many { servers, terms: local.terms() }
 }

@@ -9,7 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use session::{Attachment, Frame, MAX_OFFERS, Principal, Session};
+use session::{ATTACH_PROTOCOL, Attachment, Frame, MAX_OFFERS, Principal, Session};
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
@@ -27,9 +27,6 @@ const OFFER_WITHIN: Duration = Duration::from_secs(30);
 /// Machines that may be attached at once. Their connections are not among those of the requests.
 pub(crate) const MAX_ATTACHMENTS: usize = 4096;
 
-/// What both sides speak.
-pub(crate) const PROTOCOL: &str = "ringfence.attach.1";
-
 pub(crate) async fn attach(
     State(gateway): State<Arc<Gateway>>,
     Extension(principal): Extension<Principal>,
@@ -46,7 +43,7 @@ pub(crate) async fn attach(
     let Ok(upgrade) = upgrade else { return Problem::NotAWebSocket.about(None).into() };
     // A frame holds one message and a few bytes before it.
     let longest = gateway.config.max_body + 1024;
-    let upgrade = upgrade.protocols([PROTOCOL]).max_message_size(longest).max_frame_size(longest);
+    let upgrade = upgrade.protocols([ATTACH_PROTOCOL]).max_message_size(longest).max_frame_size(longest);
     upgrade.on_upgrade(move |socket| async move {
         if let Err(error) = carry(socket, &session).await {
             tracing::debug!(session = %session.handle(), "attachment: {error}");

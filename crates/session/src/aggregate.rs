@@ -68,11 +68,10 @@ impl Aggregate {
         scope: &Arc<Scope>,
         handshake: &Arc<Request>,
     ) -> Arc<Self> {
-        let choices = session.choices();
         let members = roster
             .servers
             .iter()
-            .map(|server| Member::new(server, session, terms, scope, handshake, choices))
+            .map(|server| Member::new(server, session, terms, scope, handshake))
             .collect();
         let aggregate = Arc::new(Self {
             session: Arc::downgrade(session),

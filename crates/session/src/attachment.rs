@@ -13,6 +13,9 @@ use crate::settings::MAX_OUTBOX_BYTES;
 /// Frames that wait for the socket, and lines that wait for a worker.
 const MAX_FRAMES: usize = 1024;
 
+/// What both sides of an attachment speak: its WebSocket subprotocol.
+pub const ATTACH_PROTOCOL: &str = "ringfence.attach.1";
+
 /// Servers that one client's machine may offer.
 pub const MAX_OFFERS: usize = 256;
 

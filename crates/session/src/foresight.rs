@@ -2,7 +2,6 @@
 //! nothing for each kind of client and set of secrets, and kept.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,13 +33,17 @@ const MAX_QUEUE: usize = 16;
 pub(crate) struct Foresight {
     entries: Mutex<HashMap<[u8; 32], Arc<Entry>>>,
     places: Semaphore,
-    /// Trials that wait for a place.
-    waiting: AtomicUsize,
+    /// For trials that wait for a place.
+    queue: Semaphore,
 }
 
 impl Default for Foresight {
     fn default() -> Self {
-        Self { entries: Mutex::default(), places: Semaphore::new(MAX_TRIALS), waiting: AtomicUsize::new(0) }
+        Self {
+            entries: Mutex::default(),
+            places: Semaphore::new(MAX_TRIALS),
+            queue: Semaphore::new(MAX_QUEUE),
+        }
     }
 }
 
@@ -102,19 +105,17 @@ impl Server {
         upstream: &Arc<Upstream>,
         handshake: Arc<Request>,
     ) -> Result<Arc<Catalogue>, CatalogueError> {
-        if self.foresight.waiting.fetch_add(1, Ordering::Relaxed) >= MAX_QUEUE {
-            self.foresight.waiting.fetch_sub(1, Ordering::Relaxed);
+        let Ok(turn) = self.foresight.queue.try_acquire() else {
             return Err(CatalogueError::Start(crate::StartFailure::TooManyWaiting));
-        }
-        let place = self.foresight.places.acquire().await;
-        self.foresight.waiting.fetch_sub(1, Ordering::Relaxed);
+        };
+        let _place = self.foresight.places.acquire().await;
+        drop(turn);
         let initialized = Some(Bytes::from_static(handshake::INITIALIZED));
         let worker = self.on_trial(upstream, Greeting { handshake, initialized, told: None });
         let catalogue = Catalogue::of_worker(&worker, self.deployment.settings.timeout).await;
         if let Err(error) = &catalogue {
             tracing::warn!(upstream = self.name(), "could not be tried in an empty workspace: {error}");
         }
-        drop(place);
         // Whoever waits for the catalogue need not wait for its end.
         tokio::spawn(async move { worker.stop().await });
         catalogue.map(Arc::new)

@@ -51,7 +51,7 @@ mod worker_variables;
 mod workspace_root;
 
 pub use aggregate::MemberReport;
-pub use attachment::{Attachment, Frame, MAX_OFFERS};
+pub use attachment::{ATTACH_PROTOCOL, Attachment, Frame, MAX_OFFERS};
 pub use connection::End;
 pub use counters::Counters;
 pub use error::{Refusal, StartFailure};

@@ -102,6 +102,11 @@ impl ServerPlan {
         }
     }
 
+    /// Whether the operator means it for a client's machine that is not this one.
+    pub(crate) fn is_away(&self, terms: &Terms) -> bool {
+        self.context == ExecutionContext::Local && !terms.local_is_here
+    }
+
     /// Where the server of a session keeps what stays: one place for each principal and workspace.
     pub(crate) fn storage_directory(&self, terms: &Terms, whom: Beneficiary<'_>) -> Option<PathBuf> {
         let (base, scope) = (terms.storage.as_ref()?, whom.scope?);

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::ExecutionContext;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use wire::{Request, Version};
@@ -59,8 +58,8 @@ impl Roster {
         let whom = Beneficiary { key, instance, scope: None };
         let is_here = |server: &&Arc<Server>| {
             let plan = &server.plan;
-            let is_away = plan.context == ExecutionContext::Local && !terms.local_is_here;
-            plan.disabled.is_none() && !is_away && !matches!(plan.upstream.transport, Transport::Attached)
+            let is_named = !matches!(plan.upstream.transport, Transport::Attached);
+            plan.disabled.is_none() && !plan.is_away(terms) && is_named
         };
         let mut trials = JoinSet::new();
         for (place, server) in self.servers.iter().filter(is_here).enumerate() {
@@ -87,9 +86,8 @@ impl Roster {
         let known = self.foreseen(key, instance, handshake).await;
         // A server that is away or slow may turn out to have any of these.
         let is_away = |server: &Arc<Server>| {
-            let is_local = server.plan.context == ExecutionContext::Local;
-            let local_is_here = self.terms.as_ref().is_some_and(|terms| terms.local_is_here);
-            server.plan.disabled.is_none() && is_local && !local_is_here
+            let plan = &server.plan;
+            plan.disabled.is_none() && self.terms.as_ref().is_some_and(|terms| plan.is_away(terms))
         };
         let has_unknown = self.servers.iter().any(is_away) || known.iter().any(|(_, it)| it.is_none());
         let unknown = Offers {

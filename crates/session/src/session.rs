@@ -215,7 +215,7 @@ impl Session {
         &self.roster
     }
 
-    pub(crate) fn choices(&self) -> &Contexts {
+    pub(crate) fn contexts(&self) -> &Contexts {
         &self.contexts
     }
 

@@ -7,11 +7,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use config::{Configuration, ExecutionContext};
+use config::Configuration;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use session::audit::AuditLog;
-use session::{Frame, Offer, ScopeRules, ServerPlan, Session, Sessions, Settings, Terms, WorkspaceChoice};
+use session::{
+    ATTACH_PROTOCOL, Frame, Offer, ScopeRules, ServerPlan, Session, Sessions, Settings, Terms,
+    WorkspaceChoice,
+};
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
@@ -24,9 +27,6 @@ use crate::configured::Configured;
 use crate::error::Failure;
 use crate::stdio::{Client, OUTPUT_LINES};
 use crate::text_file;
-
-/// What both sides speak.
-const PROTOCOL: &str = "ringfence.attach.1";
 
 /// How soon a lost gateway is looked for again, at first and at most.
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
@@ -49,6 +49,8 @@ pub(super) struct Local {
     pub(super) session_file: Option<PathBuf>,
     pub(super) configuration: Configuration,
     pub(super) configured: Configured,
+    /// The servers for this machine.
+    pub(super) plans: Vec<ServerPlan>,
     pub(super) task: ServerTask,
     /// Those that the gateway has begun, by server. They outlive one connection.
     pub(super) channel_sessions: Mutex<HashMap<String, Arc<Sessions>>>,
@@ -56,20 +58,9 @@ pub(super) struct Local {
 }
 
 impl Local {
-    /// The servers for this machine.
-    pub(super) fn plans(&self) -> Vec<ServerPlan> {
-        let is_local = |server: &&config::Server| server.context == ExecutionContext::Local;
-        self.configuration
-            .servers
-            .iter()
-            .filter(is_local)
-            .map(|server| self.configured.plan(server))
-            .collect()
-    }
-
     /// The names of those that can be started.
     pub(super) fn names(&self) -> Vec<String> {
-        let plans = self.plans().into_iter().filter(|plan| plan.disabled.is_none());
+        let plans = self.plans.iter().filter(|plan| plan.disabled.is_none());
         plans.map(|plan| plan.upstream.name.clone()).collect()
     }
 
@@ -106,8 +97,8 @@ impl Local {
         if let Some(found) = sessions.get(server) {
             return Some(Arc::clone(found));
         }
-        let can_run = |plan: &ServerPlan| plan.upstream.name == server && plan.disabled.is_none();
-        let mut plan = self.plans().into_iter().find(can_run)?;
+        let can_run = |plan: &&ServerPlan| plan.upstream.name == server && plan.disabled.is_none();
+        let mut plan = self.plans.iter().find(can_run)?.clone();
         plan.names = Some(config::NameMode::None);
         let settings = Settings { has_many_streams: false, ..self.task.settings() };
         let offer = Offer::Many { servers: vec![plan], terms: self.terms() };
@@ -159,7 +150,7 @@ async fn attach(local: &Arc<Local>, session: &Arc<Session>, id: &str) -> Result<
     let url = format!("{}/session/{id}/attach", local.base.replacen("http", "ws", 1));
     let mut request = url.into_client_request().map_err(|error| error.to_string())?;
     let headers = request.headers_mut();
-    headers.insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
+    headers.insert("sec-websocket-protocol", HeaderValue::from_static(ATTACH_PROTOCOL));
     if let Some(token) = &local.token {
         let mut value =
             HeaderValue::try_from(format!("Bearer {token}")).map_err(|error| error.to_string())?;

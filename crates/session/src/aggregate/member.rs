@@ -23,12 +23,12 @@ use crate::{Session, Upstream};
 /// What did not work is tried again after this long, if somebody asks.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 
-/// A trial that takes longer is not waited for: the session's own server shows as much.
-const TRIAL_WITHIN: Duration = Duration::from_secs(20);
-
 /// The same for a server on a machine that is connected: it may have been the machine before.
 const TRY_ATTACHED_AFTER: Duration = Duration::from_millis(500);
 const ATTACHED_TRIES: usize = 4;
+
+/// A trial that takes longer is not waited for: the session's own server shows as much.
+const TRIAL_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -106,10 +106,9 @@ impl Member {
         terms: &Terms,
         scope: &Arc<Scope>,
         handshake: &Arc<Request>,
-        contexts: &Contexts,
     ) -> Self {
-        let choice = choose(server, contexts);
-        let placement = place(server, &choice, session, terms, scope, contexts);
+        let choice = choose(server, session.contexts());
+        let placement = place(server, &choice, session, terms, scope);
         let handshake = server.greeting(handshake);
         let catalogue = match &placement {
             Placement::Here { trial: Some(trial), .. } => server.known_catalogue(trial, &handshake),
@@ -312,15 +311,12 @@ impl Member {
 
     pub(super) fn report(&self, session: Option<&Arc<Session>>) -> MemberReport {
         let reason = session.and_then(|session| self.trouble(session));
-        let scope = match &self.placement {
-            Placement::Here { upstream, scope, .. } if upstream.program().is_some() => scope.paths(),
-            _ => Vec::new(),
-        };
-        let directory = match &self.placement {
-            Placement::Here { upstream, .. } => {
-                upstream.program().and_then(|program| program.directory.clone())
-            }
-            _ => None,
+        let (scope, directory) = match &self.placement {
+            Placement::Here { upstream, scope, .. } => upstream
+                .program()
+                .map(|program| (scope.paths(), program.directory.clone()))
+                .unwrap_or_default(),
+            Placement::Attached(_) | Placement::Off(_) => (Vec::new(), None),
         };
         MemberReport {
             name: self.server.name().to_owned(),
@@ -356,7 +352,6 @@ fn place(
     session: &Session,
     terms: &Terms,
     scope: &Arc<Scope>,
-    contexts: &Contexts,
 ) -> Placement {
     let plan = &server.plan;
     let whom = Beneficiary { key: session.key(), instance: session.instance(), scope: Some(scope) };
@@ -366,7 +361,7 @@ fn place(
         return Placement::Off(missing.map_or_else(|| reason.clone(), |missing| missing.to_string()));
     }
     let is_local = choice.context == ExecutionContext::Local;
-    if is_local && !contexts.takes_local {
+    if is_local && !session.contexts().takes_local {
         return Placement::Off(
             "the client takes no local servers (capabilities.filesystem is false)".to_owned(),
         );

@@ -3,7 +3,9 @@
 use serde_json::{Value, json};
 use testkit::wait_until;
 
-use super::separation::{ALICE, ALICES_KEY, BOB, BOBS_KEY, environment, with_token, write_private};
+use super::separation::{
+    ALICE, ALICES_KEY, BOB, BOBS_KEY, environment, start_with_shops_key, with_token, write_private,
+};
 use super::{Site, fixture, listed, one_server, open, open_in, reason, result, script, with};
 
 #[tokio::test]
@@ -44,14 +46,7 @@ async fn workspaces_with_a_common_place_to_write_still_have_processes_of_their_o
         with(fixture(&[]), "env", json!({"API_KEY": "${API_KEY}", "WHERE": "{workingDirectory}"}));
     keyed["lifecycle"] = json!("workspace");
     keyed["allowedDirectories"] = json!([common]);
-    let configuration = json!({
-        "servers": {"keyed": keyed},
-        "secrets": {"API_KEY": {"env": "KEY_FOR_ALL"}},
-        "workspaces": {shop.to_str().unwrap(): {"secrets": {"API_KEY": {"env": "KEY_FOR_SHOP"}}}},
-    });
-    site.write_configuration(&configuration.to_string());
-    let gateway =
-        site.builder().env("KEY_FOR_ALL", "everybodys").env("KEY_FOR_SHOP", "the-shops").start().await;
+    let gateway = start_with_shops_key(&site, &shop, &keyed).await;
     let in_shop = open_in(gateway.client(), &shop).await;
     let found = environment(&in_shop, "keyed").await;
     assert!(found.contains("the-shops") && found.contains(shop.to_str().unwrap()), "the control: {found}");

@@ -1,8 +1,9 @@
 //! Sessions beside each other: each sees its own files, and each principal's key is in its own processes alone.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
-use serde_json::json;
+use serde_json::{Value, json};
 use testkit::{Gateway, RawClient, wait_until};
 
 use super::{Site, fixture, official, open_in, reason, with};
@@ -122,19 +123,23 @@ async fn a_principals_key_is_in_the_environment_of_its_own_processes_alone() {
     }
 }
 
-#[tokio::test]
-async fn the_key_of_a_workspace_goes_before_that_of_its_principal() {
-    let site = Site::new("workspace-key", &json!({}));
-    let (shop, other) = (site.another_project("shop"), site.another_project("other"));
-    let keyed = with(fixture(&[]), "env", json!({"API_KEY": "${API_KEY}"}));
+/// One server, with a key for everybody and another one for the sessions of one directory.
+pub(super) async fn start_with_shops_key(site: &Site, shop: &Path, keyed: &Value) -> Gateway {
     let configuration = json!({
         "servers": {"keyed": keyed},
         "secrets": {"API_KEY": {"env": "KEY_FOR_ALL"}},
         "workspaces": {shop.to_str().unwrap(): {"secrets": {"API_KEY": {"env": "KEY_FOR_SHOP"}}}},
     });
     site.write_configuration(&configuration.to_string());
-    let gateway =
-        site.builder().env("KEY_FOR_ALL", "everybodys").env("KEY_FOR_SHOP", "the-shops").start().await;
+    site.builder().env("KEY_FOR_ALL", "everybodys").env("KEY_FOR_SHOP", "the-shops").start().await
+}
+
+#[tokio::test]
+async fn the_key_of_a_workspace_goes_before_that_of_its_principal() {
+    let site = Site::new("workspace-key", &json!({}));
+    let (shop, other) = (site.another_project("shop"), site.another_project("other"));
+    let keyed = with(fixture(&[]), "env", json!({"API_KEY": "${API_KEY}"}));
+    let gateway = start_with_shops_key(&site, &shop, &keyed).await;
     std::fs::create_dir(shop.join("api")).unwrap();
     for (directory, own, foreign) in [
         (shop.clone(), "the-shops", "everybodys"),
