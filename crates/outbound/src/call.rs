@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use reqwest::{Response, StatusCode};
+use reqwest::{Request, Response, StatusCode};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep, timeout_at};
 use wire::{ErrorReply, Id};
@@ -63,7 +63,7 @@ pub(crate) async fn run(
         (Outcome::Done, Kind::Cancellation(id)) => conversation.cancel(id),
         (Outcome::Done, _) => {}
         // It answers a question that was asked in the session that is gone.
-        (Outcome::Forgotten, Kind::Response) => conversation.renew(&session, None),
+        (Outcome::Forgotten, Kind::Response(_)) => conversation.renew(&session, None),
         (Outcome::Forgotten, _) => conversation.renew(&session, Some(line)),
         (Outcome::Failed(reply), kind) => {
             if let Kind::Cancellation(id) = kind {
@@ -99,25 +99,10 @@ struct Exchange<'a> {
 impl Exchange<'_> {
     async fn post(&self, line: &Line, mut turn: Turn) -> Outcome {
         turn.wait().await;
-        let mut turn = Some(turn);
-        let mut retries = 0;
-        let response = loop {
-            let mut sending = pin!(self.http.execute(self.http.post(self.session, line.text.clone())));
-            let first = std::future::poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
-            // The POST has begun, so the next line may.
-            drop(turn.take());
-            let response = match first {
-                Poll::Ready(response) => response,
-                Poll::Pending => sending.await,
-            };
-            match response {
-                Err(error) => return Outcome::Failed(error_answers::unreachable(&error)),
-                Ok(response) => match acceptable_wait(&response) {
-                    Some(wait) if retries < MAX_RETRIES => sleep(wait).await,
-                    _ => break response,
-                },
-            }
-            retries += 1;
+        let request = || self.http.post(self.session, line.text.clone());
+        let response = match post_until_taken(self.http, request, Some(turn)).await {
+            Ok(response) => response,
+            Err(error) => return Outcome::Failed(error_answers::unreachable(&error)),
         };
         if !response.status().is_success() {
             return self.refused(line, Refusal::read(response).await).await;
@@ -205,6 +190,30 @@ impl Exchange<'_> {
                 return None;
             }
         }
+    }
+}
+
+/// Posts a message, again if the server is busy and says for how long. The turn ends when the first POST has begun.
+pub(crate) async fn post_until_taken(
+    http: &Http,
+    request: impl Fn() -> Request,
+    mut turn: Option<Turn>,
+) -> reqwest::Result<Response> {
+    let mut retries = 0;
+    loop {
+        let mut sending = pin!(http.execute(request()));
+        let first = std::future::poll_fn(|context| Poll::Ready(sending.as_mut().poll(context))).await;
+        // The POST has begun, so the next line may.
+        drop(turn.take());
+        let response = match first {
+            Poll::Ready(response) => response,
+            Poll::Pending => sending.await,
+        }?;
+        match acceptable_wait(&response) {
+            Some(wait) if retries < MAX_RETRIES => sleep(wait).await,
+            _ => return Ok(response),
+        }
+        retries += 1;
     }
 }
 

@@ -15,6 +15,7 @@ use wire::{ErrorReply, Id, Malformed, Message};
 use crate::answer::{Answer, LINGER, Piece};
 use crate::http::{EndpointError, Http, Session};
 use crate::line::{Held, Kind, Line, Load};
+use crate::modern::{self, Modern};
 use crate::{Endpoint, Incoming, call, error_answers, greeting, standing_stream};
 
 /// Requests that run at the same time; more wait. Each may need a connection of its own.
@@ -58,6 +59,8 @@ pub(crate) struct Conversation {
 struct State {
     phase: Phase,
     session: Arc<Session>,
+    /// Of a server that speaks only the newer revision, which has no sessions.
+    modern: Option<Arc<Modern>>,
     /// What the server was greeted with, to do it again.
     initialize: Option<Bytes>,
     initialized: Option<Bytes>,
@@ -108,6 +111,7 @@ impl Conversation {
         let state = State {
             phase: Phase::Fresh,
             session: Arc::default(),
+            modern: None,
             initialize: None,
             initialized: None,
             waiting: VecDeque::new(),
@@ -161,10 +165,16 @@ impl Conversation {
         (state.initialize.clone(), state.initialized.clone())
     }
 
-    /// The server answered `initialize`.
-    pub(crate) fn greeted(self: &Arc<Self>, session: Session, initialize: Bytes) {
+    /// The server answered `initialize`, or `modern` is how it is spoken to without.
+    pub(crate) fn greeted(
+        self: &Arc<Self>,
+        session: Session,
+        initialize: Bytes,
+        modern: Option<Arc<Modern>>,
+    ) {
         let mut state = self.state();
         state.session = Arc::new(session);
+        state.modern = modern;
         state.initialize = Some(initialize);
         self.enter(&mut state, Phase::Greeted);
     }
@@ -241,10 +251,32 @@ impl Conversation {
         let _ = timeout(LINGER, rest).await;
     }
 
+    /// Lets the server end a stream of which we need no more, so that its connection can be used again.
+    pub(crate) fn let_end(&self, mut answer: Answer) {
+        if answer.is_stream() {
+            self.spawn(async move {
+                let _ = timeout(LINGER, async { while answer.next().await.is_ok() {} }).await;
+            });
+        }
+    }
+
+    /// Runs a task that ends with the conversation.
+    pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let mut state = self.state();
+        if state.phase != Phase::Closed {
+            state.spawn(task);
+        }
+    }
+
     /// Answers a running request in the server's place.
     pub(crate) async fn answer(self: &Arc<Self>, id: &Id, reply: &ErrorReply) {
+        self.answer_with(id, reply.to_message(Some(id))).await;
+    }
+
+    /// The same with a whole message.
+    pub(crate) async fn answer_with(self: &Arc<Self>, id: &Id, message: Bytes) {
         if self.settle(id) {
-            self.emit(Incoming::Message(reply.to_message(Some(id)))).await;
+            self.emit(Incoming::Message(message)).await;
         }
     }
 
@@ -281,11 +313,7 @@ impl Conversation {
 
     /// The server was told that the call is cancelled.
     pub(crate) fn cancel(&self, id: &Id) {
-        let told = self.state().running.get_mut(id).and_then(Option::take);
-        if let Some(told) = told {
-            // The call may have ended by itself.
-            let _ = told.send(());
-        }
+        self.state().cancel(id);
     }
 
     /// Ends the conversation because of the server. `Lost` is the last thing that our user hears.
@@ -324,8 +352,13 @@ impl Conversation {
             if let Some(old) = state.standing_stream.take() {
                 old.abort();
             }
-            let stream = standing_stream::listen(Arc::clone(self), Arc::clone(&state.session));
-            state.standing_stream = Some(state.spawn(stream));
+            let stream = if let Some(modern) = state.modern.clone() {
+                state.spawn(modern::listen::run(Arc::clone(self), modern))
+            } else {
+                let session = Arc::clone(&state.session);
+                state.spawn(standing_stream::listen(Arc::clone(self), session))
+            };
+            state.standing_stream = Some(stream);
         }
         self.begin_waiting(state);
     }
@@ -354,7 +387,9 @@ impl Conversation {
             let may_go = |line: &Line| if line.request_id().is_some() { takes_requests } else { takes_notes };
             let Some(index) = state.waiting.iter().position(may_go) else { return };
             let Some(line) = state.waiting.remove(index) else { return };
-            if matches!(line.kind, Kind::Initialized) {
+            if let Some(modern) = state.modern.clone() {
+                self.begin_modern(state, modern, line);
+            } else if matches!(line.kind, Kind::Initialized) {
                 state.initialized = Some(line.text.clone());
                 state.phase = Phase::Settling;
                 state.spawn(greeting::settle(Arc::clone(self), Arc::clone(&state.session), line));
@@ -365,18 +400,33 @@ impl Conversation {
     }
 
     fn begin(self: &Arc<Self>, state: &mut State, line: Line) {
-        let cancelled = line.request_id().map(|id| {
-            let (cancel, cancelled) = oneshot::channel();
-            state.running.insert(id.clone(), Some(cancel));
-            cancelled
-        });
+        let cancelled = line.request_id().map(|id| state.run(id));
         if cancelled.is_none() {
             state.notes += 1;
         }
-        let (begun, after) = oneshot::channel();
-        let turn = Turn { before: state.last_begun.replace(after), _begun: begun };
+        let turn = state.next_turn();
         let session = Arc::clone(&state.session);
         state.spawn(call::run(Arc::clone(self), session, line, turn, cancelled));
+    }
+
+    /// A server of the newer revision hears requests only: everything else is meant for us, or for nobody.
+    fn begin_modern(self: &Arc<Self>, state: &mut State, modern: Arc<Modern>, line: Line) {
+        match &line.kind {
+            Kind::Initialize(id) | Kind::Request(id) => {
+                let cancelled = state.run(id);
+                let turn = state.next_turn();
+                state.spawn(modern::call::run(Arc::clone(self), modern, line, turn, cancelled));
+            }
+            Kind::Initialized if state.phase == Phase::Greeted => self.enter(state, Phase::Ready),
+            Kind::Cancellation(id) => state.cancel(id),
+            Kind::Response(id) => {
+                let id = id.clone();
+                modern.questions.answer(&id, line);
+            }
+            Kind::Initialized | Kind::Notification => {
+                tracing::debug!("a notification that the MCP server's revision does not know is dropped");
+            }
+        }
     }
 }
 
@@ -385,6 +435,25 @@ impl State {
         // What has ended is only remembered until someone looks.
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(task)
+    }
+
+    /// Takes note of a request that begins. The receiver hears of its cancellation.
+    fn run(&mut self, id: &Id) -> oneshot::Receiver<()> {
+        let (cancel, cancelled) = oneshot::channel();
+        self.running.insert(id.clone(), Some(cancel));
+        cancelled
+    }
+
+    fn cancel(&mut self, id: &Id) {
+        if let Some(told) = self.running.get_mut(id).and_then(Option::take) {
+            // The call may have ended by itself.
+            let _ = told.send(());
+        }
+    }
+
+    fn next_turn(&mut self) -> Turn {
+        let (begun, after) = oneshot::channel();
+        Turn { before: self.last_begun.replace(after), _begun: begun }
     }
 
     /// A cancellation of a request that was not posted yet: neither is.

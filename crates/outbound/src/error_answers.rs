@@ -71,11 +71,41 @@ pub(crate) fn speaks_only_newer(supported: &[String]) -> ErrorReply {
     let versions =
         if supported.is_empty() { String::new() } else { format!(" ({})", quotable(&supported.join(", "))) };
     let message = format!(
-        "The MCP server speaks only a newer protocol revision{versions} without initialize, which ringfence \
-         does not translate yet"
+        "The MCP server speaks only a newer protocol revision{versions} without initialize; of those, ringfence \
+         translates {}, which the server's answer to server/discover does not offer",
+        crate::modern::VERSION
     );
     ErrorReply::new(code::SERVER_ERROR, message)
         .with_data(json!({ "reason": "upstream_modern_only", "supported": supported }))
+}
+
+/// The kind of a result is one that the revision does not know, or not in this place.
+pub(crate) fn unknown_result(kind: &str) -> ErrorReply {
+    because(
+        "upstream_malformed",
+        format!("The MCP server answered with a result of an unknown kind: {}", quotable(kind)),
+    )
+}
+
+/// The server wants to know something before it answers, in a way that cannot be served.
+pub(crate) fn cannot_be_asked(why: &str) -> ErrorReply {
+    because("upstream_input", format!("The MCP server asks for input that it cannot get: {}", quotable(why)))
+}
+
+/// Our user did not answer what the server asked. The protocol of the server has no way to say so.
+pub(crate) fn input_refused(method: &str, message: &str) -> ErrorReply {
+    let message =
+        format!("The call needs an answer to {}, which failed: {}", quotable(method), quotable(message));
+    because("input_refused", message)
+}
+
+pub(crate) fn already_initialized() -> ErrorReply {
+    ErrorReply::new(code::INVALID_REQUEST, "The MCP server was greeted with initialize already")
+        .with_data(json!({ "reason": "already_initialized" }))
+}
+
+pub(crate) fn not_subscribed(why: &str) -> ErrorReply {
+    because("upstream_not_subscribed", format!("The resource cannot be subscribed to: {}", quotable(why)))
 }
 
 /// A short piece of what the server wrote, without anything that could disturb a log.

@@ -15,11 +15,14 @@ use crate::answer::{Answer, Cursor, Piece, finish};
 use crate::conversation::Conversation;
 use crate::http::{self, Http, Session};
 use crate::line::Line;
+use crate::modern::discover::{self, Found};
 use crate::refusal::{Refusal, acceptable_wait, newer_versions};
 use crate::{Incoming, error_answers};
 
 /// How long the server has for an answer to `initialize`: some have to start first.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How long it has to say whether it is of the newer era, after it has refused `initialize`.
+const PROBE_PATIENCE: Duration = Duration::from_secs(10);
 /// How often a greeting is sent again because the server is busy.
 const MAX_RETRIES: u32 = 2;
 
@@ -36,6 +39,8 @@ struct Greeting {
 enum Failure {
     /// The answer to `initialize` is an error, in the server's words or in ours.
     Answered(Bytes),
+    /// The same, and the server may be one that does not know `initialize`.
+    Unknown(Bytes),
     /// There is no talking to this server.
     Lost(String),
 }
@@ -56,9 +61,27 @@ pub(crate) async fn greet(conversation: Arc<Conversation>, line: Line, id: Id) {
     let fresh = Session { number: 1, ..Session::default() };
     match say_hello(&conversation, http, fresh, &line.text, &id).await {
         Ok(Greeting { session, answer, rest }) => {
-            conversation.greeted(session, line.text.clone());
+            conversation.greeted(session, line.text.clone(), None);
             conversation.emit(Incoming::Message(answer)).await;
             conversation.deliver_rest(rest).await;
+        }
+        Err(Failure::Unknown(refusal)) => {
+            let found = timeout(PROBE_PATIENCE, discover::probe(&conversation, http, &line.text, &id)).await;
+            let answer = match found {
+                Ok(Found::Modern { session, modern, answer }) => {
+                    conversation.greeted(session, line.text.clone(), Some(modern));
+                    answer
+                }
+                Ok(Found::Others(supported)) => {
+                    conversation.not_greeted();
+                    error_answers::speaks_only_newer(&supported).to_message(Some(&id))
+                }
+                Ok(Found::Nothing) | Err(_) => {
+                    conversation.not_greeted();
+                    refusal
+                }
+            };
+            conversation.emit(Incoming::Message(answer)).await;
         }
         Err(Failure::Answered(answer)) => {
             conversation.not_greeted();
@@ -126,7 +149,7 @@ impl Failure {
     fn into_reason(self) -> String {
         match self {
             Self::Lost(reason) => reason,
-            Self::Answered(answer) => match Message::parse(answer) {
+            Self::Answered(answer) | Self::Unknown(answer) => match Message::parse(answer) {
                 Ok(Message::Response(response)) => error_message(&response),
                 _ => "the MCP server answered with an error".to_owned(),
             },
@@ -155,7 +178,7 @@ async fn say_hello(
         let (answer, response) = find_response(conversation, &mut rest, id).await?;
         let version = match response.outcome() {
             Outcome::Error(error) => {
-                return Err(Failure::Answered(clearer_error(error, id).unwrap_or(answer)));
+                return Err(Failure::Unknown(clearer_error(error, id).unwrap_or(answer)));
             }
             Outcome::Result(result) => negotiated_version(result),
         };
@@ -191,13 +214,13 @@ async fn post_until_taken(
 
 fn refused(refusal: &Refusal, id: &Id) -> Failure {
     if let Some(supported) = refusal.supported_versions() {
-        return Failure::Answered(error_answers::speaks_only_newer(&supported).to_message(Some(id)));
+        return Failure::Unknown(error_answers::speaks_only_newer(&supported).to_message(Some(id)));
     }
     if refusal.is_for_good() {
         return Failure::Lost(refusal.to_reply().message);
     }
     let answer = refusal.answer_to(id).unwrap_or_else(|| refusal.to_reply().to_message(Some(id)));
-    Failure::Answered(answer)
+    if refusal.may_be_of_newer_era() { Failure::Unknown(answer) } else { Failure::Answered(answer) }
 }
 
 /// Reads up to the answer to `initialize`. What comes before it is passed on.

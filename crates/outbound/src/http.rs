@@ -23,7 +23,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(30);
 const MAX_REDIRECTS: usize = 3;
 
 /// What the server gave us to be recognised by.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(crate) struct Session {
     /// Counts the greetings, to tell a session from the one that came after it.
     pub(crate) number: u64,

@@ -3,7 +3,8 @@
 //! The principal type is [`Connection`]. Lines go in with [`Connection::send`], without waiting; what the server
 //! says arrives at the receiver that [`Connection::open`] returned. The connection keeps the MCP session of the
 //! server alive: it takes up lost event streams where they broke off, and greets the server again when that has
-//! forgotten the session.
+//! forgotten the session. A server that speaks only revision 2026-07-28 is spoken to in that revision; our user does
+//! not notice.
 //!
 //! ```no_run
 //! # async fn example() {
@@ -31,6 +32,7 @@ mod event_reader;
 mod greeting;
 mod http;
 mod line;
+mod modern;
 mod refusal;
 mod standing_stream;
 

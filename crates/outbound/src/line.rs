@@ -28,7 +28,8 @@ pub(crate) enum Kind {
     Request(Id),
     Cancellation(Id),
     Notification,
-    Response,
+    /// To the request of the server with this id.
+    Response(Id),
 }
 
 impl Line {
@@ -44,7 +45,7 @@ impl Line {
                 }
                 _ => Kind::Notification,
             },
-            Message::Response(_) => Kind::Response,
+            Message::Response(response) => Kind::Response(response.id),
         };
         Ok(Self { text, kind, was_resent: false, _held: held })
     }
@@ -53,7 +54,7 @@ impl Line {
     pub(crate) fn request_id(&self) -> Option<&Id> {
         match &self.kind {
             Kind::Initialize(id) | Kind::Request(id) => Some(id),
-            Kind::Initialized | Kind::Cancellation(_) | Kind::Notification | Kind::Response => None,
+            Kind::Initialized | Kind::Cancellation(_) | Kind::Notification | Kind::Response(_) => None,
         }
     }
 }

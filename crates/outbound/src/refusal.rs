@@ -73,6 +73,19 @@ impl Refusal {
         error_answers::refused(self.status, detail)
     }
 
+    /// Whether a server of the newer era may mean by this that it does not know `initialize`. What is about who we are,
+    /// or about being busy, says nothing of the era.
+    pub(crate) fn may_be_of_newer_era(&self) -> bool {
+        let is_about_the_request =
+            (400..500).contains(&self.status) && !matches!(self.status, 401 | 403 | 408 | 429);
+        is_about_the_request || self.supported_versions().is_some()
+    }
+
+    /// Whether the same request may succeed later.
+    pub(crate) fn may_change(&self) -> bool {
+        reqwest::StatusCode::from_u16(self.status).is_ok_and(crate::call::may_change)
+    }
+
     /// The revisions that the server supports, if it says that it does not support ours.
     pub(crate) fn supported_versions(&self) -> Option<Vec<String>> {
         newer_versions(self.error.as_ref()?)
@@ -82,7 +95,7 @@ impl Refusal {
         (300..400).contains(&self.status)
     }
 
-    fn code(&self) -> Option<i64> {
+    pub(crate) fn code(&self) -> Option<i64> {
         self.error.as_ref()?.get("code")?.as_i64()
     }
 

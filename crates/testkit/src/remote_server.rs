@@ -1,4 +1,5 @@
-//! A real MCP server at a URL: the part `http-server-ts1.mjs`, made with the official TypeScript SDK.
+//! A real MCP server at a URL: the parts `http-server-ts1.mjs` and `http-server-ts2.mjs`, made with the official
+//! TypeScript SDK.
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -18,8 +19,17 @@ pub struct RemoteServer {
 impl RemoteServer {
     /// Starts it on a free port. What the environment can change is said at the top of the part.
     pub async fn start(environment: &[(&str, &str)]) -> Self {
+        Self::start_script("http-server-ts1.mjs", environment).await
+    }
+
+    /// The same with the one that speaks only revision 2026-07-28.
+    pub async fn start_modern(environment: &[(&str, &str)]) -> Self {
+        Self::start_script("http-server-ts2.mjs", environment).await
+    }
+
+    async fn start_script(script: &str, environment: &[(&str, &str)]) -> Self {
         let mut command = Command::new(node_binary());
-        command.arg("http-server-ts1.mjs").arg("0").current_dir(parts_dir());
+        command.arg(script).arg("0").current_dir(parts_dir());
         command.envs(environment.iter().copied());
         let mut process = PipedProcess::start(&mut command);
         let listening = process.read().await;

@@ -6,6 +6,7 @@
 mod conversation;
 mod functional;
 mod lifetime;
+mod modern;
 mod real_server;
 mod recovery;
 mod refusals;

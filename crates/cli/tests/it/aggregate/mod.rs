@@ -5,6 +5,7 @@ mod broken_servers;
 mod conformance;
 mod edges;
 mod lazy;
+mod modern_url;
 mod names;
 mod official_clients;
 mod real_servers;
