@@ -92,6 +92,7 @@ impl Configured {
                 (Transport::Attached, Fill::default(), Some(reason))
             }
         };
+        fill.variables_file.clone_from(&server.variables_file);
         fill.working_directory.clone_from(&server.working_directory);
         fill.allowed_directories =
             server.allowed_directories.as_ref().map(|all| all.iter().map(canonical).collect());
@@ -190,7 +191,8 @@ impl Configured {
         settings.all_programs = all_programs;
         settings.read.extend(policy.read.iter().cloned());
         settings.write.extend(policy.write.iter().cloned());
-        settings.deny_read.extend(policy.deny_read.iter().cloned());
+        let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
+        settings.deny_read.extend(policy.deny_read.iter().map(real));
         settings.read_only = policy.read_only.unwrap_or(settings.read_only);
         settings.limits.memory = policy.memory_bytes.map(asked).or(settings.limits.memory);
         settings.limits.processes = policy.processes.map(asked).or(settings.limits.processes);

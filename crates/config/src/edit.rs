@@ -71,6 +71,8 @@ impl ServerEntry {
             Transport::Unnamed => {}
         }
         fields.push(("env", map(&server.environment)));
+        let variables_file = server.variables_file.as_ref().and_then(|file| std::path::absolute(file).ok());
+        fields.extend(variables_file.map(|file| ("envFile", Value::from(file.to_string_lossy()))));
         fields.extend(server.working_directory.as_ref().map(|directory| ("cwd", text(directory))));
         let seconds = |duration: std::time::Duration| Value::from(duration.as_secs_f64());
         fields.extend(server.limits.timeout.map(|timeout| ("timeout", seconds(timeout))));

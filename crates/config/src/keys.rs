@@ -277,6 +277,15 @@ pub(crate) const SERVER: &[Key] = &[
         example: "{BRAVE_API_KEY: \"${BRAVE_API_KEY}\"}",
     },
     Key {
+        name: "envFile",
+        shape: Shape::Path,
+        default: "",
+        about: "A file with more variables, one `NAME=value` in a line; `env` counts before it. It is read each time the \
+            server is prepared for a session. It must lie outside of the session's workspace, where agents can write, and \
+            be no link; no server can read it.",
+        example: "/etc/ringfence/brave.env",
+    },
+    Key {
         name: "workingDirectory",
         shape: Shape::Template,
         default: "\"{workingDirectory}\"",

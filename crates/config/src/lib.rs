@@ -28,6 +28,7 @@ mod schema;
 mod secrets;
 mod template;
 mod tree;
+mod variables_file;
 mod words;
 
 pub use diagnostic::{ConfigError, Diagnostic};
@@ -40,3 +41,4 @@ pub use reference::reference;
 pub use schema::schema;
 pub use secrets::{SecretSource, Secrets};
 pub use template::{Missing, Piece, Template, TemplateError, Values};
+pub use variables_file::read_variables;

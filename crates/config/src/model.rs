@@ -80,6 +80,8 @@ pub struct Server {
     pub disabled: Option<String>,
     /// Beside what every server gets.
     pub environment: BTreeMap<String, Template>,
+    /// A file with more of them; what is said here counts before it.
+    pub variables_file: Option<PathBuf>,
     /// Where it starts; its session's workspace if nothing is said.
     pub working_directory: Option<Template>,
     /// Where it may write; the session's workspace if nothing is said.
@@ -193,6 +195,7 @@ impl Configuration {
             overridable: true,
             disabled: None,
             environment: BTreeMap::new(),
+            variables_file: None,
             working_directory: None,
             allowed_directories: None,
             lifecycle: Lifecycle::default(),
@@ -203,6 +206,17 @@ impl Configuration {
             tools: ToolRules::default(),
         };
         Self { servers: vec![server], ..Self::default() }
+    }
+}
+
+impl Configuration {
+    /// No server may read the files that hold what others are given.
+    pub(crate) fn hide_secret_files(&mut self) {
+        let files = self.servers.iter().filter_map(|server| server.variables_file.clone());
+        let files: Vec<PathBuf> = files.chain(self.secrets.files()).collect();
+        for server in &mut self.servers {
+            server.fence.deny_read.extend(files.iter().cloned());
+        }
     }
 }
 
@@ -219,7 +233,10 @@ impl Server {
             _ => false,
         };
         let mentioned = self.templates().any(|template| template.mentioned_variables().next().is_some());
-        named || mentioned || self.environment.keys().any(|name| names_a_secret(name))
+        named
+            || mentioned
+            || self.variables_file.is_some()
+            || self.environment.keys().any(|name| names_a_secret(name))
     }
 
     pub(crate) fn mentions_storage(&self) -> bool {
@@ -249,6 +266,7 @@ impl fmt::Debug for Server {
             .field("overridable", &self.overridable)
             .field("disabled", &self.disabled)
             .field("environment", &self.environment.keys())
+            .field("variables_file", &self.variables_file)
             .field("working_directory", &self.working_directory)
             .field("allowed_directories", &self.allowed_directories)
             .field("lifecycle", &self.lifecycle)

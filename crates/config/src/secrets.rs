@@ -23,6 +23,15 @@ pub struct Secrets {
 }
 
 impl Secrets {
+    /// The files that hold some.
+    pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
+        let holders = self.principals.values().chain(self.workspaces.values()).chain([&self.everybody]);
+        holders.flat_map(BTreeMap::values).filter_map(|source| match source {
+            SecretSource::File(path) => Some(path.clone()),
+            SecretSource::Environment(_) => None,
+        })
+    }
+
     /// The value for a session: of its workspace (the nearest one), else of its principal, else everybody's,
     /// else of the gateway.
     pub fn find(&self, name: &str, principal: &str, workspace: Option<&Path>) -> Option<String> {

@@ -61,6 +61,8 @@ pub struct Fill {
     /// All arguments of the program.
     pub arguments: Vec<Template>,
     pub variables: Vec<(String, Template)>,
+    /// A file with more of them.
+    pub variables_file: Option<PathBuf>,
     pub url: Option<Template>,
     pub headers: Vec<(String, Template)>,
     pub working_directory: Option<Template>,
@@ -138,7 +140,11 @@ impl ServerPlan {
             };
             let mut upstream = (*self.upstream).clone();
             match &mut upstream.transport {
-                Transport::Process(program) => fill.program(program, values, &texts(&fill.variables)?)?,
+                Transport::Process(program) => {
+                    let mut variables = fill.of_file(whom.scope)?;
+                    variables.extend(texts(&fill.variables)?);
+                    fill.program(program, values, &variables)?;
+                }
                 Transport::Http(Address { url, headers }) => {
                     if let Some(template) = &fill.url {
                         *url = template.expand(values)?.to_string_lossy().into_owned();
@@ -211,6 +217,20 @@ impl ServerPlan {
 }
 
 impl Fill {
+    /// The variables of the file, if one is named. It must lie where the session cannot write.
+    fn of_file(&self, scope: Option<&Scope>) -> Result<Vec<(String, OsString)>, Missing> {
+        let Some(file) = &self.variables_file else { return Ok(Vec::new()) };
+        let real = file.canonicalize().unwrap_or_else(|_| file.clone());
+        if scope.is_some_and(|scope| scope.paths().iter().any(|root| real.starts_with(root))) {
+            return Err(Missing(format!("{} outside of the workspace", file.display())));
+        }
+        let variables = config::read_variables(file).map_err(|error| {
+            tracing::warn!(file = %file.display(), "a file of variables cannot be read: {error}");
+            Missing(file.display().to_string())
+        })?;
+        Ok(variables.into_iter().map(|(name, value)| (name, value.into())).collect())
+    }
+
     fn program(
         &self,
         program: &mut Program,

@@ -4,11 +4,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::Template;
 use crate::check::{bytes_of, duration_of};
 use crate::diagnostic::Findings;
 use crate::keys::{Key, Shape};
 use crate::tree::{Entry, Node};
+use crate::{Piece, Template, Values};
 
 pub(super) struct Fields<'a> {
     node: &'a Node,
@@ -62,12 +62,13 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn path(&self, name: &str, findings: &mut Findings<'_>) -> Option<PathBuf> {
-        path_of(self.get(name)?, findings)
+        let node = self.get(name)?;
+        path_of(node, node.text()?, findings)
     }
 
     pub(super) fn paths(&self, name: &str, findings: &mut Findings<'_>) -> Vec<PathBuf> {
         let items = self.get(name).and_then(Node::list).unwrap_or_default();
-        items.iter().filter_map(|item| path_of(item, findings)).collect()
+        items.iter().filter_map(|item| path_of(item, item.text()?, findings)).collect()
     }
 
     pub(super) fn seconds(&self, name: &str) -> Option<Duration> {
@@ -87,9 +88,38 @@ pub(super) fn template_of(node: &Node) -> Option<Template> {
     Template::parse(node.text()?).ok()
 }
 
+/// A file of variables. It is read outside of every fence, so it must not be one that a session's agent can write.
+pub(super) fn variables_file(node: &Node, findings: &mut Findings<'_>) -> Option<PathBuf> {
+    let is_fixed =
+        |piece: &Piece| matches!(piece, Piece::Text(_) | Piece::Variable(_) | Piece::VariableOr { .. });
+    let Ok(template) = Template::parse(node.text()?) else {
+        findings.error_with_hint(node.place, "`envFile` is not a path", "write /path/to/file");
+        return None;
+    };
+    if !template.0.iter().all(is_fixed) {
+        let message = "`envFile` is not read: it must not depend on the session, whose agent could write it";
+        findings.warning(node.place, message, "put the variables into `env`, or the file elsewhere");
+        return None;
+    }
+    let variable = |name: &str| std::env::var(name).ok();
+    let values = Values {
+        working_directory: None,
+        session_id: "",
+        instance_id: "",
+        storage: None,
+        variable: &variable,
+    };
+    match template.expand(&values) {
+        Ok(path) => path_of(node, &path.to_string_lossy(), findings),
+        Err(missing) => {
+            findings.warning(node.place, format!("`envFile` is not read: {missing}"), "write the whole path");
+            None
+        }
+    }
+}
+
 /// Relative paths begin at the file's directory, wherever ringfence is started.
-fn path_of(node: &Node, findings: &mut Findings<'_>) -> Option<PathBuf> {
-    let text = node.text()?;
+fn path_of(node: &Node, text: &str, findings: &mut Findings<'_>) -> Option<PathBuf> {
     if let Some(below) = text.strip_prefix("~/") {
         let Some(home) = std::env::home_dir().filter(|home| home.is_absolute()) else {
             findings.error(node.place, "there is no home directory for `~` to mean");

@@ -80,6 +80,7 @@ impl Configuration {
             };
         }
         let warnings = findings.finish()?;
+        configuration.hide_secret_files();
         Ok(Read { configuration, warnings, format })
     }
 }

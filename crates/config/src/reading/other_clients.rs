@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
+use super::fields::variables_file;
 use super::server::of_words;
 use super::{Format, check_number, with_defaults};
 use crate::check::duration_of;
@@ -16,9 +17,10 @@ use crate::{
 };
 
 /// Keys of a server that VS Code has as well.
-const ALSO_THEIRS: &[&str] = &["command", "args", "url", "headers", "env", "cwd", "disabled", "enabled"];
+const ALSO_THEIRS: &[&str] =
+    &["command", "args", "url", "headers", "env", "envFile", "cwd", "disabled", "enabled"];
 /// Keys of a server that only VS Code has.
-const ONLY_THEIRS: &[&str] = &["type", "envFile", "dev", "gallery", "version", "sandbox", "sandboxEnabled"];
+const ONLY_THEIRS: &[&str] = &["type", "dev", "gallery", "version", "sandbox", "sandboxEnabled"];
 
 pub(super) fn is_only_ours(key: &str) -> bool {
     SERVER.iter().any(|known| known.name == key) && !ALSO_THEIRS.contains(&key)
@@ -80,10 +82,7 @@ fn server(entry: &Entry, name: String, findings: &mut Findings<'_>) -> Server {
     {
         theirs.disable("switched off in the configuration");
     }
-    if let Some(place) = theirs.get("envFile").map(|node| node.place) {
-        let hint = "put its variables into `env`, or into the environment of ringfence";
-        theirs.findings.warning(place, "`envFile` is not read", hint);
-    }
+    let variables_file = theirs.get("envFile").and_then(|node| variables_file(node, theirs.findings));
     let disabled = theirs.disabled;
     let server = Server {
         name,
@@ -93,6 +92,7 @@ fn server(entry: &Entry, name: String, findings: &mut Findings<'_>) -> Server {
         overridable: true,
         disabled,
         environment,
+        variables_file,
         working_directory,
         allowed_directories: None,
         lifecycle: Lifecycle::default(),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::fields::{Fields, template_of};
+use super::fields::{Fields, template_of, variables_file};
 use super::{secret_source, with_defaults};
 use crate::diagnostic::Findings;
 use crate::keys::SERVER;
@@ -31,6 +31,7 @@ pub(super) fn read(entry: &Entry, secrets: &mut Secrets, findings: &mut Findings
         overridable: fields.flag("overridable").unwrap_or(true),
         disabled: disabled(&fields, findings),
         environment: environment(&fields, findings),
+        variables_file: fields.get("envFile").and_then(|node| variables_file(node, findings)),
         working_directory: working_directory(&fields, findings),
         allowed_directories: fields.templates("allowedDirectories"),
         lifecycle: match fields.choice("lifecycle") {

@@ -69,8 +69,36 @@ fn servers_of_vs_code() {
         assert_eq!(read.format, Format::VsCode);
         assert!(server(&read, "github").disabled.is_none());
         assert_eq!(server(&read, "db").needed_variables().collect::<Vec<_>>(), ["input:pw"]);
-        assert!(read.warnings[0].to_string().contains("`envFile` is not read"));
+        assert!(
+            read.warnings[0].to_string().contains("`envFile` is not read: it must not depend on the session")
+        );
+        assert!(server(&read, "db").variables_file.is_none());
     }
+}
+
+#[test]
+fn a_file_of_variables_begins_at_the_file_that_names_it_and_makes_secrets() {
+    for text in [
+        r#"{"servers": {"db": {"type": "stdio", "command": "db", "envFile": "../secret.env"}}}"#,
+        r#"{"servers": {"db": {"command": ["db"], "envFile": "../secret.env"}}}"#,
+    ] {
+        let read = json(text);
+        let db = server(&read, "db");
+        assert_eq!(db.variables_file.as_deref(), Some(Path::new("/etc/rf/../secret.env")));
+        assert!(db.has_secrets() && read.warnings.is_empty(), "{:?}", read.warnings);
+    }
+    for (written, told) in [
+        ("{sessionId}.env", "it must not depend on the session"),
+        ("${NOBODY_HAS_SET_THIS}/x.env", "Missing NOBODY_HAS_SET_THIS"),
+    ] {
+        let read =
+            json(&format!(r#"{{"servers": {{"db": {{"command": ["db"], "envFile": "{written}"}}}}}}"#));
+        assert!(server(&read, "db").variables_file.is_none());
+        assert!(read.warnings[0].to_string().contains(told), "{:?}", read.warnings);
+    }
+    let home = std::env::var("HOME").unwrap();
+    let read = json(r#"{"mcpServers": {"db": {"command": "db", "envFile": "${userHome}/x.env"}}}"#);
+    assert_eq!(server(&read, "db").variables_file, Some(Path::new(&home).join("x.env")));
 }
 
 #[test]

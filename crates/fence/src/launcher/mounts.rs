@@ -50,7 +50,7 @@ pub(super) fn arrange(steps: &Steps) -> Result<(), StepError> {
     let memory = Memory::attach(plan.temp_bytes)?;
     let covers = cover(plan, visible, &memory, &kept)?;
     for cover in covers {
-        attach(&cover.source, &cover.target)?;
+        hide(&cover.source, &cover.target)?;
     }
     for tree in kept {
         tree.attach()?;
@@ -137,8 +137,23 @@ fn copy_of(directory: impl AsFd, path: &std::ffi::CStr) -> rustix::io::Result<Ow
 }
 
 fn attach(tree: &OwnedFd, target: &Path) -> Result<(), StepError> {
+    attach_at(tree, target).map_err(|error| failed(target, error))
+}
+
+/// Covers something that must not be seen. What is gone since the plan was made need not be hidden.
+fn hide(cover: &OwnedFd, target: &Path) -> Result<(), StepError> {
+    match attach_at(cover, target) {
+        Err(rustix::io::Errno::NOENT) => Ok(()),
+        attached => attached.map_err(|error| failed(target, error)),
+    }
+}
+
+fn failed(target: &Path, error: rustix::io::Errno) -> StepError {
+    StepError::new("mount", format!("{}: {error}", target.display()))
+}
+
+fn attach_at(tree: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
     rustix::mount::move_mount(tree, c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
-        .map_err(|error| StepError::new("mount", format!("{}: {error}", target.display())))
 }
 
 /// The private tmpfs.
@@ -312,7 +327,7 @@ fn cover_inside_scope(
             DeniedKind::File => memory.mount_of(EMPTY_FILE, false)?,
             DeniedKind::Missing => continue,
         };
-        attach(&source, &denied.path)?;
+        hide(&source, &denied.path)?;
     }
     Ok(())
 }

@@ -154,6 +154,78 @@ async fn the_key_of_a_workspace_goes_before_that_of_its_principal() {
 }
 
 #[tokio::test]
+async fn variables_of_a_file_are_read_for_each_session_and_shown_to_nobody() {
+    let site = Site::new("variables-file", &json!({}));
+    let file = site.directory.join("keys.env");
+    write_private(&file, "# keys\nexport FIRST='one-7f3a9c'\nSECOND=two-51d0e2\n");
+    let keyed = with(fixture(&[]), "env", json!({"SECOND": "said-here"}));
+    let keyed = with(keyed, "envFile", json!("keys.env"));
+    site.write_configuration(&json!({"servers": {"keyed": keyed, "plain": fixture(&[])}}).to_string());
+    let gateway = site.start().await;
+    let client = open_in(gateway.client(), &site.project()).await;
+    let found = environment(&client, "keyed").await;
+    assert!(found.contains("one-7f3a9c") && found.contains("said-here"), "{found}");
+    assert!(!found.contains("two-51d0e2"), "`env` counts before the file: {found}");
+    assert!(!environment(&client, "plain").await.contains("one-7f3a9c"));
+    let shown = super::report(&client).await.to_string();
+    assert!(!shown.contains("one-7f3a9c") && !gateway.log().contains("one-7f3a9c"), "{shown}");
+
+    write_private(&file, "FIRST=changed-b2\n");
+    let later = open_in(gateway.client(), &site.project()).await;
+    assert!(environment(&later, "keyed").await.contains("changed-b2"));
+
+    std::fs::remove_file(&file).unwrap();
+    std::os::unix::fs::symlink("/etc/hostname", &file).unwrap();
+    let linked = open_in(gateway.client(), &site.project()).await;
+    let missing = format!("Missing {}", file.display());
+    assert_eq!(reason(&linked, "keyed").await.as_deref(), Some(missing.as_str()));
+
+    std::fs::remove_file(&file).unwrap();
+    let without = open_in(gateway.client(), &site.project()).await;
+    assert_eq!(reason(&without, "keyed").await.as_deref(), Some(missing.as_str()));
+    assert!(environment(&without, "plain").await.contains("PATH"), "the others still work");
+}
+
+#[tokio::test]
+async fn a_file_of_variables_in_the_workspace_is_not_read() {
+    let site = Site::new("variables-in-workspace", &json!({}));
+    let (project, other) = (site.project(), site.another_project("other"));
+    let file = project.join("keys.env");
+    std::fs::write(&file, "FIRST=one-7f3a9c\n").unwrap();
+    let keyed = with(fixture(&[]), "envFile", json!(file));
+    site.write_configuration(&json!({"servers": {"keyed": keyed, "plain": fixture(&[])}}).to_string());
+    let gateway = site.start().await;
+    let inside = open_in(gateway.client(), &project).await;
+    let expected = format!("Missing {} outside of the workspace", file.display());
+    assert_eq!(reason(&inside, "keyed").await.as_deref(), Some(expected.as_str()));
+    let outside = open_in(gateway.client(), &other).await;
+    assert!(environment(&outside, "keyed").await.contains("one-7f3a9c"), "the control");
+}
+
+#[tokio::test]
+async fn no_server_reads_the_files_that_hold_secrets() {
+    let site = Site::new("secret-files", &json!({}));
+    let project = site.project();
+    let [key, variables, plain] = ["key", "variables.env", "plain.txt"].map(|name| project.join(name));
+    for file in [&key, &variables, &plain] {
+        std::fs::write(file, "A=secret-7f3a9c\n").unwrap();
+    }
+    let configuration = json!({
+        "servers": {"box": fixture(&[]), "keyed": with(fixture(&[]), "envFile", json!(variables))},
+        "secrets": {"API_KEY": {"file": key}},
+    });
+    site.write_configuration(&configuration.to_string());
+    let gateway = site.start().await;
+    let client = open_in(gateway.client(), &project).await;
+    let read = async |file: &Path| client.call_tool("box_read_file", json!({"path": file})).await.to_string();
+    assert!(read(&plain).await.contains("secret-7f3a9c"), "the control");
+    for file in [&key, &variables] {
+        let answer = read(file).await;
+        assert!(!answer.contains("secret-7f3a9c"), "{answer}");
+    }
+}
+
+#[tokio::test]
 async fn one_principals_session_does_not_exist_for_another() {
     let (site, gateway) = with_keys("foreign-session").await;
     let projects = ["alice", "bob"].map(|name| site.another_project(name));
