@@ -122,10 +122,14 @@ fn offer(local: &Local, settings: &Settings) -> Offer {
 }
 
 fn gateway(local: &Local, settings: &Settings) -> ServerPlan {
-    let mut headers = vec![(
-        "Ringfence-Workspace".to_owned(),
-        Template(vec![Piece::Text("client:".to_owned()), Piece::WorkingDirectory]),
-    )];
+    let mut headers = vec![
+        (
+            "Ringfence-Workspace".to_owned(),
+            Template(vec![Piece::Text("client:".to_owned()), Piece::WorkingDirectory]),
+        ),
+        // Tells it from other clients of the same session.
+        ("Ringfence-Instance".to_owned(), Template(vec![Piece::InstanceId])),
+    ];
     if let Some(token) = &local.token {
         headers.push(("Authorization".to_owned(), Template::from(format!("Bearer {token}").as_str())));
     }

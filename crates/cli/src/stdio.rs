@@ -176,7 +176,7 @@ impl Client {
         };
         let answer = match self.sessions.open(caller, request).await {
             Ok((session, answer)) => {
-                if let Ok(reader) = session.listen(None) {
+                if let Ok(reader) = session.listen(Some(session.instance()), None) {
                     tokio::spawn(forward(reader, self.output.clone()));
                 }
                 self.opened.send_replace(Some(Arc::clone(&session)));

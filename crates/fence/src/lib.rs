@@ -23,6 +23,7 @@ mod launcher;
 #[cfg(target_os = "macos")]
 pub mod macos;
 mod membership;
+mod memory;
 #[cfg(target_os = "linux")]
 pub mod nested;
 pub mod network;
@@ -62,6 +63,7 @@ pub use launch::{Ending, Fenced, LaunchError, Launcher, Remote, Stdio};
 #[cfg(target_os = "linux")]
 pub use launcher::run_if_launcher;
 pub use membership::{Membership, membership_of};
+pub use memory::give_back_memory;
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
 #[cfg(target_os = "linux")]
 pub use peers::{Peer, Peers};

@@ -19,7 +19,7 @@ use crate::Gateway;
 use crate::failed_attempts::FailedAttempts;
 use crate::reloaded::Reloaded;
 use crate::status::Problem;
-use crate::token_file::{TokenFile, TokenFileError};
+use crate::token_file::{TokenFile, TokenFileError, TokenTable};
 
 /// Whether callers must show who they are.
 #[derive(Clone, Debug)]
@@ -41,7 +41,12 @@ impl TokenStore {
     }
 
     fn find(&self, token: &[u8]) -> Option<Principal> {
-        self.file.current().find(token)
+        self.current().find(token)
+    }
+
+    /// All tokens, as of a second ago or later.
+    pub(crate) fn current(&self) -> Arc<TokenTable> {
+        self.file.current()
     }
 }
 

@@ -25,6 +25,7 @@ mod session_endpoints;
 mod status;
 mod tls;
 mod token_file;
+mod withdrawal;
 
 use std::sync::Arc;
 use std::time::Duration;

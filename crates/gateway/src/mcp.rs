@@ -260,8 +260,9 @@ fn open_stream(gateway: &Gateway, principal: &Principal, headers: &HeaderMap) ->
     headers::check_version(headers)?;
     let session = locate(gateway, principal, headers)?;
     let after = headers::last_event_id(headers)?;
-    let reader = session.listen(after).map_err(Problem::Refused)?;
-    let may_park = after.is_some_and(|event| event.stream != 0);
+    let client = headers::instance(headers);
+    let reader = session.listen(client.as_ref(), after).map_err(Problem::Refused)?;
+    let may_park = after.is_some_and(|event| session.is_of_a_call(event.stream));
     Ok(events(&session, EventBody::new(reader, None, resumption(gateway, &session, may_park))))
 }
 

@@ -20,7 +20,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::authentication::ConnectedFrom;
 use crate::tls::Tls;
-use crate::{Gateway, status};
+use crate::{Gateway, status, withdrawal};
 
 /// A peer that does not send its next request head within this is no client, or one that has long closed its
 /// end: clients keep idle connections for 5 to 90 seconds.
@@ -67,6 +67,7 @@ impl Gateway {
         tokio::select! {
             () = clients => {}
             () = operator => {}
+            () = withdrawal::watch(&self) => {}
             () = stop => {}
         }
         self.sessions.shut_down(drain).await;

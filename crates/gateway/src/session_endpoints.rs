@@ -12,8 +12,7 @@ use config::ExecutionContext;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use session::{
-    Caller, Contexts, EndReason, Instance, Principal, Refusal, Session, SessionId, SessionKey,
-    WorkspaceChoice,
+    Caller, Contexts, EndReason, Principal, Refusal, Session, SessionId, SessionKey, WorkspaceChoice,
 };
 use wire::Version;
 
@@ -112,7 +111,7 @@ async fn open(
     });
     let caller = Caller {
         principal,
-        instance: headers::instance(headers).or_else(|| Some(Instance::random())),
+        instance: headers::instance(headers),
         workspace,
         contexts: Contexts { wanted, takes_local: introduction.capabilities.filesystem.unwrap_or(true) },
     };

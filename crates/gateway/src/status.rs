@@ -195,9 +195,10 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
             StatusCode::BAD_REQUEST
         }
         Refusal::Scope { .. } | Refusal::Terminated(_) => StatusCode::FORBIDDEN,
-        Refusal::TooManyCalls { .. } | Refusal::TooManyOfOne { .. } | Refusal::TooFast { .. } => {
-            StatusCode::TOO_MANY_REQUESTS
-        }
+        Refusal::TooManyCalls { .. }
+        | Refusal::TooManyListeners { .. }
+        | Refusal::TooManyOfOne { .. }
+        | Refusal::TooFast { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::TooManySessions { .. } | Refusal::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
         // The request itself was served: what failed is the upstream, and clients show that error best
         // when it is the answer to their request.

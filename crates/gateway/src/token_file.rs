@@ -210,6 +210,14 @@ impl TokenTable {
         self.principals.get(&hash(token)).cloned()
     }
 
+    /// Whether a caller that had a token of these still has the same one.
+    pub(crate) fn still_holds_for(&self, principal: &Principal, now: &Self) -> bool {
+        let of = |table: &Self| {
+            table.principals.iter().find(|(_, known)| *known == principal).map(|(hash, _)| *hash)
+        };
+        of(now).is_some_and(|token| of(self).is_none_or(|before| before == token))
+    }
+
     /// A flaw comes with the number of its line.
     fn parse(text: &[u8]) -> Result<Self, (usize, LineFlaw)> {
         let mut principals = HashMap::new();

@@ -7,22 +7,21 @@ mod member;
 mod routing;
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use serde_json::json;
 use tokio::sync::watch;
-use wire::{LogLevel, Request};
+use wire::LogLevel;
 
-use self::member::Member;
 pub use self::member::MemberReport;
+pub(crate) use self::member::{Member, Placing};
 use crate::Session;
 use crate::attachment::Attachment;
 use crate::catalogue::{Catalogue, List};
-use crate::plan::Terms;
 use crate::roster::Roster;
-use crate::scope::Scope;
 use crate::session::Prefer;
 use crate::stream::Keep;
 use crate::view::{Part, View};
@@ -37,14 +36,23 @@ const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);
 /// A call by a name that is not known waits so long for servers that may have it.
 const CALL_WITHIN: Duration = Duration::from_secs(60);
 
+/// What servers that start together have is told together.
+const TOLD_WITHIN: Duration = Duration::from_millis(20);
+
 #[derive(Debug)]
 pub(crate) struct Aggregate {
     session: Weak<Session>,
     roster: Arc<Roster>,
     members: Vec<Member>,
     view: RwLock<Arc<View>>,
-    /// Held while the view is made anew, so that an older one never takes the place of a newer one.
+    /// Counts what may have changed the view.
+    changes: AtomicU64,
+    /// How many of them the view knows of.
+    shown: AtomicU64,
+    /// Held while the view is made anew.
     showing: Mutex<()>,
+    /// Whether the client will soon be told what is different.
+    is_telling: AtomicBool,
     /// How many members are being looked at.
     looks: watch::Sender<usize>,
     state: Mutex<State>,
@@ -61,28 +69,20 @@ struct State {
 }
 
 impl Aggregate {
-    pub(crate) fn new(
-        session: &Arc<Session>,
-        roster: &Arc<Roster>,
-        terms: &Terms,
-        scope: &Arc<Scope>,
-        handshake: &Arc<Request>,
-    ) -> Arc<Self> {
-        let members = roster
-            .servers
-            .iter()
-            .map(|server| Member::new(server, session, terms, scope, handshake))
-            .collect();
+    pub(crate) fn new(session: &Arc<Session>, members: Vec<Member>) -> Arc<Self> {
         let aggregate = Arc::new(Self {
             session: Arc::downgrade(session),
-            roster: Arc::clone(roster),
+            roster: Arc::clone(session.roster()),
             members,
             view: RwLock::default(),
+            changes: AtomicU64::new(1),
+            shown: AtomicU64::new(0),
             showing: Mutex::default(),
+            is_telling: AtomicBool::new(false),
             looks: watch::Sender::new(0),
             state: Mutex::default(),
         });
-        aggregate.show();
+        aggregate.view();
         for member in aggregate.members.iter().filter(|member| member.is_eager()) {
             member.start(session);
         }
@@ -94,8 +94,34 @@ impl Aggregate {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// What the client sees, made from what is known now.
     fn view(&self) -> Arc<View> {
+        let is_old = || self.shown.load(Ordering::Acquire) < self.changes.load(Ordering::Acquire);
+        if is_old() {
+            let _showing = self.showing.lock().unwrap_or_else(PoisonError::into_inner);
+            if is_old() {
+                let changes = self.changes.load(Ordering::Acquire);
+                self.show();
+                self.shown.store(changes, Ordering::Release);
+            }
+        }
         Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Something is known that was not. Often it is not alone, so the client is told a little later.
+    fn note_change(self: &Arc<Self>) {
+        self.changes.fetch_add(1, Ordering::AcqRel);
+        if self.is_telling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let aggregate = Arc::downgrade(self);
+        tokio::spawn(async move {
+            tokio::time::sleep(TOLD_WITHIN).await;
+            if let Some(aggregate) = aggregate.upgrade() {
+                aggregate.is_telling.store(false, Ordering::Release);
+                aggregate.view();
+            }
+        });
     }
 
     /// Those that there are now.
@@ -115,7 +141,7 @@ impl Aggregate {
         tokio::spawn(async move {
             aggregate.members[place].look(&session).await;
             drop(session);
-            aggregate.show();
+            aggregate.note_change();
             aggregate.looks.send_modify(|looks| *looks -= 1);
         });
     }
@@ -133,7 +159,6 @@ impl Aggregate {
     /// Makes what the client sees from what is known now, and tells it what is different.
     fn show(&self) {
         let (Some(session), Some(terms)) = (self.session.upgrade(), &self.roster.terms) else { return };
-        let _showing = self.showing.lock().unwrap_or_else(PoisonError::into_inner);
         let known: Vec<(Option<Arc<Catalogue>>, bool)> = self
             .members
             .iter()
@@ -206,7 +231,7 @@ impl Aggregate {
         tokio::spawn(async move {
             loop {
                 if aggregate.members[place].look_at_own().await {
-                    aggregate.show();
+                    aggregate.note_change();
                 }
                 if !aggregate.members[place].end_refresh() {
                     return;
@@ -224,7 +249,7 @@ impl Aggregate {
                 self.consider(place);
             }
         }
-        self.show();
+        self.note_change();
     }
 
     /// The id that a server at a URL knows this session by.

@@ -1,14 +1,20 @@
 //! What all sessions and workers of one gateway share.
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
 use crate::audit::{AuditEntry, AuditLog};
 use crate::counters::Counters;
 use crate::pulse::Pulse;
-use crate::scope::{Scope, ScopeRefusal, ScopeRules};
+use crate::scope::{ScopeRefusal, ScopeRules};
 use crate::settings::Settings;
+
+/// Servers that have nothing to write in, as on trial, are often started many at once. So many are launched at a time,
+/// because each launch keeps a thread and a core busy.
+const TRIAL_LAUNCHES: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Deployment {
@@ -17,6 +23,10 @@ pub(crate) struct Deployment {
     pub(crate) counters: Arc<Counters>,
     pub(crate) pulse: Pulse,
     pub(crate) audit: Option<Arc<AuditLog>>,
+    /// Turns of launching a server that has nothing to write in.
+    pub(crate) trial_launches: Semaphore,
+    /// Trials have ended since unused memory was given back.
+    pub(crate) had_trials: AtomicBool,
     /// What is still being cleared away after workers that have ended.
     clearing: Mutex<JoinSet<()>>,
 }
@@ -29,6 +39,8 @@ impl Deployment {
             counters: Arc::default(),
             pulse: Pulse::default(),
             audit,
+            trial_launches: Semaphore::new(TRIAL_LAUNCHES),
+            had_trials: AtomicBool::new(false),
             clearing: Mutex::default(),
         })
     }
@@ -46,16 +58,16 @@ impl Deployment {
         while clearing.join_next().await.is_some() {}
     }
 
-    /// Looks at directories that a client named. They may lie on a file system that does not answer, so this
-    /// happens on a thread that can be left behind.
-    pub(crate) async fn look_at_scope(
+    /// Looks at directories of a session. They may lie on a file system that does not answer, so this happens on a
+    /// thread that can be left behind.
+    pub(crate) async fn look_at_files<Seen: Send + 'static>(
         &self,
-        look: impl FnOnce(&ScopeRules) -> Result<Scope, ScopeRefusal> + Send + 'static,
-    ) -> Result<Scope, ScopeRefusal> {
+        look: impl FnOnce(&ScopeRules) -> Result<Seen, ScopeRefusal> + Send + 'static,
+    ) -> Result<Seen, ScopeRefusal> {
         let rules = Arc::clone(&self.rules);
         let looked = tokio::task::spawn_blocking(move || look(&rules));
         match tokio::time::timeout(self.settings.scope_timeout, looked).await {
-            Ok(Ok(scope)) => scope,
+            Ok(Ok(seen)) => seen,
             Ok(Err(error)) => Err(ScopeRefusal::BadAnswer(error.to_string())),
             Err(_) => Err(ScopeRefusal::NoReply),
         }

@@ -24,6 +24,8 @@ pub enum Refusal {
     IdInUse(Id),
     #[error("too many requests of this session are running ({limit}); wait for some of them to end")]
     TooManyCalls { limit: usize },
+    #[error("too many clients listen to this session ({limit}); close a stream first")]
+    TooManyListeners { limit: usize },
     #[error("too many sessions ({limit}); end one, or raise --max-sessions")]
     TooManySessions { limit: usize },
     #[error("too many sessions of this {whose} ({limit}); end one first")]
@@ -64,6 +66,7 @@ impl Refusal {
             Self::TooFast { retry_after } => ErrorReply::new(code::SERVER_ERROR, self.to_string())
                 .with_data(json!({ "reason": "rate_limited", "retry_after_ms": retry_after.as_millis() })),
             Self::TooManyCalls { .. }
+            | Self::TooManyListeners { .. }
             | Self::TooManySessions { .. }
             | Self::TooManyOfOne { .. }
             | Self::ShuttingDown

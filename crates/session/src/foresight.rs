@@ -2,6 +2,7 @@
 //! nothing for each kind of client and set of secrets, and kept.
 
 use std::collections::HashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,14 @@ impl Foresight {
             .or_insert_with(|| Arc::new(Entry { began: Instant::now(), tried: OnceCell::new() }));
         Arc::clone(entry)
     }
+
+    /// The catalogue as it is kept: one that is known already is not kept twice.
+    fn kept(&self, catalogue: Catalogue) -> Arc<Catalogue> {
+        let entries = self.lock();
+        let mut known = entries.values().filter_map(|entry| entry.tried.get()?.as_ref().ok());
+        let same = known.find(|known| ***known == catalogue).cloned();
+        same.unwrap_or_else(|| Arc::new(catalogue))
+    }
 }
 
 impl Server {
@@ -117,8 +126,12 @@ impl Server {
             tracing::warn!(upstream = self.name(), "could not be tried in an empty workspace: {error}");
         }
         // Whoever waits for the catalogue need not wait for its end.
-        tokio::spawn(async move { worker.stop().await });
-        catalogue.map(Arc::new)
+        let deployment = Arc::clone(&self.deployment);
+        tokio::spawn(async move {
+            worker.stop().await;
+            deployment.had_trials.store(true, Ordering::Relaxed);
+        });
+        catalogue.map(|catalogue| self.foresight.kept(catalogue))
     }
 }
 

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use serde_json::json;
 use wire::{ErrorReply, Request, Response, code};
 
-use crate::aggregate::Aggregate;
+use crate::aggregate::{Aggregate, Member, Placing};
 use crate::audit::AuditEntry;
 use crate::call::Call;
 use crate::capability_cache::Told;
@@ -207,7 +207,7 @@ impl Session {
         let may_ask_again = self.deployment().settings.has_many_streams;
         let mut gate = self.gate.lock();
         let now = Instant::now();
-        let Some(stream) = gate.next_stream(self.standalone(), now, may_ask_again) else { return };
+        let Some(stream) = gate.next_stream(&self.standalone(), now, may_ask_again) else { return };
         gate.asks.push(RootsAsk { stream: Arc::clone(&stream), at: now });
         drop(gate);
         self.send_roots_ask(&stream, RootsPurpose::Lock);
@@ -232,22 +232,27 @@ impl Session {
         let answer = RootsAnswer::read(response);
         let session = Arc::clone(self);
         tokio::spawn(async move {
-            let scope = session.deployment().look_at_scope(move |rules| rules.of_roots(answer)).await;
-            match scope.and_then(|scope| session.check_neighbours(scope)) {
-                Ok(scope) => session.lock_scope(&Arc::new(scope)),
-                Err(refusal) => session.refuse_scope(&refusal).await,
+            let scope = session.deployment().look_at_files(move |rules| rules.of_roots(answer)).await;
+            let locked = match scope.and_then(|scope| session.check_neighbours(scope)) {
+                Ok(scope) => session.lock_scope(scope).await,
+                Err(refusal) => Err(refusal),
+            };
+            if let Err(refusal) = locked {
+                session.refuse_scope(&refusal).await;
             }
         });
     }
 
     /// Sets the scope for good and lets the waiting requests through, in their order.
-    pub(crate) fn lock_scope(self: &Arc<Self>, scope: &Arc<Scope>) {
-        if !self.note_scope(scope) {
-            return;
+    pub(crate) async fn lock_scope(self: &Arc<Self>, scope: Scope) -> Result<(), ScopeRefusal> {
+        let scope = Arc::new(scope);
+        let members = self.place_members(&scope).await?;
+        if !self.note_scope(&scope) {
+            return Ok(());
         }
         let mut gate = self.gate.lock();
         if self.has_ended() {
-            return;
+            return Ok(());
         }
         let greeting = Greeting {
             handshake: Arc::clone(&gate.handshake),
@@ -255,7 +260,10 @@ impl Session {
             told: gate.told.take(),
         };
         let told = greeting.told.clone().filter(|_| self.serves_many());
-        let seat = self.find_seat(scope, greeting);
+        let seat = match members {
+            Some(members) => Seat::Many(Aggregate::new(self, members)),
+            None => self.sole_seat(&scope, greeting),
+        };
         let queue = std::mem::take(&mut gate.queue);
         gate.bytes = 0;
         gate.asks.clear();
@@ -277,17 +285,29 @@ impl Session {
             });
         }
         self.take_seat(seat);
+        Ok(())
     }
 
-    fn find_seat(self: &Arc<Self>, scope: &Arc<Scope>, greeting: Greeting) -> Seat {
-        let roster = self.roster();
-        match &roster.terms {
-            None => {
-                let server = &roster.servers[0];
-                server.seat(self, &server.plan.upstream, scope, greeting)
-            }
-            Some(terms) => Seat::Many(Aggregate::new(self, roster, terms, scope, &greeting.handshake)),
+    /// Where each of several servers is to run. That takes a look at files, so nothing is locked meanwhile.
+    async fn place_members(&self, scope: &Arc<Scope>) -> Result<Option<Vec<Member>>, ScopeRefusal> {
+        if self.roster().terms.is_none() {
+            return Ok(None);
         }
+        let placing = Placing {
+            roster: Arc::clone(self.roster()),
+            key: self.key().clone(),
+            instance: self.instance().clone(),
+            contexts: self.contexts().clone(),
+            scope: Arc::clone(scope),
+            handshake: Arc::clone(&self.gate.lock().handshake),
+        };
+        self.deployment().look_at_files(move |_| Ok(Some(placing.members()))).await
+    }
+
+    /// With the one server that is passed through.
+    fn sole_seat(self: &Arc<Self>, scope: &Arc<Scope>, greeting: Greeting) -> Seat {
+        let server = &self.roster().servers[0];
+        server.seat(self, &server.plan.upstream, scope, greeting)
     }
 
     /// Whether the one server that is passed through serves others, too.

@@ -68,7 +68,7 @@ impl Session {
         let session = Arc::clone(self);
         tokio::spawn(async move {
             let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
-            let changed = session.deployment().look_at_scope(move |rules| rules.of_roots(answer)).await;
+            let changed = session.deployment().look_at_files(move |rules| rules.of_roots(answer)).await;
             let is_within = matches!(
                 (&changed, session.scope()), (Ok(changed), Some(scope)) if scope.contains(changed)
             );

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use config::ExecutionContext;
-use wire::sse::EventId;
 use wire::{
     ClientCapabilities, ErrorReply, Id, InitializeParams, InitializeResult, Notification, Request, Text,
     Version, method,
@@ -24,18 +23,19 @@ use crate::quota::Place;
 use crate::roster::Roster;
 use crate::scope::{Scope, ScopeRefusal};
 use crate::server::Seat;
-use crate::stream::{Keep, Stream, StreamReader};
-use crate::worker::Worker;
+use crate::stream::{Stream, StreamReader};
 use crate::{Handle, Instance, Refusal, SessionId, SessionKey};
 
 mod asks;
 mod deadlines;
 mod ending;
+mod listeners;
 mod reports;
 
 use asks::Ask;
 pub(crate) use asks::{AskKind, RootsPurpose};
 pub use ending::EndReason;
+use listeners::Other;
 pub use reports::ToolReport;
 
 /// The stream of messages that belong to no call, which a client reads by GET.
@@ -54,6 +54,8 @@ pub struct Session {
     key: SessionKey,
     handle: Handle,
     instance: Instance,
+    /// Whether the client named it.
+    is_named: bool,
     /// `name/version` of the client, for logs.
     client: String,
     /// What the client can be asked; one that was opened for may still say so.
@@ -88,6 +90,8 @@ struct State {
     calls: HashMap<Id, Arc<Call>>,
     /// Streams of calls that a client may resume, by number, with the time of their end.
     resumable: BTreeMap<u64, (Arc<Stream>, Option<Instant>)>,
+    /// Clients that listen beside the one that opened the session.
+    others: Vec<Other>,
     asks: HashMap<u64, Ask>,
     next_ask: u64,
     is_initialized: bool,
@@ -124,6 +128,8 @@ impl Default for Contexts {
 pub(crate) struct Beginning {
     pub(crate) key: SessionKey,
     pub(crate) instance: Instance,
+    /// Whether the client named it.
+    pub(crate) is_named: bool,
     pub(crate) params: InitializeParams,
     pub(crate) gate: Gate,
     pub(crate) place: Place,
@@ -136,6 +142,7 @@ impl Session {
         let state = State {
             calls: HashMap::new(),
             resumable: BTreeMap::new(),
+            others: Vec::new(),
             asks: HashMap::new(),
             next_ask: 1,
             is_initialized: false,
@@ -143,11 +150,12 @@ impl Session {
             ended: None,
             last_words: None,
         };
-        let Beginning { key, instance, params, gate, place, contexts } = beginning;
+        let Beginning { key, instance, is_named, params, gate, place, contexts } = beginning;
         Arc::new(Self {
             handle: key.id.handle(),
             key,
             instance,
+            is_named,
             client: params.client,
             capabilities: Mutex::new(params.capabilities),
             late_version: OnceLock::new(),
@@ -201,10 +209,6 @@ impl Session {
 
     pub(crate) fn deployment(&self) -> &Arc<Deployment> {
         &self.deployment
-    }
-
-    pub(crate) fn standalone(&self) -> &Arc<Stream> {
-        &self.standalone
     }
 
     pub(crate) fn seat(&self) -> Option<&Seat> {
@@ -429,21 +433,6 @@ impl Session {
         call.close(cancelled().to_message(Some(&call.client_id)).into(), CallOutcome::Cancelled);
     }
 
-    /// Opens the stream of messages that belong to no call, or resumes any stream after an event.
-    pub fn listen(&self, after: Option<EventId>) -> Result<StreamReader, Refusal> {
-        self.touch();
-        if let Some(event) = after.filter(|event| event.stream != STANDALONE) {
-            let state = self.lock();
-            let (stream, _) = state.resumable.get(&event.stream).ok_or(Refusal::UnknownEvent)?;
-            return Ok(stream.attach(Some(event.sequence)));
-        }
-        let reader = self.standalone.attach(after.map(|event| event.sequence));
-        if self.seat().is_none() {
-            self.ask_for_roots();
-        }
-        Ok(reader)
-    }
-
     /// Keeps the stream of a call for a client that learns its event ids.
     pub fn make_resumable(&self, reader: &StreamReader) {
         let stream = reader.stream();
@@ -451,42 +440,6 @@ impl Session {
         if state.ended.is_none() {
             state.resumable.insert(stream.number, (Arc::clone(stream), None));
         }
-    }
-
-    /// Puts a message where the client will see it soonest.
-    pub(crate) fn deliver(&self, text: Text, keep: Keep, prefer: Prefer) {
-        self.choose_stream(prefer).push(text, keep);
-    }
-
-    pub(crate) fn deliver_progress(&self, call: &Call, text: Text) {
-        let stream = if call.stream.answer_only { &self.standalone } else { &call.stream };
-        stream.push(text, Keep::IfRoom);
-    }
-
-    /// Where a question of a worker is seen soonest: on a call that it works on, if one is read.
-    pub(crate) fn stream_of(&self, worker: &Arc<Worker>) -> Arc<Stream> {
-        let is_its = |call: &&Arc<Call>| call.worker().is_some_and(|own| Arc::ptr_eq(own, worker));
-        let newest = {
-            let state = self.lock();
-            let streams = state.calls.values().filter(is_its).map(|call| &call.stream);
-            let read = streams.filter(|stream| !stream.answer_only && stream.has_reader());
-            read.max_by_key(|stream| stream.number).cloned()
-        };
-        newest.unwrap_or_else(|| self.choose_stream(Prefer::Call))
-    }
-
-    pub(crate) fn choose_stream(&self, prefer: Prefer) -> Arc<Stream> {
-        if prefer == Prefer::Standalone && self.standalone.has_reader() {
-            return Arc::clone(&self.standalone);
-        }
-        let state = self.lock();
-        let newest = state
-            .calls
-            .values()
-            .map(|call| &call.stream)
-            .filter(|stream| !stream.answer_only && stream.has_reader())
-            .max_by_key(|stream| stream.number);
-        Arc::clone(newest.unwrap_or(&self.standalone))
     }
 
     /// Ends the wait for a call. False: somebody else did so before.

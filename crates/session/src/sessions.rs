@@ -30,6 +30,9 @@ use crate::{EndReason, Instance, Lifecycle, Principal, Refusal, Session, Session
 /// How long an adopted process that ended may stay a zombie.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// How often memory is given back at most: it stops everybody who needs some for a moment.
+const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
+
 #[derive(Debug)]
 pub struct Sessions {
     deployment: Arc<Deployment>,
@@ -164,6 +167,7 @@ impl Sessions {
         let (id, requested) = (request.id.clone(), params.version());
         let scope = self.known_scope(server, &caller, &params).await?;
         let key = SessionKey { principal: caller.principal, id: SessionId::random() };
+        let is_named = caller.instance.is_some();
         let instance = caller.instance.unwrap_or_else(Instance::random);
         let place = self.quotas.enter(&key, &instance)?;
         let handshake = Arc::new(handshake::with_our_roots(&request));
@@ -172,14 +176,14 @@ impl Sessions {
             if is_started_now { None } else { Some(server.foresee(server.greeting(&handshake)).await) };
         let told_answer = told.as_ref().map(|told| Arc::clone(&told.answer));
         let gate = Gate::new(handshake, told);
-        let beginning = Beginning { key, instance, params, gate, place, contexts: caller.contexts };
+        let beginning = Beginning { key, instance, is_named, params, gate, place, contexts: caller.contexts };
         let session = Session::new(&self.deployment, &roster, beginning);
         let opening = Opening(Some(Arc::clone(&session)));
         if let Some(scope) = scope {
             // Whoever shares a process shares its scope.
             let is_shared = server.lifecycle() == Lifecycle::Shared;
             let scope = if is_shared { scope } else { session.check_neighbours(scope)? };
-            session.lock_scope(&Arc::new(scope));
+            session.lock_scope(scope).await?;
         }
         let answer = match (told_answer, session.seat()) {
             (Some(answer), _) => answer,
@@ -255,7 +259,7 @@ impl Sessions {
             None => self.deployment.rules.by_default(),
             Some(choice) => {
                 let choice = choice.clone();
-                self.deployment.look_at_scope(move |rules| rules.of_workspace(&choice)).await
+                self.deployment.look_at_files(move |rules| rules.of_workspace(&choice)).await
             }
         };
         if let Err(refusal) = &scope {
@@ -286,16 +290,17 @@ impl Sessions {
         let version = params.version();
         let scope = self.named_scope(&caller, &params).await?;
         let key = SessionKey { principal: caller.principal, id: SessionId::random() };
+        let is_named = caller.instance.is_some();
         let instance = caller.instance.unwrap_or_else(Instance::random);
         let place = self.quotas.enter(&key, &instance)?;
         let handshake = Arc::new(handshake::with_our_roots(request));
         let answer = roster.answer(&key, &instance, &handshake, version).await;
         let gate = Gate::new(handshake, None);
-        let beginning = Beginning { key, instance, params, gate, place, contexts: caller.contexts };
+        let beginning = Beginning { key, instance, is_named, params, gate, place, contexts: caller.contexts };
         let session = Session::new(&self.deployment, roster, beginning);
         let opening = Opening(Some(Arc::clone(&session)));
         if let Some(scope) = scope {
-            session.lock_scope(&Arc::new(session.check_neighbours(scope)?));
+            session.lock_scope(session.check_neighbours(scope)?).await?;
         }
         session.set_version(Some(version));
         self.admit(&session)?;
@@ -359,7 +364,8 @@ impl Sessions {
 
     /// Watches deadlines until the process ends.
     pub async fn watch(self: Arc<Self>) {
-        let (mut quiet_beats, mut is_busy, mut reaped) = (0, false, Instant::now());
+        let (mut quiet_beats, mut is_busy) = (0, false);
+        let (mut reaped, mut given_back) = (Instant::now(), Instant::now());
         loop {
             self.deployment.pulse.beat(&mut quiet_beats, is_busy).await;
             let now = Instant::now();
@@ -374,6 +380,12 @@ impl Sessions {
                 reap_orphans();
                 self.rest_idle();
                 reaped = now;
+            }
+            if now.duration_since(given_back) >= GIVE_BACK_INTERVAL
+                && self.deployment.had_trials.swap(false, Ordering::Relaxed)
+            {
+                tokio::task::spawn_blocking(fence::give_back_memory);
+                given_back = now;
             }
         }
     }

@@ -342,7 +342,10 @@ pub(crate) fn pages(list: List, items: &[Box<RawValue>]) -> Vec<Bytes> {
     (0..count)
         .map(|page| {
             let part = &items[page * PAGE..items.len().min((page + 1) * PAGE)];
-            let mut text = format!(r#"{{"{}":["#, list.field());
+            let length: usize = part.iter().map(|item| item.get().len() + ",".len()).sum();
+            // As long as it will be, because it is kept.
+            let mut text = String::with_capacity(length + 64);
+            let _ = write!(text, r#"{{"{}":["#, list.field());
             for (place, item) in part.iter().enumerate() {
                 text.push_str(if place == 0 { "" } else { "," });
                 text.push_str(item.get());

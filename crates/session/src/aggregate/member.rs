@@ -13,12 +13,13 @@ use crate::attachment::Attachment;
 use crate::catalogue::Catalogue;
 use crate::handshake;
 use crate::plan::{Beneficiary, Terms};
+use crate::roster::Roster;
 use crate::scope::Scope;
 use crate::server::{Seat, Server};
 use crate::session::Contexts;
 use crate::upstream::Transport;
 use crate::worker::{Greeting, Worker};
-use crate::{Session, Upstream};
+use crate::{Instance, Session, SessionKey, Upstream};
 
 /// What did not work is tried again after this long, if somebody asks.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
@@ -99,17 +100,33 @@ pub struct MemberReport {
     pub lifecycle: &'static str,
 }
 
+/// What decides where the servers of a session run.
+pub(crate) struct Placing {
+    pub(crate) roster: Arc<Roster>,
+    pub(crate) key: SessionKey,
+    pub(crate) instance: Instance,
+    pub(crate) contexts: Contexts,
+    pub(crate) scope: Arc<Scope>,
+    pub(crate) handshake: Arc<Request>,
+}
+
+impl Placing {
+    /// Looks at the files that this takes: secrets, storage, directories of the operator.
+    pub(crate) fn members(&self) -> Vec<Member> {
+        let Some(terms) = &self.roster.terms else { return Vec::new() };
+        self.roster.servers.iter().map(|server| Member::new(server, self, terms)).collect()
+    }
+
+    fn whom(&self) -> Beneficiary<'_> {
+        Beneficiary { key: &self.key, instance: &self.instance, scope: Some(&self.scope) }
+    }
+}
+
 impl Member {
-    pub(super) fn new(
-        server: &Arc<Server>,
-        session: &Session,
-        terms: &Terms,
-        scope: &Arc<Scope>,
-        handshake: &Arc<Request>,
-    ) -> Self {
-        let choice = choose(server, session.contexts());
-        let placement = place(server, &choice, session, terms, scope);
-        let handshake = server.greeting(handshake);
+    fn new(server: &Arc<Server>, placing: &Placing, terms: &Terms) -> Self {
+        let choice = choose(server, &placing.contexts);
+        let placement = place(server, &choice, placing, terms);
+        let handshake = server.greeting(&placing.handshake);
         let catalogue = match &placement {
             Placement::Here { trial: Some(trial), .. } => server.known_catalogue(trial, &handshake),
             _ => None,
@@ -346,27 +363,20 @@ fn choose(server: &Server, contexts: &Contexts) -> Choice {
     }
 }
 
-fn place(
-    server: &Server,
-    choice: &Choice,
-    session: &Session,
-    terms: &Terms,
-    scope: &Arc<Scope>,
-) -> Placement {
-    let plan = &server.plan;
-    let whom = Beneficiary { key: session.key(), instance: session.instance(), scope: Some(scope) };
+fn place(server: &Server, choice: &Choice, placing: &Placing, terms: &Terms) -> Placement {
+    let (plan, whom) = (&server.plan, placing.whom());
     if let Some(reason) = &plan.disabled {
         let is_unnamed = matches!(plan.upstream.transport, Transport::Attached);
         let missing = plan.for_session(terms, whom).err().filter(|_| is_unnamed);
         return Placement::Off(missing.map_or_else(|| reason.clone(), |missing| missing.to_string()));
     }
     let is_local = choice.context == ExecutionContext::Local;
-    if is_local && !session.contexts().takes_local {
+    if is_local && !placing.contexts.takes_local {
         return Placement::Off(
             "the client takes no local servers (capabilities.filesystem is false)".to_owned(),
         );
     }
-    let is_away = is_local && (!terms.local_is_here || scope.label.is_some());
+    let is_away = is_local && (!terms.local_is_here || placing.scope.label.is_some());
     if is_away || matches!(plan.upstream.transport, Transport::Attached) {
         if !is_away {
             return Placement::Off("nothing to run is named: add command or url".to_owned());
@@ -380,7 +390,7 @@ fn place(
         Ok(upstream) => upstream,
         Err(missing) => return Placement::Off(missing.to_string()),
     };
-    match member_scope(server, session, terms, scope) {
+    match member_scope(server, placing, terms) {
         Ok(scope) => {
             let trial = plan.for_session(terms, Beneficiary { scope: None, ..whom }).ok();
             Placement::Here { upstream, trial, scope }
@@ -390,14 +400,8 @@ fn place(
 }
 
 /// Where a server may write: in the session's directories, or where the operator says, and in its storage.
-fn member_scope(
-    server: &Server,
-    session: &Session,
-    terms: &Terms,
-    scope: &Arc<Scope>,
-) -> Result<Arc<Scope>, String> {
-    let plan = &server.plan;
-    let whom = Beneficiary { key: session.key(), instance: session.instance(), scope: Some(scope) };
+fn member_scope(server: &Server, placing: &Placing, terms: &Terms) -> Result<Arc<Scope>, String> {
+    let (plan, whom, scope) = (&server.plan, placing.whom(), &placing.scope);
     let rules = &server.deployment.rules;
     let mut own = match plan.allowed_directories(terms, whom) {
         // Nobody's workspace is everybody's.

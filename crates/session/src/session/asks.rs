@@ -133,8 +133,9 @@ impl Session {
 
     /// The upstream took a request back: the client hears so where it heard the request.
     pub(crate) fn withdraw_ask(&self, number: u64, notice: Text) {
-        if let Some(ask) = self.lock().asks.remove(&number) {
-            let stream = if ask.stream.is_ended() { &self.standalone } else { &ask.stream };
+        let withdrawn = self.lock().asks.remove(&number);
+        if let Some(Ask { stream, .. }) = withdrawn {
+            let stream = if stream.is_ended() { self.standalone() } else { stream };
             stream.push(notice, Keep::IfRoom);
         }
     }

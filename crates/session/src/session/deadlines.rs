@@ -21,13 +21,14 @@ impl Session {
         self.expire_asks(now);
         self.expire_calls(now);
         let settings = &self.deployment.settings;
+        let is_listened_to = self.is_listened_to();
         let mut state = self.lock();
         if let Some(reason) = state.ended {
             return Some(reason);
         }
         state.forget_old_streams(now);
         let is_in_use = !state.calls.is_empty()
-            || self.standalone.has_reader()
+            || is_listened_to
             || state.resumable.values().any(|(stream, _)| stream.has_reader());
         if is_in_use {
             state.last_used = now;

@@ -29,6 +29,8 @@ pub enum EndReason {
     RootsChangeRejected,
     /// The client's roots changed, and it is to start over.
     RootsChanged,
+    /// Its caller has no token any more.
+    AccessWithdrawn,
     Shutdown,
 }
 
@@ -45,6 +47,7 @@ impl EndReason {
             Self::ScopeRefused => "scope_refused",
             Self::RootsChangeRejected => "roots_change_rejected",
             Self::RootsChanged => "roots_changed",
+            Self::AccessWithdrawn => "access_withdrawn",
             Self::Shutdown => "shutdown",
         }
     }
@@ -76,7 +79,10 @@ impl Session {
         for (stream, _) in streams.into_values() {
             stream.end();
         }
-        self.standalone.end();
+        self.end_listening();
+        if let Some(attachment) = self.attachment() {
+            attachment.close();
+        }
         // To the end, also if whoever asked for it does not wait: a process must not be left half-ended.
         let session = Arc::clone(self);
         let _ = tokio::spawn(async move { session.depart(reason).await }).await;

@@ -19,6 +19,7 @@ use crate::connection::{Connection, End, Heard, Inbox};
 use crate::error::{StartFailure, upstream_died};
 use crate::fence_host::Enclosure;
 use crate::process::Process;
+use crate::scope::ScopeSource;
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::upstream::{Program, Transport};
 use crate::worker_variables::Owner;
@@ -140,8 +141,13 @@ impl Worker {
             let launched = enclosure.launch(&program)?;
             Ok((enclosure, launched))
         };
+        let turn = match self.scope.source {
+            ScopeSource::Nothing => self.deployment.trial_launches.acquire().await.ok(),
+            _ => None,
+        };
         let (enclosure, launched) =
             tokio::task::spawn_blocking(launch).await.unwrap_or(Err(StartFailure::Stopped))?;
+        drop(turn);
         let process = Process::adopt(name, &enclosure, launched).map_err(failed)?;
         *self.enclosure.lock().unwrap_or_else(PoisonError::into_inner) = Some(enclosure);
         Ok(process)

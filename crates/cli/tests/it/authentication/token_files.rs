@@ -3,9 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
+use serde_json::json;
 use testkit::{Gateway, ringfence_binary, wait_until};
 use tokio::process::Command;
 
+use super::tls::sessions_list;
 use super::{ALICE, BOB, NOBODY, Site, initialize, set_mode, with_token, write_private};
 
 async fn ringfence(arguments: &[&str]) -> Output {
@@ -87,6 +89,37 @@ async fn a_changed_file_counts_and_a_bad_one_does_not() {
     wait_until("a file that others can read is told", async || {
         assert_eq!(status(BOB).await, 400);
         gateway.log().contains("mode 644")
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn what_a_removed_caller_has_open_ends() {
+    let site = Site::new("auth-withdrawal");
+    let gateway = site.start().await;
+    let alice = site.open(&gateway, "alice", ALICE).await;
+    let bob = site.open(&gateway, "bob", BOB).await;
+    for client in [&alice, &bob] {
+        client.call_tool_for_text("echo", json!({"text": "x"})).await;
+    }
+    let mut stream = alice.get_stream(None).send().await.unwrap().into_events();
+    let session = alice.session_id().unwrap().to_owned();
+    // Another token in place of a stolen one is as good as none.
+    write_private(&site.tokens(), &format!("alice:{NOBODY}\nbob:{BOB}\n"));
+    stream.remaining_messages().await;
+    wait_until("one session is left", async || {
+        let list = sessions_list(&site).await;
+        list.contains("bob") && !list.contains("alice")
+    })
+    .await;
+    assert_eq!(bob.call_tool_for_text("echo", json!({"text": "still here"})).await, "still here");
+
+    write_private(&site.tokens(), &format!("alice:{ALICE}\nbob:{BOB}\n"));
+    let mut back = with_token(gateway.client(), ALICE);
+    back.set_session(Some(&session), None);
+    wait_until("a caller that comes back does not find the session", async || {
+        let reply = back.post(r#"{"jsonrpc":"2.0","id":1,"method":"ping"}"#).send().await.unwrap();
+        reply.status == 404
     })
     .await;
 }

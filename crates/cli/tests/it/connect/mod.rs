@@ -10,6 +10,7 @@ mod machines;
 mod outages;
 mod proxy;
 mod sharing;
+mod tls;
 mod tokens;
 mod untrusted_gateway;
 

@@ -125,6 +125,101 @@ async fn tools_come_and_go_with_the_machine_and_clients_hear_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn every_client_of_a_session_that_listens_hears_of_changes() {
+    let site = Site::new("connect-listeners");
+    let gateway = site.gateway().start().await;
+    let opener = open(&gateway).await;
+    let share = |name: Option<&str>| {
+        let client = gateway.client();
+        let mut client = name.into_iter().fold(client, |it, name| it.with_header("ringfence-instance", name));
+        client.set_session(opener.session_id(), Some(NEWEST));
+        client
+    };
+    let mut streams = Vec::new();
+    for client in [&opener, &share(Some("second")), &share(Some("third"))] {
+        streams.push(client.get_stream(None).await.into_events());
+    }
+    for _ in 0..2 {
+        let machine = attach(&opener, "machine").await;
+        for events in &mut streams {
+            hear_change(events).await;
+        }
+        drop(machine);
+        for events in &mut streams {
+            hear_change(events).await;
+        }
+    }
+    // Whoever comes again under its name takes the place of its older connection, and of no other.
+    let mut again = share(Some("second")).get_stream(None).await.into_events();
+    assert!(streams.remove(1).next_message().await.is_none(), "it is over");
+    let machine = attach(&opener, "machine").await;
+    hear_change(&mut again).await;
+    for events in &mut streams {
+        hear_change(events).await;
+    }
+    // What happens while a connection is lost is there when the client comes back.
+    let last = again.last_event_id().unwrap().to_owned();
+    drop((again, machine));
+    for events in &mut streams {
+        hear_change(events).await;
+    }
+    let mut resumed = share(Some("second")).get_stream(Some(&last)).await.into_events();
+    hear_change(&mut resumed).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_waits_for_the_stream_of_a_client_that_has_just_begun() {
+    let site = Site::new("connect-late-listener");
+    let gateway = site.gateway().start().await;
+    let opened = gateway.client().post("{}").path("/session/init").await;
+    let mut client = gateway.client();
+    client.set_session(opened.json()["sessionId"].as_str(), Some(NEWEST));
+    let _machine = attach(&client, "machine").await;
+    // Not by a call: it would hear of the change itself.
+    wait_until("the machine is there", async || shows(&report(&client).await, "local_where")).await;
+    let mut events = client.get_stream(None).await.into_events();
+    hear_change(&mut events).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn only_so_many_clients_listen_at_once() {
+    let site = Site::new("connect-many-listeners");
+    let gateway = site.gateway().start().await;
+    let opener = open(&gateway).await;
+    let listen = async |name: &str| {
+        let mut client = gateway.client().with_header("ringfence-instance", name);
+        client.set_session(opener.session_id(), Some(NEWEST));
+        client.get_stream(None).await
+    };
+    let mut streams = Vec::new();
+    for number in 0..8 {
+        streams.push(listen(&format!("client-{number}")).await.into_events());
+    }
+    let refused = listen("one-too-many").await;
+    assert_eq!(refused.status, 429, "{:?}", refused.body);
+    drop(streams.pop());
+    wait_until("there is room again", async || listen("one-too-many").await.status == 200).await;
+    let _machine = attach(&opener, "machine").await;
+    for events in &mut streams {
+        hear_change(events).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_listens_takes_nothing_from_the_ide() {
+    let mut connected = Connected::start("connect-listening-colleague").await;
+    let mut events = connected.colleague().get_stream(None).await.into_events();
+    // The client's machine goes and comes, and the stream of the colleague is the same all along.
+    for _ in 0..3 {
+        connected.proxy.cut_attachments();
+        hear_change(&mut events).await;
+        hear_change(&mut events).await;
+        connected.attached().await;
+    }
+    connected.ide.echoes("remote").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_machine_that_goes_during_a_call_is_an_error_of_the_call() {
     let site = Site::new("connect-goes-during-call");
     let gateway = site.gateway().start().await;

@@ -1,0 +1,55 @@
+//! A gateway that speaks TLS: requests and the attachment trust the machine's certificates and no others.
+
+use serde_json::{Value, json};
+use testkit::{Gateway, wait_until};
+use tokio::process::Command;
+
+use super::tokens::write_private;
+use super::{Site, error_of, shows};
+
+async fn start(site: &Site) -> Gateway {
+    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
+    let (certificate, key) = (site.directory.join("cert.pem"), site.directory.join("key.pem"));
+    write_private(&key, &made.signing_key.serialize_pem());
+    write_private(&certificate, &made.cert.pem());
+    site.gateway().flag("--tls-cert").flag(certificate).flag("--tls-key").flag(key).start().await
+}
+
+/// What the gateway tells of the session that the client has written down.
+async fn report(site: &Site, gateway: &Gateway) -> Option<Value> {
+    let session = std::fs::read_to_string(site.directory.join("session.json")).ok()?;
+    let session: Value = serde_json::from_str(&session).ok()?;
+    let url = gateway.url().trim_end_matches("/mcp");
+    let url = format!("{url}/session/{}", session["sessionId"].as_str()?);
+    let mut curl = Command::new("curl");
+    curl.args(["--silent", "--max-time", "30", "--cacert"]).arg(site.directory.join("cert.pem")).arg(url);
+    serde_json::from_slice(&curl.output().await.expect("curl is installed").stdout).ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gateway_with_tls_is_used_and_attached_to() {
+    let site = Site::new("connect-tls");
+    let gateway = start(&site).await;
+    assert!(gateway.url().starts_with("https://"), "{}", gateway.url());
+    let ide = site.ide(gateway.url()).env("SSL_CERT_FILE", site.directory.join("cert.pem"));
+    let mut ide = ide.flag("--session-file").flag(site.directory.join("session.json")).open().await;
+    ide.echoes("remote").await;
+    ide.echoes("local").await;
+    wait_until("the client's machine is attached through TLS", async || {
+        let report = report(&site, &gateway).await.unwrap_or_default();
+        report["attached"] == true && shows(&report, "local_echo")
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_nobody_vouches_for_is_refused() {
+    let site = Site::new("connect-untrusted-tls");
+    let gateway = start(&site).await;
+    let mut ide = site.ide(gateway.url()).open().await;
+    let refused = ide.call("remote_echo", json!({"text": "x"})).await;
+    assert!(error_of(&refused).contains("gateway"), "{refused}");
+    ide.echoes("local").await;
+    wait_until("the reason is told", async || site.connect_log().to_lowercase().contains("certificate"))
+        .await;
+}
