@@ -23,8 +23,11 @@ use crate::statistics::{median, percentile, ratios_per_round};
 
 const SERVERS: u32 = 10;
 const TOOLS: u32 = 50;
-const CALLS_PER_TURN: u32 = 150;
-const LISTS_PER_TURN: u32 = 60;
+const CALLS_PER_ROUND: usize = 150;
+const LISTS_PER_ROUND: usize = 60;
+const CALLS_PER_TURN: usize = 10;
+/// By then nothing is left of what it took to try all servers.
+const AT_REST_AFTER: Duration = Duration::from_secs(15);
 const TEXT: &str = "sixteen bytes it";
 
 /// What was measured in each round, in microseconds; memory in KiB, once.
@@ -64,24 +67,25 @@ pub(crate) async fn measure(programs: &Programs, rounds: u32) -> Result<ManyServ
     let mut measured = ManyServers { list_bytes: list.len(), ..ManyServers::default() };
     for round in 0..=rounds {
         eprintln!("round {round} of {rounds} …");
-        let calls = [
-            of_one.turn(&call("tool_7"), TEXT, CALLS_PER_TURN).await?,
-            of_ten.turn(&call("s3_tool_7"), TEXT, CALLS_PER_TURN).await?,
-            of_attached.turn(&call("files_tool_7"), TEXT, CALLS_PER_TURN).await?,
-            of_ten.turn(&request("tools/list", &json!({})), "tool_49", LISTS_PER_TURN).await?,
-            of_same.turn(&request("tools/list", &json!({})), "tool_49", LISTS_PER_TURN).await?,
-        ];
+        let [one, ten, attached] = in_turns(
+            [
+                (&mut of_one, call("tool_7"), TEXT),
+                (&mut of_ten, call("s3_tool_7"), TEXT),
+                (&mut of_attached, call("files_tool_7"), TEXT),
+            ],
+            CALLS_PER_ROUND,
+        )
+        .await?;
+        let list = || request("tools/list", &json!({}));
+        let [list, same_bytes] =
+            in_turns([(&mut of_ten, list(), "tool_49"), (&mut of_same, list(), "tool_49")], LISTS_PER_ROUND)
+                .await?;
         if round > 0 {
-            let into = [
-                &mut measured.one,
-                &mut measured.ten,
-                &mut measured.attached,
-                &mut measured.list,
-                &mut measured.same_bytes,
-            ];
-            for (samples, value) in into.into_iter().zip(calls) {
-                samples.push(Some(value));
-            }
+            measured.one.push(one);
+            measured.ten.push(ten);
+            measured.attached.push(attached);
+            measured.list.push(list);
+            measured.same_bytes.push(same_bytes);
         }
     }
     attachment.end().await;
@@ -101,8 +105,8 @@ async fn unused_memory(programs: &Programs, directory: &Path, scope: &Path) -> R
             serve_configuration(programs, scope, &format!("servers-{name}"), &configuration).await?;
         let mut talk = Talk::begin(gateway.http_endpoint()?).await?;
         talk.exchange(&request("tools/list", &json!({}))).await?;
-        // The trials end in the background.
-        tokio::time::sleep(Duration::from_secs(3)).await;
+        // The trials end in the background, and the threads that they took after them.
+        tokio::time::sleep(AT_REST_AFTER).await;
         let mut processes = gateway.descendants();
         processes.extend(gateway.gateway_process_id());
         memory.push(proportional_set_kib(&processes));
@@ -189,19 +193,32 @@ impl Talk {
         Ok((took, String::from_utf8_lossy(&body).into_owned()))
     }
 
-    /// The median of some calls, whose answers must hold `expected`.
-    async fn turn(&mut self, message: &str, expected: &str, times: u32) -> Result<f64, Failure> {
-        let mut samples = Vec::new();
-        for _ in 0..times {
-            let (took, answer) = self.exchange(message).await?;
-            if !answer.contains(expected) {
-                let shown: String = answer.chars().take(300).collect();
-                return Err(Failure::new(format!("wrong answer: {shown}")));
-            }
-            samples.push(took);
+    /// How long one call took, whose answer must hold `expected`.
+    async fn timed(&mut self, message: &str, expected: &str) -> Result<f64, Failure> {
+        let (took, answer) = self.exchange(message).await?;
+        if answer.contains(expected) {
+            return Ok(took);
         }
-        percentile(&samples, 50).ok_or_else(|| Failure::new("no samples"))
+        let shown: String = answer.chars().take(300).collect();
+        Err(Failure::new(format!("wrong answer: {shown}")))
     }
+}
+
+/// The medians of so many calls of each client, which take turns of a few calls: what else the machine does hits all of
+/// them alike.
+async fn in_turns<const N: usize>(
+    mut clients: [(&mut Talk, String, &str); N],
+    calls: usize,
+) -> Result<[Option<f64>; N], Failure> {
+    let mut samples: [Vec<f64>; N] = std::array::from_fn(|_| Vec::with_capacity(calls));
+    while samples[0].len() < calls {
+        for ((talk, message, expected), samples) in clients.iter_mut().zip(&mut samples) {
+            for _ in 0..CALLS_PER_TURN {
+                samples.push(talk.timed(message, expected).await?);
+            }
+        }
+    }
+    Ok(samples.map(|samples| percentile(&samples, 50)))
 }
 
 /// A gateway, and a client's machine that is attached to it.
