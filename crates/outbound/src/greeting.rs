@@ -8,23 +8,22 @@ use reqwest::header::HeaderValue;
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use wire::{Id, Message, Outcome, Response};
 
 use crate::answer::{Answer, Cursor, Piece, finish};
+use crate::call::post_until_taken;
 use crate::conversation::Conversation;
 use crate::http::{self, Http, Session};
 use crate::line::Line;
 use crate::modern::discover::{self, Found};
-use crate::refusal::{Refusal, acceptable_wait, newer_versions};
+use crate::refusal::{Refusal, newer_versions};
 use crate::{Incoming, error_answers};
 
 /// How long the server has for an answer to `initialize`: some have to start first.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How long it has to say whether it is of the newer era, after it has refused `initialize`.
 const PROBE_PATIENCE: Duration = Duration::from_secs(10);
-/// How often a greeting is sent again because the server is busy.
-const MAX_RETRIES: u32 = 2;
 
 /// A greeting that succeeded.
 struct Greeting {
@@ -166,7 +165,7 @@ async fn say_hello(
     id: &Id,
 ) -> Result<Greeting, Failure> {
     let hello = async {
-        let response = post_until_taken(http, &session, line).await?;
+        let response = post(http, &session, line).await?;
         if !response.status().is_success() {
             return Err(refused(&Refusal::read(response).await, id));
         }
@@ -193,23 +192,11 @@ async fn say_hello(
     }
 }
 
-async fn post_until_taken(
-    http: &Http,
-    session: &Session,
-    line: &Bytes,
-) -> Result<reqwest::Response, Failure> {
-    let mut retries = 0;
-    loop {
-        let response = http.execute(http.post(session, line.clone())).await;
-        let response = response.map_err(|error| {
-            Failure::Lost(format!("the MCP server cannot be reached: {}", http::explain(&error)))
-        })?;
-        match acceptable_wait(&response) {
-            Some(wait) if retries < MAX_RETRIES => sleep(wait).await,
-            _ => return Ok(response),
-        }
-        retries += 1;
-    }
+async fn post(http: &Http, session: &Session, line: &Bytes) -> Result<reqwest::Response, Failure> {
+    let posted = post_until_taken(http, || http.post(session, line.clone()), None).await;
+    posted.map_err(|error| {
+        Failure::Lost(format!("the MCP server cannot be reached: {}", http::explain(&error)))
+    })
 }
 
 fn refused(refusal: &Refusal, id: &Id) -> Failure {
@@ -256,7 +243,7 @@ async fn find_response(
 
 /// Posts a notification of the greeting.
 async fn notify(http: &Http, session: &Session, line: Bytes) -> Notified {
-    let response = match timeout(PATIENCE, post_until_taken(http, session, &line)).await {
+    let response = match timeout(PATIENCE, post(http, session, &line)).await {
         Ok(Ok(response)) => response,
         Ok(Err(failure)) => return Notified::Failed(failure.into_reason()),
         Err(_) => return Notified::Failed("the MCP server took too long".to_owned()),

@@ -4,6 +4,8 @@ mod binds;
 mod tls;
 mod token_files;
 
+pub(crate) use tls::write_certificate;
+
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -65,7 +67,8 @@ impl Site {
     }
 }
 
-fn write_private(path: &Path, text: &str) {
+/// A file that nobody else can read.
+pub(crate) fn write_private(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
     set_mode(path, 0o600);
 }

@@ -11,32 +11,7 @@ use config::{
 use crate::{in_a_line, json, server, yaml};
 
 /// As the founding documents have it, to the letter.
-const FOUNDING: &str = r#"servers:
-  # Local execution (filesystem access)
-  filesystem:
-    executionContext: local
-    allowedDirectories: ["{workingDirectory}"]
-  
-  git:
-    executionContext: local
-    workingDirectory: "{workingDirectory}"
-  
-  # Remote execution (APIs, services)
-  web-search:
-    executionContext: remote
-    
-  brave-search:
-    executionContext: remote
-    env:
-      BRAVE_API_KEY: "${BRAVE_API_KEY}"
-      
-  database:
-    executionContext: remote
-    
-  memory:
-    executionContext: remote
-    storage: pvc
-"#;
+const FOUNDING: &str = include_str!("../founding.yaml");
 
 fn template(text: &str) -> Template {
     Template::parse(text).unwrap()

@@ -3,10 +3,9 @@
 use serde_json::{Value, json};
 use testkit::wait_until;
 
-use super::separation::{
-    ALICE, ALICES_KEY, BOB, BOBS_KEY, environment, start_with_shops_key, with_token, write_private,
-};
+use super::separation::{ALICE, ALICES_KEY, BOB, BOBS_KEY, environment, start_with_shops_key, with_token};
 use super::{Site, fixture, listed, one_server, open, open_in, reason, result, script, with};
+use crate::authentication::write_private;
 
 #[tokio::test]
 async fn a_shared_process_is_never_given_one_principals_key() {

@@ -1,12 +1,12 @@
 //! Sessions beside each other: each sees its own files, and each principal's key is in its own processes alone.
 
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use serde_json::{Value, json};
 use testkit::{Gateway, RawClient, wait_until};
 
 use super::{Site, fixture, official, open_in, reason, with};
+use crate::authentication::write_private;
 
 pub(super) const ALICE: &str = "alices-token-0123456789";
 pub(super) const BOB: &str = "bobs-token-0123456789ab";
@@ -14,11 +14,6 @@ const CAROL: &str = "carols-token-0123456789";
 
 pub(super) const ALICES_KEY: &str = "key-of-alice-7f3a9c";
 pub(super) const BOBS_KEY: &str = "key-of-bob-51d0e2";
-
-pub(super) fn write_private(path: &std::path::Path, text: &str) {
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
-}
 
 pub(super) fn with_token(gateway: &Gateway, token: &str) -> RawClient {
     gateway.client().with_header("authorization", &format!("Bearer {token}"))

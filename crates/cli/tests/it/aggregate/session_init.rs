@@ -6,32 +6,7 @@ use testkit::{Gateway, RawClient, Reply};
 use super::{NEWEST, Site, assert_contains, fixture, official, one_server, tools};
 
 /// The founding document's configuration, word for word.
-const FOUNDING_CONFIGURATION: &str = r#"servers:
-  # Local execution (filesystem access)
-  filesystem:
-    executionContext: local
-    allowedDirectories: ["{workingDirectory}"]
-  
-  git:
-    executionContext: local
-    workingDirectory: "{workingDirectory}"
-  
-  # Remote execution (APIs, services)
-  web-search:
-    executionContext: remote
-    
-  brave-search:
-    executionContext: remote
-    env:
-      BRAVE_API_KEY: "${BRAVE_API_KEY}"
-      
-  database:
-    executionContext: remote
-    
-  memory:
-    executionContext: remote
-    storage: pvc
-"#;
+const FOUNDING_CONFIGURATION: &str = include_str!("../../../../config/tests/founding.yaml");
 
 /// Its request, but for the directory.
 fn founding_request(directory: &std::path::Path) -> Value {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, ringfence_binary, wait_until};
+use testkit::{Gateway, WorkspaceDir, ringfence_binary, wait_until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -12,9 +12,9 @@ use tokio::process::Command;
 use super::{ALICE, NEWEST, Site, write_private};
 
 /// A certificate of its own for this host, with its key.
-fn write_certificate(site: &Site) -> (PathBuf, PathBuf) {
+pub(crate) fn write_certificate(directory: &WorkspaceDir) -> (PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (site.directory.join("cert.pem"), site.directory.join("key.pem"));
+    let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
     write_private(&key, &made.signing_key.serialize_pem());
     write_private(&certificate, &made.cert.pem());
     (certificate, key)
@@ -62,7 +62,7 @@ fn initialize() -> Value {
 #[tokio::test]
 async fn a_client_that_trusts_the_certificate_is_served_over_tls() {
     let site = Site::new("tls");
-    let (certificate, key) = write_certificate(&site);
+    let (certificate, key) = write_certificate(&site.directory);
     for host in ["127.0.0.1", "0.0.0.0"] {
         let gateway = with_tls(&site, host, &certificate, &key).start().await;
         assert!(gateway.url().starts_with("https://"), "{}", gateway.url());
@@ -96,7 +96,7 @@ async fn a_client_that_trusts_the_certificate_is_served_over_tls() {
 #[tokio::test]
 async fn a_changed_certificate_is_taken_up_and_a_bad_one_is_not() {
     let site = Site::new("tls-change");
-    let (certificate, key) = write_certificate(&site);
+    let (certificate, key) = write_certificate(&site.directory);
     let old = site.directory.join("old.pem");
     std::fs::copy(&certificate, &old).unwrap();
     let gateway = with_tls(&site, "127.0.0.1", &certificate, &key).start().await;
@@ -112,7 +112,7 @@ async fn a_changed_certificate_is_taken_up_and_a_bad_one_is_not() {
     })
     .await;
     write_private(&key, &good_key);
-    write_certificate(&site);
+    write_certificate(&site.directory);
     wait_until("the new certificate is shown", async || is_trusted(&certificate).await).await;
     assert!(!is_trusted(&old).await);
 }
@@ -120,7 +120,7 @@ async fn a_changed_certificate_is_taken_up_and_a_bad_one_is_not() {
 #[tokio::test]
 async fn a_pair_that_does_not_fit_is_refused_with_a_hint() {
     let site = Site::new("tls-bad");
-    let (certificate, key) = write_certificate(&site);
+    let (certificate, key) = write_certificate(&site.directory);
     let refused = async || {
         let failed = with_tls(&site, "127.0.0.1", &certificate, &key).try_start().await.unwrap_err();
         assert_eq!(failed.status.code(), Some(2), "{}", failed.stderr);

@@ -8,8 +8,9 @@ use serde_json::{Value, json};
 use testkit::{Gateway, PipedProcess, RawClient, wait_until};
 use tokio::process::Command;
 
-use super::tokens::{ALICE, BOB, with_token, write_private, write_tokens};
+use super::tokens::{ALICE, BOB, with_token, write_tokens};
 use super::{Ide, NEWEST, Proxy, Site, text_of};
+use crate::authentication::write_private;
 
 /// The addresses on the gateways' side that clients can reach.
 const FIRST: &str = "10.9.0.1";

@@ -4,14 +4,11 @@ use serde_json::{Value, json};
 use testkit::{Gateway, wait_until};
 use tokio::process::Command;
 
-use super::tokens::write_private;
 use super::{Site, error_of, shows};
+use crate::authentication::write_certificate;
 
 async fn start(site: &Site) -> Gateway {
-    let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
-    let (certificate, key) = (site.directory.join("cert.pem"), site.directory.join("key.pem"));
-    write_private(&key, &made.signing_key.serialize_pem());
-    write_private(&certificate, &made.cert.pem());
+    let (certificate, key) = write_certificate(&site.directory);
     site.gateway().flag("--tls-cert").flag(certificate).flag("--tls-key").flag(key).start().await
 }
 

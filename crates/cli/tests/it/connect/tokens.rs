@@ -5,16 +5,11 @@ use testkit::{Gateway, RawClient, wait_until};
 
 use super::machine::Machine;
 use super::{Connected, NEWEST, Proxy, Site, error_of};
+use crate::authentication::write_private;
 
 pub(super) const ALICE: &str = "alices-token-0123456789";
 pub(super) const BOB: &str = "bobs-token-0123456789ab";
 const NOBODY: &str = "nobodys-token-0123456789";
-
-pub(super) fn write_private(path: &std::path::Path, text: &str) {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::write(path, text).unwrap();
-    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
-}
 
 /// Writes the tokens of Alice and Bob, for a gateway and for their clients.
 pub(super) fn write_tokens(site: &Site) {
