@@ -10,6 +10,7 @@
 
 mod admin;
 mod admission;
+mod at_once;
 mod attach;
 mod authentication;
 mod event_body;

@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
+use crate::at_once::AtOnce;
 use crate::authentication::ConnectedFrom;
 use crate::tls::Tls;
 use crate::{Gateway, status, withdrawal};
@@ -127,7 +128,7 @@ async fn serve_connection(
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
-        ended = connection.as_mut() => ended,
+        ended = AtOnce::new(connection.as_mut()) => ended,
         _ = closing.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await
