@@ -35,7 +35,7 @@ impl CallRecord {
         {
             return None;
         }
-        let params = request.params().and_then(|params| read_object::<Params<'_>>(params.get()).ok());
+        let params = request.params_text().and_then(|params| read_object::<Params<'_>>(params).ok());
         let arguments = params.as_ref().and_then(|params| params.arguments);
         let wants_arguments = deployment.settings.audit_arguments;
         Some(Box::new(Self {

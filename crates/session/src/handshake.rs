@@ -12,7 +12,7 @@ pub(crate) const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notificatio
 /// answers for them, and they do not change.
 pub(crate) fn with_our_roots(request: &Request) -> Request {
     let mut params: Value =
-        request.params().and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        request.params_text().and_then(|params| serde_json::from_str(params).ok()).unwrap_or_default();
     if !params["capabilities"].is_object() {
         params["capabilities"] = json!({});
     }
@@ -59,7 +59,7 @@ fn initialize(params: &Value) -> Request {
 /// What an upstream's answer to an `initialize` depends on, as a hash: a client may say a lot.
 pub(crate) fn fingerprint(handshake: &Request) -> [u8; 32] {
     let params: Value =
-        handshake.params().and_then(|params| serde_json::from_str(params.get()).ok()).unwrap_or_default();
+        handshake.params_text().and_then(|params| serde_json::from_str(params).ok()).unwrap_or_default();
     Sha256::digest(json!([params["protocolVersion"], params["capabilities"]]).to_string()).into()
 }
 

@@ -1,6 +1,6 @@
 //! The bounds on what is read from anybody, and the check of nesting.
 
-use memchr::memchr2;
+use memchr::{memchr2, memchr2_iter};
 
 /// Longest message taken from a client or an upstream unless configured otherwise. Large enough for the
 /// images and files that tools return today, small enough that a hostile line cannot fill memory.
@@ -19,6 +19,10 @@ pub const MAX_ID_BYTES: usize = 1024;
 /// Whether well-formed JSON nests deeper than [`MAX_DEPTH`].
 pub(crate) fn is_too_deep(json: &str) -> bool {
     let bytes = json.as_bytes();
+    // Most messages have fewer brackets altogether.
+    if memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH).is_none() {
+        return false;
+    }
     let mut depth = 0_usize;
     let mut at = 0;
     while let Some(&byte) = bytes.get(at) {

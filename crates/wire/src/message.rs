@@ -173,6 +173,11 @@ impl Request {
         self.params.and_then(|span| borrow_raw(&self.text, span))
     }
 
+    /// The parameters as text; the JSON is not read once more.
+    pub fn params_text(&self) -> Option<&str> {
+        std::str::from_utf8(self.text_at(self.params?)).ok()
+    }
+
     /// The message under the gateway's own id, which also stands in for the caller's progress token: an
     /// upstream then never sees two calls with the same of either.
     pub fn toward_upstream(&self, id: u64) -> Bytes {

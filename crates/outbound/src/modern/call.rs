@@ -150,7 +150,7 @@ impl Call<'_> {
         turn: Option<Turn>,
     ) -> Result<Response, ErrorReply> {
         let level = *self.modern.log_level();
-        let params = request.params().map(RawValue::get);
+        let params = request.params_text();
         let text = self.modern.envelope.request(id, &request.method, params, level, continuation)?;
         let tool =
             Some(request).filter(|request| request.method == method::TOOLS_CALL).and_then(Request::name);

@@ -39,7 +39,7 @@ impl Envelope {
         let Ok(Message::Request(request)) = Message::parse(initialize.clone()) else {
             return Self { capabilities: "{}".to_owned(), client_info: None, asked: None };
         };
-        let params = request.params().and_then(|params| Members::read(params.get())).unwrap_or_default();
+        let params = request.params_text().and_then(Members::read).unwrap_or_default();
         let object = |key: &str| params.get(key).filter(|text| text.starts_with('{')).map(str::to_owned);
         let version =
             params.get("protocolVersion").and_then(|text| serde_json::from_str::<String>(text).ok());

@@ -36,7 +36,7 @@ pub(super) fn of_request(request: &Request, annotations: &[Annotation]) -> Heade
     if annotations.is_empty() {
         return headers;
     }
-    let params = request.params().and_then(|params| Members::read(params.get()));
+    let params = request.params_text().and_then(Members::read);
     if let Some(arguments) = params.as_ref().and_then(|params| params.get("arguments")) {
         for annotation in annotations {
             let value = at(arguments, &annotation.path).and_then(as_header_text);
