@@ -3,6 +3,7 @@
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
 
+use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use wire::{ErrorReply, Id};
@@ -24,38 +25,62 @@ impl Output {
     }
 
     /// A client that reads no more is about to close our input too, which ends everything.
-    fn send(&self, line: &[u8]) {
+    pub(crate) fn send(&self, batch: &Batch) {
+        if batch.lines.is_empty() {
+            return;
+        }
         let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let _: io::Result<()> = writer.write_all(line).and_then(|()| writer.flush());
+        let _: io::Result<()> = writer.write_all(&batch.lines).and_then(|()| writer.flush());
     }
 
     pub(crate) fn answer(&self, id: &Id, result: &Value) {
-        // A value of ours always becomes text.
-        self.answer_with(id, |line| drop(serde_json::to_writer(line, result)));
-    }
-
-    /// An answer whose result is written by `write`, as JSON.
-    pub(crate) fn answer_with(&self, id: &Id, write: impl FnOnce(&mut Vec<u8>)) {
-        let mut line = format!("{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":", id.as_json()).into_bytes();
-        write(&mut line);
-        line.extend_from_slice(b"}\n");
-        self.send(&line);
+        let mut batch = Batch::default();
+        batch.answer(id, result);
+        self.send(&batch);
     }
 
     pub(crate) fn refuse(&self, id: Option<&Id>, error: &ErrorReply) {
-        let mut line = error.to_message(id).to_vec();
-        line.push(b'\n');
-        self.send(&line);
+        let mut lines = error.to_message(id).to_vec();
+        lines.push(b'\n');
+        self.send(&Batch { lines });
     }
 
     pub(crate) fn notify(&self, method: &str, params: &Value) {
-        let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
-        self.send(format!("{line}\n").as_bytes());
+        let mut batch = Batch::default();
+        batch.notify(method, params);
+        self.send(&batch);
     }
 
     /// News of a call under way.
     pub(crate) fn progress(&self, token: &RawValue, progress: u64, message: &str) {
         let params = json!({ "progressToken": token, "progress": progress, "message": message });
         self.notify(wire::method::PROGRESS, &params);
+    }
+}
+
+/// Messages that the client gets at once: whoever reads is woken once.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    lines: Vec<u8>,
+}
+
+impl Batch {
+    pub(crate) fn answer(&mut self, id: &Id, result: &impl Serialize) {
+        // A value of ours always becomes text.
+        self.answer_with(id, |line| drop(serde_json::to_writer(line, result)));
+    }
+
+    /// An answer whose result is written by `write`, as JSON.
+    pub(crate) fn answer_with(&mut self, id: &Id, write: impl FnOnce(&mut Vec<u8>)) {
+        self.lines.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
+        self.lines.extend_from_slice(id.as_json().as_bytes());
+        self.lines.extend_from_slice(b",\"result\":");
+        write(&mut self.lines);
+        self.lines.extend_from_slice(b"}\n");
+    }
+
+    pub(crate) fn notify(&mut self, method: &str, params: &Value) {
+        let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
+        self.lines.extend_from_slice(format!("{line}\n").as_bytes());
     }
 }

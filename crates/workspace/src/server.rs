@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -13,7 +13,7 @@ use wire::{ErrorReply, Id, InitializeParams, LineBuffer, Message, Notification, 
 
 use crate::completion;
 use crate::host::Host;
-use crate::output::Output;
+use crate::output::{Batch, Output};
 use crate::resources::{self, ResourceError};
 use crate::tools::{
     Answer, Arguments, Call, Cancellation, Failure, Pace, Progress, TOOLS, Tool, take_session,
@@ -40,13 +40,22 @@ pub(crate) struct Server {
     calls: Mutex<HashMap<Id, Cancellation>>,
     call_ended: Condvar,
     watches: Watches,
+    /// Whether the tools were listed.
+    first_list: Once,
 }
 
 impl Server {
     pub(crate) fn new(host: Host, output: Output) -> Arc<Self> {
         let (host, output) = (Arc::new(host), Arc::new(output));
         let watches = Watches::new(Arc::clone(&host), Arc::clone(&output));
-        Arc::new(Self { host, output, calls: Mutex::default(), call_ended: Condvar::new(), watches })
+        Arc::new(Self {
+            host,
+            output,
+            calls: Mutex::default(),
+            call_ended: Condvar::new(),
+            watches,
+            first_list: Once::new(),
+        })
     }
 
     /// Until the client closes its end.
@@ -152,7 +161,8 @@ impl Server {
 
     /// One tool after the other becomes text: all of them as data would be most of what a worker ever needs.
     fn list_tools(&self, id: &Id) {
-        self.output.answer_with(id, |line| {
+        let mut batch = Batch::default();
+        batch.answer_with(id, |line| {
             line.extend_from_slice(b"{\"tools\":[");
             for (place, tool) in TOOLS.iter().filter(|tool| self.host.offers(tool)).enumerate() {
                 if place > 0 {
@@ -162,6 +172,10 @@ impl Server {
             }
             line.extend_from_slice(b"]}");
         });
+        self.output.send(&batch);
+        // The longest of the usual answers, and most clients ask once: what it took need not be kept.
+        drop(batch);
+        self.first_list.call_once(fence::give_back_memory);
     }
 
     fn call_tool(self: &Arc<Self>, request: &Request) {
@@ -171,7 +185,7 @@ impl Server {
             #[serde(default)]
             arguments: Value,
         }
-        let params: Params = match serde_json::from_str(request.params().map_or("{}", RawValue::get)) {
+        let params: Params = match serde_json::from_str(request.params_text().unwrap_or("{}")) {
             Ok(params) => params,
             Err(error) => return self.respond(&request.id, Err(invalid(&error.to_string()))),
         };
@@ -239,30 +253,27 @@ impl Server {
         let outcome = take_session(&self.host.identity, &mut arguments)
             .and_then(|()| Arguments::read(tool.takes, arguments).map_err(Failure::from))
             .and_then(|arguments| run_safely(tool, &call, &arguments));
-        let result = match outcome {
-            Ok(answer) => answer.to_result(),
-            Err(failure) => {
-                if let Some(path) = &failure.path {
-                    call.report("refused", path.clone(), 0, failure.code);
-                }
-                failure.to_result()
+        let answer = outcome.unwrap_or_else(|failure| {
+            if let Some(path) = &failure.path {
+                call.report("refused", path.clone(), 0, failure.code);
             }
-        };
-        self.report(&id, tool, &call);
+            failure.into_answer()
+        });
+        let mut batch = Batch::default();
+        self.report(&mut batch, &id, tool, &call);
         if !cancellation.is_cancelled() {
-            self.output.answer(&id, &result);
+            batch.answer(&id, &answer.to_result());
         }
+        self.output.send(&batch);
     }
 
     /// Tells the gateway what was done to files, before the answer tells the client.
-    fn report(&self, id: &Id, tool: &Tool, call: &Call<'_>) {
+    fn report(&self, batch: &mut Batch, id: &Id, tool: &Tool, call: &Call<'_>) {
         let operations = call.take_reports();
         if self.host.reports && !operations.is_empty() {
             let id: Value = serde_json::from_str(id.as_json()).unwrap_or_default();
-            self.output.notify(
-                method::FILE_OPERATIONS,
-                &json!({ "requestId": id, "tool": tool.name, "operations": operations }),
-            );
+            let params = json!({ "requestId": id, "tool": tool.name, "operations": operations });
+            batch.notify(method::FILE_OPERATIONS, &params);
         }
     }
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use rustix::fs::{
     AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2, readlinkat, statat,
@@ -33,7 +34,7 @@ pub struct Workspace {
 #[derive(Debug)]
 struct Root {
     path: PathBuf,
-    directory: OwnedFd,
+    directory: Arc<OwnedFd>,
 }
 
 /// A file that was opened, with what the kernel says about it.
@@ -46,7 +47,7 @@ pub struct FoundFile {
 /// A name in a directory that is open.
 #[derive(Debug)]
 pub struct Target {
-    pub(super) directory: OwnedFd,
+    pub(super) directory: Arc<OwnedFd>,
     pub(super) name: OsString,
     /// As the client wrote it.
     pub(super) written: String,
@@ -67,7 +68,7 @@ impl Workspace {
             .map(|path| {
                 let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
                 let directory = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-                Ok(Root { path: path.canonicalize()?, directory })
+                Ok(Root { path: path.canonicalize()?, directory: Arc::new(directory) })
             })
             .collect::<io::Result<Vec<_>>>()?;
         if roots.is_empty() {
@@ -261,12 +262,16 @@ impl Workspace {
         path: &SessionPath,
         (parent, name): (&Path, &OsStr),
         parents: Parents,
-    ) -> Result<OwnedFd, PathError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        match self.resolve(path.root, parent, flags) {
-            Err(Errno::NOENT) if parents == Parents::Create => self.make_directories(path, parent, name),
-            outcome => outcome.map_err(|errno| self.failure(&path.at(parent.to_owned()), errno)),
+    ) -> Result<Arc<OwnedFd>, PathError> {
+        if parent == Path::new(".") {
+            return Ok(Arc::clone(&self.roots[path.root].directory));
         }
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let directory = match self.resolve(path.root, parent, flags) {
+            Err(Errno::NOENT) if parents == Parents::Create => self.make_directories(path, parent, name)?,
+            outcome => outcome.map_err(|errno| self.failure(&path.at(parent.to_owned()), errno))?,
+        };
+        Ok(Arc::new(directory))
     }
 
     /// Makes the directories above a name that are missing. Each step is resolved from the root again.

@@ -21,7 +21,16 @@ impl<'a> Line<'a> {
 
 /// The lines of a text. A last line without an ending is one; after the last ending there is none.
 pub(crate) fn split_lines(text: &str) -> Vec<Line<'_>> {
-    text.split_inclusive('\n').map(Line::of).collect()
+    let mut lines = Vec::new();
+    let mut begin = 0;
+    for at in breaks(text) {
+        lines.push(Line::of(&text[begin..=at]));
+        begin = at + 1;
+    }
+    if begin < text.len() {
+        lines.push(Line::of(&text[begin..]));
+    }
+    lines
 }
 
 /// A text as lines.
@@ -42,7 +51,8 @@ pub struct LineSlice<'a> {
 
 impl<'a> Lines<'a> {
     pub fn of(text: &'a str) -> Self {
-        Self { text, total: text.split_inclusive('\n').count() }
+        let ends_within_a_line = !text.is_empty() && !text.ends_with('\n');
+        Self { text, total: breaks(text).count() + usize::from(ends_within_a_line) }
     }
 
     /// How many lines there are; an empty text has none.
@@ -57,20 +67,24 @@ impl<'a> Lines<'a> {
         if first > last {
             return LineSlice { text: "", range: None };
         }
-        let begin = self.offset(first - 1);
-        let length = end_of(&self.text[begin..], last + 1 - first);
-        LineSlice { text: &self.text[begin..begin + length], range: Some((first, last)) }
+        let begin = end_of(self.text, first - 1);
+        let rest = &self.text[begin..];
+        let text = if last == self.total { rest } else { &rest[..end_of(rest, last + 1 - first)] };
+        LineSlice { text, range: Some((first, last)) }
     }
+}
 
-    /// Where the line after so many lines begins.
-    fn offset(&self, lines: usize) -> usize {
-        end_of(self.text, lines)
-    }
+/// Where the line feeds are.
+pub(super) fn breaks(text: &str) -> memchr::Memchr<'_> {
+    memchr::memchr_iter(b'\n', text.as_bytes())
 }
 
 /// The length of the first so many lines.
 fn end_of(text: &str, lines: usize) -> usize {
-    text.split_inclusive('\n').take(lines).map(str::len).sum()
+    match lines.checked_sub(1) {
+        None => 0,
+        Some(last) => breaks(text).nth(last).map_or(text.len(), |at| at + 1),
+    }
 }
 
 #[cfg(test)]

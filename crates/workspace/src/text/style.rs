@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::lines::breaks;
+
 /// How characters are bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
@@ -65,9 +67,8 @@ impl LineEnding {
 /// How many lines end in CRLF, and how many in LF alone.
 fn count(text: &str) -> (usize, usize) {
     let bytes = text.as_bytes();
-    let breaks = bytes.iter().enumerate().filter(|(_, byte)| **byte == b'\n');
     let (mut crlf, mut all) = (0, 0);
-    for (at, _) in breaks {
+    for at in breaks(text) {
         all += 1;
         crlf += usize::from(at > 0 && bytes[at - 1] == b'\r');
     }

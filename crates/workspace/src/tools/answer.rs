@@ -1,5 +1,7 @@
 //! What a tool gives back: text for the model, the same as data for programs, and failures that say what to do.
 
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::arguments::ArgumentError;
@@ -8,8 +10,9 @@ use crate::files::PathError;
 /// What a tool found or did.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    pub(crate) text: String,
-    pub(crate) data: Value,
+    /// As JSON, like all of it: a long text is made ready to be sent once, however often it is in the answer.
+    pub(crate) text: Box<RawValue>,
+    pub(crate) data: Box<RawValue>,
     /// Other content, such as an image.
     pub(crate) more: Vec<Value>,
     /// The tool did its work, and the outcome is a failure all the same: a command that exits with an error.
@@ -17,19 +20,44 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
-    pub(crate) fn new(text: impl Into<String>, data: Value) -> Self {
-        Self { text: text.into(), data, more: Vec::new(), is_error: false }
+    pub(crate) fn new(text: impl AsRef<str>, data: &impl Serialize) -> Self {
+        Self { text: as_json(text.as_ref()), data: as_json(data), more: Vec::new(), is_error: false }
     }
 
-    pub(crate) fn to_result(&self) -> Value {
-        let mut content = vec![json!({ "type": "text", "text": self.text })];
-        content.extend(self.more.iter().cloned());
-        let mut result = json!({ "content": content, "structuredContent": self.data });
-        if self.is_error {
-            result["isError"] = true.into();
+    /// As `tools/call` gives it.
+    pub(crate) fn to_result(&self) -> impl Serialize {
+        let text = Content::Text { kind: "text", text: &self.text };
+        ToolResult {
+            content: std::iter::once(text).chain(self.more.iter().map(Content::Other)).collect(),
+            is_error: self.is_error.then_some(true),
+            structured_content: &self.data,
         }
-        result
     }
+}
+
+pub(super) fn as_json(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
+    // What is ours always becomes JSON.
+    to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ToolResult<'a> {
+    content: Vec<Content<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    is_error: Option<bool>,
+    structured_content: &'a RawValue,
+}
+
+#[derive(Serialize)]
+#[serde(untagged)]
+enum Content<'a> {
+    Text {
+        #[serde(rename = "type")]
+        kind: &'static str,
+        text: &'a RawValue,
+    },
+    Other(&'a Value),
 }
 
 /// Why a tool did not do what it was asked to.
@@ -55,7 +83,7 @@ impl Failure {
         Self { path: Some(path.into()), ..self }
     }
 
-    pub(crate) fn to_result(&self) -> Value {
+    pub(crate) fn into_answer(self) -> Answer {
         let text = match &self.hint {
             Some(hint) => format!("Error: {}\nhint: {hint}", self.message),
             None => format!("Error: {}", self.message),
@@ -67,7 +95,7 @@ impl Failure {
         if let Some(path) = &self.path {
             data["path"] = path.as_str().into();
         }
-        json!({ "content": [{ "type": "text", "text": text }], "structuredContent": data, "isError": true })
+        Answer { is_error: true, ..Answer::new(text, &data) }
     }
 }
 

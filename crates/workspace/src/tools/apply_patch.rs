@@ -56,7 +56,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     if is_dry_run {
         data["dry_run"] = true.into();
     }
-    Ok(Answer::new(done.lines.join("\n"), data))
+    Ok(Answer::new(done.lines.join("\n"), &data))
 }
 
 fn failure(path: Option<&SessionPath>, error: &PatchError) -> Failure {

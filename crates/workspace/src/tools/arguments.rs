@@ -68,12 +68,14 @@ fn read_object(
 ) -> Result<Map<String, Value>, ArgumentError> {
     let mut read = Map::new();
     for field in fields {
-        let name = format!("{within}{}", field.name);
+        let name = || format!("{within}{}", field.name);
         match take(field, &mut given, within)? {
             Some(value) => {
-                read.insert(field.name.to_owned(), check(field, value, &name)?);
+                read.insert(field.name.to_owned(), check(field, value, name)?);
             }
-            None if field.presence == Presence::Required => return Err(ArgumentError::Missing { name }),
+            None if field.presence == Presence::Required => {
+                return Err(ArgumentError::Missing { name: name() });
+            }
             None => {
                 if let Some(default) = field.default() {
                     read.insert(field.name.to_owned(), default);
@@ -107,9 +109,8 @@ fn take(field: &Field, given: &mut Map<String, Value>, within: &str) -> Result<O
     Ok(taken.map(|(_, value)| value))
 }
 
-fn check(field: &Field, value: Value, name: &str) -> Result<Value, ArgumentError> {
-    let wrong =
-        |expected: &str| ArgumentError::WrongType { name: name.to_owned(), expected: expected.to_owned() };
+fn check(field: &Field, value: Value, name: impl Fn() -> String) -> Result<Value, ArgumentError> {
+    let wrong = |expected: &str| ArgumentError::WrongType { name: name(), expected: expected.to_owned() };
     match field.kind {
         Kind::Text if value.is_string() => Ok(value),
         Kind::Text => Err(wrong("a text")),
@@ -124,7 +125,7 @@ fn check(field: &Field, value: Value, name: &str) -> Result<Value, ArgumentError
             _ => Err(wrong(&format!("a whole number from {least} to {most}"))),
         },
         Kind::Objects(fields) => {
-            read_objects(fields, value, name).ok_or_else(|| wrong("a list of objects"))?
+            read_objects(fields, value, &name()).ok_or_else(|| wrong("a list of objects"))?
         }
         Kind::Texts => match value.as_array() {
             Some(items) if items.iter().all(Value::is_string) => Ok(value),

@@ -64,9 +64,11 @@ impl<'a> Call<'a> {
         Self { host, cancellation, progress, reports: RefCell::default() }
     }
 
-    /// Notes a file operation that was done.
+    /// Notes a file operation that was done, if anybody wants to know.
     pub(crate) fn did(&self, operation: &'static str, path: &SessionPath, bytes: u64) {
-        self.report(operation, self.host.workspace.show(path), bytes, "ok");
+        if self.host.reports {
+            self.report(operation, self.host.workspace.show(path), bytes, "ok");
+        }
     }
 
     pub(crate) fn report(&self, operation: &'static str, path: String, bytes: u64, outcome: &'static str) {

@@ -1,8 +1,6 @@
 //! What all tools that edit text have in common: the file is read, the new text worked out, and the file
 //! replaced only if it is still what was read.
 
-use std::fmt::Write as _;
-
 use rustix::fs::RawMode;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -189,7 +187,7 @@ pub(super) fn replace_binary(
     let shown = workspace.show(path);
     if arguments.flag("dry_run") {
         let data = json!({ "path": shown, "dry_run": true, "bytes_written": 0 });
-        return Ok(Answer::new(format!("would replace {shown}, which is no text now"), data));
+        return Ok(Answer::new(format!("would replace {shown}, which is no text now"), &data));
     }
     let original = call.original(path);
     let target = workspace.write_target(path, Parents::Expect)?;
@@ -197,14 +195,12 @@ pub(super) fn replace_binary(
     call.note_change(path, original);
     call.did("write", path, written.bytes);
     let data = json!({ "path": shown, "created": false, "edited": true, "bytes_written": written.bytes, "hash": hash_of(content.as_bytes()) });
-    Ok(Answer::new(format!("replaced {shown}, which was no text ({} bytes)", written.bytes), data))
+    Ok(Answer::new(format!("replaced {shown}, which was no text ({} bytes)", written.bytes), &data))
 }
 
 pub(super) fn hash_of(bytes: &[u8]) -> String {
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// What a change did, or would do.
@@ -281,6 +277,6 @@ fn in_words(path: &str, landing: &Landing, is_new: bool, is_dry_run: bool) -> St
 
 impl Changed {
     pub(super) fn into_answer(self) -> Answer {
-        Answer::new(self.text, self.data)
+        Answer::new(self.text, &self.data)
     }
 }

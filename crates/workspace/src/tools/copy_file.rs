@@ -53,7 +53,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     call.did("write", &to, bytes);
     let (from, to) = (workspace.show(&from), workspace.show(&to));
     let data = json!({ "source": from, "destination": to, "bytes_written": bytes });
-    Ok(Answer::new(format!("copied {from} to {to} ({bytes} bytes)"), data))
+    Ok(Answer::new(format!("copied {from} to {to} ({bytes} bytes)"), &data))
 }
 
 /// A file like another, whole or not at all. Returns its length.

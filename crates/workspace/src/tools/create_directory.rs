@@ -32,5 +32,5 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     call.did("create_directory", &path, 0);
     let shown = workspace.show(&path);
     let text = if is_new { format!("created {shown}/") } else { format!("{shown}/ was there already") };
-    Ok(Answer::new(text, json!({ "path": shown, "created": is_new })))
+    Ok(Answer::new(text, &json!({ "path": shown, "created": is_new })))
 }

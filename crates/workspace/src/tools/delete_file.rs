@@ -35,5 +35,5 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     call.note_change(&path, contents);
     call.did("delete", &path, 0);
     let shown = workspace.show(&path);
-    Ok(Answer::new(format!("deleted {shown}"), json!({ "path": shown, "deleted": true })))
+    Ok(Answer::new(format!("deleted {shown}"), &json!({ "path": shown, "deleted": true })))
 }

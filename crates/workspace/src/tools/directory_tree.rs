@@ -79,7 +79,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         })
         .collect();
     let data = json!({ "path": workspace.show(&path), "entries": shown, "truncated": is_truncated });
-    Ok(Answer::new(if text.is_empty() { "(empty)".to_owned() } else { text }, data))
+    Ok(Answer::new(if text.is_empty() { "(empty)".to_owned() } else { text }, &data))
 }
 
 /// Two spaces for each level.

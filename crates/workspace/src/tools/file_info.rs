@@ -48,7 +48,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
             } else {
                 format!("{shown} does not exist; there is {}", nearest.join(", "))
             };
-            return Ok(Answer::new(text, json!({ "path": shown, "exists": false, "nearest": nearest })));
+            return Ok(Answer::new(text, &json!({ "path": shown, "exists": false, "nearest": nearest })));
         }
         Err(error) => return Err(error.into()),
     };
@@ -66,7 +66,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         text = format!("{text}, leads to {leads_to}");
         data["leads_to"] = leads_to;
     }
-    Ok(Answer::new(text, data))
+    Ok(Answer::new(text, &data))
 }
 
 /// The name itself, not what a link leads to.

@@ -60,5 +60,5 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         (false, false) => shown.join("\n"),
         (false, true) => format!("{}\n… {total} match in all", shown.join("\n")),
     };
-    Ok(Answer::new(text, json!({ "files": shown, "total_matches": total, "truncated": is_truncated })))
+    Ok(Answer::new(text, &json!({ "files": shown, "total_matches": total, "truncated": is_truncated })))
 }

@@ -108,7 +108,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     })?;
     call.did("search", &path, 0);
     let name = |hit: &GrepHit| workspace.show(&SessionPath::found(path.root(), hit.below.clone()));
-    Ok(Answer::new(in_words(&report, &query, name), as_data(&report, &query, name)))
+    Ok(Answer::new(in_words(&report, &query, name), &as_data(&report, &query, name)))
 }
 
 fn globs(arguments: &Arguments, root: &std::path::Path) -> Result<Override, Failure> {

@@ -1,13 +1,14 @@
 //! `list_dir`: what is in one directory.
 
 use std::ffi::OsString;
+use std::fmt::Write as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::FileType;
-use serde_json::{Value, json};
+use serde::Serialize;
 
-use super::listing::{entry_data, entry_line};
+use super::listing::Entry;
 use super::parameters::{Field, Kind, Presence};
 use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
 use crate::files::PathError;
@@ -53,26 +54,41 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let names = names_in(directory.as_fd(), arguments.flag("show_hidden"), is_blocked).map_err(failed)?;
     let absolute = workspace.absolute(&path);
     let total = names.len();
-    let mut entries: Vec<Value> = names
-        .iter()
-        .take(MAX_ENTRIES)
-        .map(|name| entry_data(directory.as_fd(), name, &absolute.join(name)))
-        .collect();
+    let mut entries: Vec<Entry> =
+        names.iter().take(MAX_ENTRIES).map(|name| Entry::read(directory.as_fd(), name, &absolute)).collect();
     // The names are sorted already.
-    entries.sort_by_key(|entry| entry["type"] != "directory");
+    entries.sort_by_key(|entry| !entry.is_directory());
     call.did("list", &path, 0);
-    let mut text: Vec<String> = entries.iter().map(entry_line).collect();
-    if total > entries.len() {
-        text.push(format!("… and {} more", total - entries.len()));
-    }
-    if text.is_empty() {
-        text.push("(empty)".to_owned());
-    }
     let is_truncated = total > entries.len();
-    let data = json!({
-        "path": workspace.show(&path), "entries": entries, "total_entries": total, "truncated": is_truncated,
-    });
-    Ok(Answer::new(text.join("\n"), data))
+    let text = in_words(&entries, total);
+    let data =
+        Listing { path: workspace.show(&path), entries, total_entries: total, truncated: is_truncated };
+    Ok(Answer::new(text, &data))
+}
+
+#[derive(Serialize)]
+struct Listing {
+    path: String,
+    entries: Vec<Entry>,
+    total_entries: usize,
+    truncated: bool,
+}
+
+fn in_words(entries: &[Entry], total: usize) -> String {
+    if total == 0 {
+        return "(empty)".to_owned();
+    }
+    let mut text = String::new();
+    for entry in entries {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        entry.write_to(&mut text);
+    }
+    if total > entries.len() {
+        let _ = write!(text, "\n… and {} more", total - entries.len());
+    }
+    text
 }
 
 fn names_in(

@@ -1,53 +1,70 @@
 //! How entries of directories are shown.
 
 use std::ffi::OsStr;
+use std::fmt::Write as _;
 use std::os::fd::BorrowedFd;
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FileType, readlinkat, statat};
-use serde_json::{Value, json};
+use serde::Serialize;
 
 use crate::files::kind_name;
 
-/// One entry, as data. What is no text in a name is shown as well as it can be, and the URI names it exactly.
-pub(super) fn entry_data(directory: BorrowedFd<'_>, name: &OsStr, absolute: &Path) -> Value {
-    let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
-    let kind = stat.as_ref().map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode));
-    let mut data = json!({ "name": name.to_string_lossy(), "type": kind_name(kind) });
-    if kind == FileType::RegularFile
-        && let Some(stat) = &stat
-    {
-        data["size"] = stat.st_size.into();
+/// One entry. What is no text in its name is shown as well as it can be, and the URI names it exactly.
+#[derive(Debug, Serialize)]
+pub(super) struct Entry {
+    name: String,
+    #[serde(rename = "type")]
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    size: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    target: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    uri: Option<String>,
+}
+
+impl Entry {
+    /// What has a name in a directory; `place` is where the directory is.
+    pub(super) fn read(directory: BorrowedFd<'_>, name: &OsStr, place: &Path) -> Self {
+        let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
+        let kind = stat.as_ref().map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode));
+        let is_file = kind == FileType::RegularFile;
+        let link = || readlinkat(directory, name, Vec::new()).ok();
+        Self {
+            name: name.to_string_lossy().into_owned(),
+            kind: kind_name(kind),
+            size: stat.filter(|_| is_file).map(|stat| u64::try_from(stat.st_size).unwrap_or(0)),
+            target: (kind == FileType::Symlink)
+                .then(link)
+                .flatten()
+                .map(|link| link.to_string_lossy().into_owned()),
+            uri: name.to_str().is_none().then(|| uri(&place.join(name))),
+        }
     }
-    if kind == FileType::Symlink
-        && let Ok(link) = readlinkat(directory, name, Vec::new())
-    {
-        data["target"] = link.to_string_lossy().into();
+
+    pub(super) fn is_directory(&self) -> bool {
+        self.kind == kind_name(FileType::Directory)
     }
-    if name.to_str().is_none() {
-        data["uri"] = uri(absolute).into();
+
+    /// In words, without a line break at the end.
+    pub(super) fn write_to(&self, text: &mut String) {
+        text.push_str(&self.name);
+        let _ = match (self.kind, self.size) {
+            _ if self.is_directory() => text.write_char('/'),
+            (_, Some(size)) => write!(text, " ({})", size_in_words(size)),
+            ("symlink", _) => write!(text, " -> {}", self.target.as_deref().unwrap_or("?")),
+            (kind, _) => write!(text, " ({kind})"),
+        };
+        if let Some(uri) = &self.uri {
+            let _ = write!(text, " [{uri}]");
+        }
     }
-    data
 }
 
 /// The URI of an absolute path.
 pub(crate) fn uri(path: &Path) -> String {
     wire::file_uri(path.as_os_str().as_encoded_bytes())
-}
-
-/// One entry, as a line.
-pub(super) fn entry_line(data: &Value) -> String {
-    let name = data["name"].as_str().unwrap_or_default();
-    let line = match data["type"].as_str() {
-        Some("directory") => format!("{name}/"),
-        Some("file") => format!("{name} ({})", size_in_words(data["size"].as_u64().unwrap_or(0))),
-        Some("symlink") => format!("{name} -> {}", data["target"].as_str().unwrap_or("?")),
-        other => format!("{name} ({})", other.unwrap_or("unknown")),
-    };
-    match data["uri"].as_str() {
-        Some(uri) => format!("{line} [{uri}]"),
-        None => line,
-    }
 }
 
 pub(super) fn size_in_words(bytes: u64) -> String {

@@ -3,9 +3,7 @@
 
 use std::io::Read;
 
-use serde_json::json;
-
-use super::read_file::{Range, finish, not_text, whole_lines};
+use super::read_file::{LinesRead, Range, TextData, not_text, whole_lines};
 use super::{Answer, Failure};
 use crate::files::{FoundFile, PathError, SessionPath};
 use crate::text::FileKind;
@@ -15,13 +13,14 @@ const PIECE: usize = 256 * 1024;
 /// Lines further inside are not looked for: everybody else waits meanwhile.
 const MAX_READ: u64 = 4 * 1024 * 1024 * 1024;
 
+/// Also gives how many bytes of text are in the answer.
 pub(super) fn read_long_file(
     path: &SessionPath,
     shown: &str,
     found: &mut FoundFile,
     range: Range,
     limit: usize,
-) -> Result<Answer, Failure> {
+) -> Result<(Answer, u64), Failure> {
     let size = u64::try_from(found.stat.st_size).unwrap_or(0);
     let mut piece = vec![0; PIECE];
     let (mut line, mut wanted, mut read) = (1_usize, Vec::new(), 0_u64);
@@ -58,14 +57,12 @@ pub(super) fn read_long_file(
     let text = String::from_utf8_lossy(&wanted).into_owned();
     let content = if was_cut { whole_lines(&text, limit.min(text.len() - 1)).to_owned() } else { text };
     let last = range.start.saturating_add(content.split_inclusive('\n').count().max(1) - 1);
-    let mut data = json!({ "path": shown, "size": size });
-    if !content.is_empty() {
-        data["lines_read"] = json!({ "start": range.start, "end": last });
-    }
-    let note = if content.is_empty() {
-        format!("the file is {size} bytes long and has no line {}", range.start)
+    let (lines_read, note) = if content.is_empty() {
+        (None, format!("the file is {size} bytes long and has no line {}", range.start))
     } else {
-        format!("the file is {size} bytes long; lines {} to {last} are shown", range.start)
+        let note = format!("the file is {size} bytes long; lines {} to {last} are shown", range.start);
+        (Some(LinesRead { start: range.start, end: last }), note)
     };
-    Ok(finish(&mut data, content, &[note]))
+    let data = TextData { path: shown, size, lines_read, ..TextData::default() };
+    Ok((data.into_answer(&content, &[note]), content.len() as u64))
 }

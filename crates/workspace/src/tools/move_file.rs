@@ -65,7 +65,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     call.did("move_from", &from, 0);
     call.did("move_to", &to, 0);
     let (from, to) = (workspace.show(&from), workspace.show(&to));
-    Ok(Answer::new(format!("moved {from} to {to}"), json!({ "source": from, "destination": to })))
+    Ok(Answer::new(format!("moved {from} to {to}"), &json!({ "source": from, "destination": to })))
 }
 
 /// Between file systems a file is copied, and the old one deleted if it is still what was copied.

@@ -67,5 +67,5 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     }
     let text =
         if lines.is_empty() { "no commands were run in this session".to_owned() } else { lines.join("\n") };
-    Ok(Answer::new(text, json!({ "operations": data })))
+    Ok(Answer::new(text, &json!({ "operations": data })))
 }

@@ -108,7 +108,7 @@ pub(super) fn answer(report: &Report) -> Answer {
         let _ =
             write!(text, "\n[{left} processes run on in the background; cancel_operation {id} ends them]");
     }
-    let mut answer = Answer::new(text, as_data(report));
+    let mut answer = Answer::new(text, &as_data(report));
     answer.is_error = !report.state.is_running() && !report.state.is_success();
     answer
 }

@@ -5,8 +5,11 @@ use std::io::Read;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
+use serde_json::value::RawValue;
 
+use super::answer::as_json;
 use super::changes::{MAX_TEXT_BYTES, hash_of};
 use super::listing::size_in_words;
 use super::long_file::read_long_file;
@@ -71,8 +74,9 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let size = u64::try_from(found.stat.st_size).unwrap_or(0);
     let range = Range::of(arguments)?;
     if size > MAX_TEXT_BYTES {
-        let answer = read_long_file(&path, &workspace.show(&path), &mut found, range, MAX_SHOWN_BYTES)?;
-        call.did("read", &path, answer.text.len() as u64);
+        let (answer, bytes_shown) =
+            read_long_file(&path, &workspace.show(&path), &mut found, range, MAX_SHOWN_BYTES)?;
+        call.did("read", &path, bytes_shown);
         return Ok(answer);
     }
     let bytes = read_all(&path, &mut found)?;
@@ -147,18 +151,8 @@ fn text_answer(path: &str, text: &FileText, bytes: &[u8], range: Range, argument
         end = start + Lines::of(content).total().max(1) - 1;
     }
     let total = lines.total();
-    let mut data = json!({
-        "path": path,
-        "total_lines": total,
-        "encoding": text.style.encoding.name(),
-        "line_ending": text.style.line_ending.name(),
-        "hash": hash_of(bytes),
-        "size": bytes.len(),
-    });
     let mut notes = Vec::new();
-    if slice.range.is_some() {
-        data["lines_read"] = json!({ "start": start, "end": end });
-    } else if total > 0 {
+    if slice.range.is_none() && total > 0 {
         notes.push(format!("there are only {total} lines"));
     }
     if start > 1 && slice.range.is_some() {
@@ -170,23 +164,64 @@ fn text_answer(path: &str, text: &FileText, bytes: &[u8], range: Range, argument
     if content.len() < slice.text.len() && Lines::of(content).total() <= 1 && !content.ends_with('\n') {
         notes.push("the line is longer than can be shown".to_owned());
     }
-    let shown = if arguments.flag("line_numbers") { numbered(content, start) } else { content.to_owned() };
-    finish(&mut data, shown, &notes)
+    let numbered = arguments.flag("line_numbers").then(|| numbered(content, start));
+    let data = TextData {
+        path,
+        total_lines: Some(total),
+        lines_read: slice.range.map(|_| LinesRead { start, end }),
+        encoding: Some(text.style.encoding.name()),
+        line_ending: Some(text.style.line_ending.name()),
+        hash: Some(hash_of(bytes)),
+        size: bytes.len() as u64,
+        ..TextData::default()
+    };
+    data.into_answer(numbered.as_deref().unwrap_or(content), &notes)
 }
 
-/// The text with what is to be known about it.
-pub(super) fn finish(data: &mut Value, content: String, notes: &[String]) -> Answer {
-    let mut text = content.clone();
-    if !notes.is_empty() {
-        let notes = notes.join("; ");
-        data["omitted"] = notes.as_str().into();
-        let separator = if text.is_empty() || text.ends_with('\n') { "" } else { "\n" };
-        text = format!("{text}{separator}[{notes}]");
-    } else if text.is_empty() {
-        "[the file is empty]".clone_into(&mut text);
+/// What is told about a text.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct TextData<'a> {
+    pub(super) path: &'a str,
+    /// The text, as JSON.
+    pub(super) content: Box<RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) total_lines: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) lines_read: Option<LinesRead>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) omitted: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) encoding: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) line_ending: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) hash: Option<String>,
+    pub(super) size: u64,
+}
+
+#[derive(Debug, Serialize)]
+pub(super) struct LinesRead {
+    pub(super) start: usize,
+    pub(super) end: usize,
+}
+
+impl TextData<'_> {
+    /// The text, with what is to be known about it.
+    pub(super) fn into_answer(mut self, content: &str, notes: &[String]) -> Answer {
+        self.content = as_json(content);
+        if !notes.is_empty() {
+            let notes = notes.join("; ");
+            let separator = if content.is_empty() || content.ends_with('\n') { "" } else { "\n" };
+            let text = format!("{content}{separator}[{notes}]");
+            self.omitted = Some(notes);
+            return Answer::new(text, &self);
+        }
+        if content.is_empty() {
+            return Answer::new("[the file is empty]", &self);
+        }
+        let data = as_json(&self);
+        Answer { text: self.content, data, more: Vec::new(), is_error: false }
     }
-    data["content"] = content.into();
-    Answer::new(text, data.take())
 }
 
 /// As many whole lines as fit; of a first line that does not, its beginning.
@@ -212,7 +247,7 @@ fn picture(path: &str, mime: &'static str, bytes: &[u8]) -> Result<Answer, Failu
         return Err(not_text(path, FileKind::Image(mime), bytes.len() as u64));
     }
     let data = json!({ "path": path, "mime_type": mime, "size": bytes.len(), "hash": hash_of(bytes) });
-    let mut answer = Answer::new(format!("{path}: {mime}, {}", size_in_words(bytes.len() as u64)), data);
+    let mut answer = Answer::new(format!("{path}: {mime}, {}", size_in_words(bytes.len() as u64)), &data);
     answer.more.push(json!({ "type": "image", "data": STANDARD.encode(bytes), "mimeType": mime }));
     Ok(answer)
 }

@@ -74,7 +74,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     if !arguments.flag("stat") {
         data["diff"] = diffs.into();
     }
-    Ok(Answer::new(lines.join("\n"), data))
+    Ok(Answer::new(lines.join("\n"), &data))
 }
 
 fn commands_note(commands: &str) -> Option<String> {

@@ -67,7 +67,7 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, Failure> {
         roots.join(", "),
         tools.join(", ")
     );
-    Ok(Answer::new(text, without_nulls(data)))
+    Ok(Answer::new(text, &without_nulls(data)))
 }
 
 fn without_nulls(mut data: Value) -> Value {

@@ -76,6 +76,16 @@ async fn every_file_operation_is_written_down_with_its_session() {
 }
 
 #[tokio::test]
+async fn of_a_file_that_is_too_long_to_be_held_what_was_shown_counts() {
+    let (desk, logs) = audited(&[]).await;
+    desk.run("yes 1234567 | head -c 20000000 > long.txt").await;
+    let lines = json!({"path": "long.txt", "start_line": 2, "end_line": 4});
+    assert_eq!(desk.ok("read_file", lines).await.data["content"], "1234567\n".repeat(3));
+    let logged = operations(&logs, 2).await;
+    assert_eq!((&logged[1]["operation"], &logged[1]["bytes"]), (&json!("read"), &json!(24)), "{logged:#?}");
+}
+
+#[tokio::test]
 async fn refused_operations_are_written_down_too() {
     let (desk, logs) = audited(&["--block-path", "secret.txt"]).await;
     desk.refused("read_file", json!({"path": "/etc/shadow"}), "outside_workspace").await;
