@@ -18,7 +18,7 @@ Examples:
       all tools with their arguments, in Markdown";
 
 /// Serve file, search, edit and shell tools for a directory on stdin and stdout.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WorkspaceArguments {
     /// A directory to work in (repeatable; relative paths start at the first). By default the session's, inside
@@ -131,8 +131,27 @@ struct Worker {
 /// The arguments of this process, if it is a worker.
 pub(crate) fn arguments_of_worker() -> Option<WorkspaceArguments> {
     let mut words = std::env::args_os().skip(1);
-    (words.next()? == "workspace")
-        .then(|| Worker::parse_from(std::iter::once("ringfence workspace".into()).chain(words)).arguments)
+    if words.next()? != "workspace" {
+        return None;
+    }
+    let words: Vec<OsString> = words.collect();
+    Some(only_switches(&words).unwrap_or_else(|| {
+        Worker::parse_from(std::iter::once("ringfence workspace".into()).chain(words)).arguments
+    }))
+}
+
+/// What most workers are told, read without the parser: it would be a fifth of the memory of a worker.
+fn only_switches(words: &[OsString]) -> Option<WorkspaceArguments> {
+    let mut arguments = WorkspaceArguments::default();
+    for word in words {
+        match word.to_str()? {
+            "--read-only" => arguments.read_only = true,
+            "--report-files" => arguments.report_files = true,
+            "--durable-writes" => arguments.options.durable_writes = true,
+            _ => return None,
+        }
+    }
+    Some(arguments)
 }
 
 pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Failure> {
@@ -172,5 +191,36 @@ fn scope_of_session() -> Option<Vec<PathBuf>> {
 impl From<ServeError> for Failure {
     fn from(error: ServeError) -> Self {
         Self::Workspace(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(words: &[&str]) -> Vec<OsString> {
+        words.iter().map(OsString::from).collect()
+    }
+
+    #[test]
+    fn what_a_gateway_says_means_the_same_with_and_without_the_parser() {
+        for case in 0..8 {
+            let is_on = |bit: u8| case & bit != 0;
+            let options = WorkspaceOptions { durable_writes: is_on(1), ..WorkspaceOptions::default() };
+            let given = options.to_arguments(is_on(2), is_on(4));
+            let parsed = Worker::parse_from(given.clone()).arguments;
+            assert_eq!(
+                format!("{:?}", only_switches(&given[1..]).unwrap()),
+                format!("{parsed:?}"),
+                "{given:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn whatever_else_is_said_is_for_the_parser() {
+        for given in [&["--read-only=x"][..], &["--block-tool=a"], &["--help"], &["--describe"], &["more"]] {
+            assert!(only_switches(&words(given)).is_none(), "{given:?}");
+        }
     }
 }
