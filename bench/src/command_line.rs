@@ -30,6 +30,10 @@ pub(crate) struct CommandLine {
     /// Measure several servers behind one endpoint instead
     #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace"])]
     pub(crate) servers: bool,
+    /// Where the directories lie that the built-in server works in, to see what a file system makes of it: in
+    /// ringfence-bench-scopes below this, which is cleared [default: target/bench/workspace-scopes]
+    #[arg(long, value_name = "DIR", requires = "workspace")]
+    pub(crate) scopes: Option<PathBuf>,
     /// A short smoke run: the figures mean little
     #[arg(long)]
     pub(crate) quick: bool,

@@ -24,6 +24,7 @@ mod mcp_session;
 mod measure_calls;
 mod measure_sessions;
 mod measurement_names;
+mod one_core;
 mod other_load;
 mod package_start;
 mod peers;
@@ -190,7 +191,10 @@ fn run_servers_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
 
 fn run_workspace_benchmark(command_line: &CommandLine) -> Result<(), Failure> {
     command_line.check_names()?;
-    let programs = programs::build_and_locate()?;
+    let mut programs = programs::build_and_locate()?;
+    if let Some(scopes) = &command_line.scopes {
+        programs.scopes = scopes.join("ringfence-bench-scopes");
+    }
     started_processes::prepare_this_process()?;
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

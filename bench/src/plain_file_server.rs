@@ -1,31 +1,25 @@
 //! A stdio MCP server with `read_file`, `write_file` and `list_dir` that gives the answers of the built-in one with
 //! plain `std::fs`: what the same work costs without a resolver. It trusts every path that it is given.
 
+use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, Write};
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use serde::{Deserialize, Serialize};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use wire::{LineBuffer, Message, Request};
 use workspace::edit::Landing;
 use workspace::text::{FileKind, FileText, Lines};
 
 use crate::failure::{Failure, WhileDoing};
 use crate::mcp_messages::PROTOCOL_VERSION;
 
+/// How much is read at once.
+const PIECE: usize = 64 * 1024;
 const TOOLS: [&str; 3] = ["read_file", "write_file", "list_dir"];
-
-#[derive(Deserialize)]
-struct Incoming<'a> {
-    #[serde(borrow)]
-    id: Option<&'a RawValue>,
-    #[serde(default)]
-    method: String,
-    #[serde(borrow)]
-    params: Option<&'a RawValue>,
-}
 
 #[derive(Deserialize)]
 struct ToolCall {
@@ -34,48 +28,75 @@ struct ToolCall {
     arguments: Value,
 }
 
-/// Until the client closes its end.
+/// Until the client closes its end. Messages are read as the built-in server reads them.
 pub(crate) fn run(root: &Path) -> Result<(), Failure> {
     let mut input = std::io::stdin().lock();
     let mut output = std::io::stdout().lock();
-    let mut line = Vec::new();
+    let mut lines = LineBuffer::new(wire::MAX_MESSAGE_BYTES);
+    let mut piece = vec![0; PIECE];
     loop {
-        line.clear();
-        if input.read_until(b'\n', &mut line)? == 0 {
+        let length = input.read(&mut piece)?;
+        if length == 0 {
             return Ok(());
         }
-        let message: Incoming<'_> = serde_json::from_slice(&line)?;
-        let Some(id) = message.id else { continue };
-        let result = answer(root, &message)?;
-        let mut answered = format!(r#"{{"jsonrpc":"2.0","id":{id},"result":"#).into_bytes();
-        serde_json::to_writer(&mut answered, &result)?;
-        answered.extend_from_slice(b"}\n");
-        output.write_all(&answered)?;
-        output.flush()?;
+        lines.space().extend_from_slice(&piece[..length]);
+        while let Some(line) = lines.next_line() {
+            let message =
+                Message::parse(line.while_doing("reading a line")?).while_doing("reading a message")?;
+            let Message::Request(request) = message else { continue };
+            let mut answered =
+                format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, request.id.as_json()).into_bytes();
+            answer(root, &request, &mut answered)?;
+            answered.extend_from_slice(b"}\n");
+            output.write_all(&answered)?;
+            output.flush()?;
+        }
     }
 }
 
-fn answer(root: &Path, message: &Incoming<'_>) -> Result<Value, Failure> {
-    match message.method.as_str() {
-        "initialize" => Ok(json!({
-            "protocolVersion": PROTOCOL_VERSION,
-            "capabilities": { "tools": {} },
-            "serverInfo": { "name": "plain-files", "version": env!("CARGO_PKG_VERSION") },
-        })),
+fn answer(root: &Path, request: &Request, answered: &mut Vec<u8>) -> Result<(), Failure> {
+    match request.method.as_str() {
+        "initialize" => {
+            let result = json!({
+                "protocolVersion": PROTOCOL_VERSION,
+                "capabilities": { "tools": {} },
+                "serverInfo": { "name": "plain-files", "version": env!("CARGO_PKG_VERSION") },
+            });
+            serde_json::to_writer(answered, &result)?;
+        }
         "tools/list" => {
             let tool = |name: &str| json!({ "name": name, "inputSchema": { "type": "object" } });
-            Ok(json!({ "tools": TOOLS.map(tool) }))
+            serde_json::to_writer(answered, &json!({ "tools": TOOLS.map(tool) }))?;
         }
         "tools/call" => {
-            let call: ToolCall = serde_json::from_str(message.params.map_or("{}", RawValue::get))?;
+            let call: ToolCall = serde_json::from_str(request.params_text().unwrap_or("{}"))?;
             let (text, data) = call_tool(root, &call)?;
-            Ok(json!({ "content": [{ "type": "text", "text": text }], "structuredContent": data }))
+            let content = [TextContent { kind: "text", text }];
+            serde_json::to_writer(answered, &ToolResult { content, data })?;
         }
-        _ => Ok(json!({})),
+        _ => answered.extend_from_slice(b"{}"),
     }
+    Ok(())
 }
 
-fn call_tool(root: &Path, call: &ToolCall) -> Result<(String, Value), Failure> {
+/// An answer as it is sent.
+type TextAndData = (Box<RawValue>, Box<RawValue>);
+
+#[derive(Serialize)]
+struct ToolResult {
+    content: [TextContent; 1],
+    #[serde(rename = "structuredContent")]
+    data: Box<RawValue>,
+}
+
+#[derive(Serialize)]
+struct TextContent {
+    #[serde(rename = "type")]
+    kind: &'static str,
+    text: Box<RawValue>,
+}
+
+fn call_tool(root: &Path, call: &ToolCall) -> Result<TextAndData, Failure> {
     let path = call.arguments["path"].as_str().unwrap_or(".");
     match call.name.as_str() {
         "read_file" => read_file(path, &root.join(path)),
@@ -91,7 +112,23 @@ fn decoded(bytes: &[u8]) -> Result<FileText, Failure> {
     FileText::decode(bytes).while_doing("decoding")
 }
 
-fn read_file(shown: &str, path: &Path) -> Result<(String, Value), Failure> {
+fn read_file(shown: &str, path: &Path) -> Result<TextAndData, Failure> {
+    #[derive(Serialize)]
+    struct TextRead<'a> {
+        path: &'a str,
+        content: &'a RawValue,
+        total_lines: usize,
+        lines_read: LinesRead,
+        encoding: &'static str,
+        line_ending: &'static str,
+        hash: String,
+        size: usize,
+    }
+    #[derive(Serialize)]
+    struct LinesRead {
+        start: usize,
+        end: usize,
+    }
     let bytes = fs::read(path).while_doing("reading")?;
     if FileKind::of(&bytes) != FileKind::Text {
         return Err(Failure::new("not a text"));
@@ -100,21 +137,22 @@ fn read_file(shown: &str, path: &Path) -> Result<(String, Value), Failure> {
     let lines = Lines::of(&text.text);
     let slice = lines.slice(1, usize::MAX);
     let (start, end) = slice.range.unwrap_or((1, 0));
-    let mut data = json!({
-        "path": shown,
-        "total_lines": lines.total(),
-        "encoding": text.style.encoding.name(),
-        "line_ending": text.style.line_ending.name(),
-        "hash": hash_of(&bytes),
-        "size": bytes.len(),
-    });
-    data["lines_read"] = json!({ "start": start, "end": end });
-    let content = slice.text.to_owned();
-    data["content"] = content.clone().into();
+    let content = to_raw_value(slice.text)?;
+    let data = TextRead {
+        path: shown,
+        content: &content,
+        total_lines: lines.total(),
+        lines_read: LinesRead { start, end },
+        encoding: text.style.encoding.name(),
+        line_ending: text.style.line_ending.name(),
+        hash: hash_of(&bytes),
+        size: bytes.len(),
+    };
+    let data = to_raw_value(&data)?;
     Ok((content, data))
 }
 
-fn write_file(shown: &str, path: &Path, content: &str) -> Result<(String, Value), Failure> {
+fn write_file(shown: &str, path: &Path, content: &str) -> Result<TextAndData, Failure> {
     let before = fs::read(path).while_doing("reading")?;
     let old = decoded(&before)?;
     let text = old.style.adapt(content);
@@ -137,7 +175,7 @@ fn write_file(shown: &str, path: &Path, content: &str) -> Result<(String, Value)
         place = if start == end { format!(", line {start}") } else { format!(", lines {start} to {end}") };
     }
     let head = format!("edited {shown}{place} (+{} -{})", landing.added, landing.removed);
-    Ok((format!("{head}\n{}", landing.diff), data))
+    Ok((to_raw_value(&format!("{head}\n{}", landing.diff))?, to_raw_value(&data)?))
 }
 
 /// Whole or not at all, with the permissions of what was there.
@@ -149,31 +187,49 @@ fn replace(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     fs::rename(&beside, path).while_doing("renaming")
 }
 
-fn list_dir(shown: &str, path: &Path) -> Result<(String, Value), Failure> {
-    let mut found = Vec::new();
+fn list_dir(shown: &str, path: &Path) -> Result<TextAndData, Failure> {
+    #[derive(Serialize)]
+    struct Entry {
+        name: String,
+        #[serde(rename = "type")]
+        kind: &'static str,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        size: Option<u64>,
+    }
+    #[derive(Serialize)]
+    struct Listing<'a> {
+        path: &'a str,
+        entries: Vec<Entry>,
+        total_entries: usize,
+        truncated: bool,
+    }
+    let mut entries = Vec::new();
     for entry in fs::read_dir(path).while_doing("listing")? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if !name.starts_with('.') {
-            found.push((name, entry.metadata()?));
+            let metadata = entry.metadata()?;
+            let kind = if metadata.is_dir() { "directory" } else { "file" };
+            entries.push(Entry { name, kind, size: metadata.is_file().then_some(metadata.len()) });
         }
     }
-    found.sort_by(|(one, one_data), (other, other_data)| {
-        other_data.is_dir().cmp(&one_data.is_dir()).then_with(|| one.cmp(other))
-    });
-    let mut entries = Vec::new();
-    let mut lines = Vec::new();
-    for (name, metadata) in &found {
-        if metadata.is_dir() {
-            entries.push(json!({ "name": name, "type": "directory" }));
-            lines.push(format!("{name}/"));
-        } else {
-            entries.push(json!({ "name": name, "type": "file", "size": metadata.len() }));
-            lines.push(format!("{name} ({})", size_in_words(metadata.len())));
+    entries.sort_by(|one, other| one.kind.cmp(other.kind).then_with(|| one.name.cmp(&other.name)));
+    let mut text = String::new();
+    for entry in &entries {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        text.push_str(&entry.name);
+        match entry.size {
+            None => text.push('/'),
+            Some(size) => {
+                let _ = write!(text, " ({})", size_in_words(size));
+            }
         }
     }
-    let data = json!({ "path": shown, "entries": entries, "total_entries": found.len(), "truncated": false });
-    Ok((lines.join("\n"), data))
+    let total_entries = entries.len();
+    let data = Listing { path: shown, entries, total_entries, truncated: false };
+    Ok((to_raw_value(&text)?, to_raw_value(&data)?))
 }
 
 fn size_in_words(bytes: u64) -> String {
@@ -183,9 +239,6 @@ fn size_in_words(bytes: u64) -> String {
 }
 
 fn hash_of(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    Sha256::digest(bytes).iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
+    Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

@@ -15,6 +15,8 @@ pub(crate) struct Programs {
     pub(crate) bench: PathBuf,
     /// `target/bench`: results, logs and installed peers.
     pub(crate) work_directory: PathBuf,
+    /// Where the built-in server's scopes are made.
+    pub(crate) scopes: PathBuf,
 }
 
 impl Programs {
@@ -57,7 +59,8 @@ pub(crate) fn build_and_locate() -> Result<Programs, Failure> {
     if !fixture.is_file() {
         return Err(Failure::new(format!("there is no {}", fixture.display())));
     }
-    Ok(Programs { ringfence: binaries.join("ringfence"), fixture, bench, work_directory })
+    let scopes = work_directory.join("workspace-scopes");
+    Ok(Programs { ringfence: binaries.join("ringfence"), fixture, bench, work_directory, scopes })
 }
 
 fn build_release(target_directory: &Path) -> Result<PathBuf, Failure> {

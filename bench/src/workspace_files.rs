@@ -22,7 +22,7 @@ pub(crate) const RARE_WORD: &str = "quokka";
 
 /// Makes the directory of a leg, as it is at the beginning of a run.
 pub(crate) fn make_scope(programs: &Programs, name: &str) -> Result<PathBuf, Failure> {
-    let scope = programs.work_directory.join("workspace-scopes").join(name);
+    let scope = programs.scopes.join(name);
     if scope.exists() {
         fs::remove_dir_all(&scope).while_doing("clearing a scope")?;
     }

@@ -70,7 +70,9 @@ impl WorkspaceMeasurement {
 
     pub(crate) fn title(self) -> &'static str {
         match self {
-            Self::Overhead => "What resolver and fence cost: one session, one call in flight, 2 KiB files",
+            Self::Overhead => {
+                "What resolver and fence cost: one session, one call in flight, 2 KiB files, all on one core"
+            }
             Self::Peer => "Against @modelcontextprotocol/server-filesystem, both fenced: p50 of a call",
             Self::Grep => "Search through 100 000 files, warm: wall time of one search",
             Self::Memory => "Memory (PSS) of an idle worker after initialize and tools/list",

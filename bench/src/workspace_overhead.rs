@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use serde_json::json;
 
 use crate::failure::Failure;
+use crate::one_core::OneCore;
 use crate::programs::Programs;
 use crate::running_leg::RunningLeg;
 use crate::tool_lanes::{CallKind, ToolLane, WrittenCall, measure_round};
@@ -25,6 +26,7 @@ pub(crate) struct OverheadBench {
 
 impl OverheadBench {
     pub(crate) async fn prepare(programs: &Programs) -> Result<Self, Failure> {
+        let _one_core = OneCore::enter()?;
         let mut lanes = Vec::new();
         for leg in [WorkspaceLeg::BuiltIn, WorkspaceLeg::BuiltInUnfenced, WorkspaceLeg::PlainUnfenced] {
             lanes.push(open_lane(programs, leg).await?);
@@ -53,6 +55,7 @@ impl OverheadBench {
     }
 
     pub(crate) async fn measure(&mut self, round: usize) -> Result<Vec<WorkspaceSample>, Failure> {
+        let _one_core = OneCore::enter()?;
         measure_round(&mut self.lanes, &KINDS, round).await
     }
 
