@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 use wire::{LineBuffer, Message, Request};
 use workspace::edit::Landing;
 use workspace::text::{FileKind, FileText, Lines};
+use workspace::{hash_of, size_in_words};
 
 use crate::failure::{Failure, WhileDoing};
 use crate::mcp_messages::PROTOCOL_VERSION;
@@ -230,15 +230,4 @@ fn list_dir(shown: &str, path: &Path) -> Result<TextAndData, Failure> {
     let total_entries = entries.len();
     let data = Listing { path: shown, entries, total_entries, truncated: false };
     Ok((to_raw_value(&text)?, to_raw_value(&data)?))
-}
-
-fn size_in_words(bytes: u64) -> String {
-    #[allow(clippy::cast_precision_loss, reason = "shown to one digit")]
-    let kibibytes = bytes as f64 / 1024.0;
-    if bytes < 1024 { format!("{bytes} bytes") } else { format!("{kibibytes:.1} KiB") }
-}
-
-fn hash_of(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
-    Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

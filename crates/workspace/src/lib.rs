@@ -34,4 +34,4 @@ mod watch;
 
 pub use options::{Options, ServeError, serve};
 pub use rules::{RuleError, RuleOptions};
-pub use tools::tools_in_markdown;
+pub use tools::{hash_of, size_in_words, tools_in_markdown};

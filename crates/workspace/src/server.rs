@@ -255,12 +255,12 @@ impl Server {
             .and_then(|arguments| run_safely(tool, &call, &arguments));
         let answer = outcome.unwrap_or_else(|failure| {
             if let Some(path) = &failure.path {
-                call.report("refused", path.clone(), 0, failure.code);
+                call.report("refused", || path.clone(), 0, failure.code);
             }
             failure.into_answer()
         });
         let mut batch = Batch::default();
-        self.report(&mut batch, &id, tool, &call);
+        Self::report(&mut batch, &id, tool, &call);
         if !cancellation.is_cancelled() {
             batch.answer(&id, &answer.to_result());
         }
@@ -268,9 +268,9 @@ impl Server {
     }
 
     /// Tells the gateway what was done to files, before the answer tells the client.
-    fn report(&self, batch: &mut Batch, id: &Id, tool: &Tool, call: &Call<'_>) {
+    fn report(batch: &mut Batch, id: &Id, tool: &Tool, call: &Call<'_>) {
         let operations = call.take_reports();
-        if self.host.reports && !operations.is_empty() {
+        if !operations.is_empty() {
             let id: Value = serde_json::from_str(id.as_json()).unwrap_or_default();
             let params = json!({ "requestId": id, "tool": tool.name, "operations": operations });
             batch.notify(method::FILE_OPERATIONS, &params);

@@ -1,5 +1,6 @@
 //! The client's side of a test: a connection, what it says and what it hears.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,6 +10,11 @@ use testkit::within_deadline;
 use tokio::sync::mpsc;
 
 pub(crate) const MAX_MESSAGE: usize = 64 * 1024;
+
+/// The text in the answer to a tool call.
+pub(crate) fn tool_text(answer: &Value) -> &str {
+    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
+}
 
 pub(crate) struct Conversation {
     pub(crate) connection: Arc<Connection>,
@@ -61,9 +67,27 @@ impl Conversation {
         self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method }));
     }
 
+    pub(crate) fn request_with(&self, id: u64, method: &str, params: Value) {
+        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+    }
+
     pub(crate) fn call_tool(&self, id: u64, name: &str, arguments: Value) {
         let params = json!({ "name": name, "arguments": arguments, "_meta": { "progressToken": id } });
-        self.send(&json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params }));
+        self.request_with(id, "tools/call", params);
+    }
+
+    /// Fifty sums are asked for at once, and each is answered once.
+    pub(crate) async fn add_fifty_times(&mut self) {
+        for id in 1..=50 {
+            self.call_tool(id, "add", json!({ "a": id, "b": 1 }));
+        }
+        let mut open: BTreeSet<u64> = (1..=50).collect();
+        while !open.is_empty() {
+            let answer = self.message().await;
+            let id = answer["id"].as_u64().unwrap();
+            assert!(open.remove(&id), "{id} was answered twice");
+            assert_eq!(tool_text(&answer), (id + 1).to_string());
+        }
     }
 
     /// What comes next; `None` at the end.

@@ -6,13 +6,9 @@ use outbound::Incoming;
 use serde_json::{Value, json};
 use testkit::RemoteServer;
 
-use crate::conversation::Conversation;
+use crate::conversation::{Conversation, tool_text};
 
 const NOTE: &str = "note://current";
-
-fn text(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"))
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_are_answered_in_streams_and_in_documents() {
@@ -20,16 +16,7 @@ async fn calls_are_answered_in_streams_and_in_documents() {
         let server = RemoteServer::start(environment).await;
         let mut client = Conversation::greeted(&server.url).await;
         assert!(client.connection.session_id().is_some());
-        for id in 1..=50 {
-            client.call_tool(id, "add", json!({ "a": id, "b": 1 }));
-        }
-        let mut open: BTreeSet<u64> = (1..=50).collect();
-        while !open.is_empty() {
-            let answer = client.message().await;
-            let id = answer["id"].as_u64().unwrap();
-            assert!(open.remove(&id), "{id} was answered twice");
-            assert_eq!(text(&answer), (id + 1).to_string());
-        }
+        client.add_fifty_times().await;
         client.connection.close().await;
     }
 }
@@ -46,10 +33,10 @@ async fn progress_and_logs_come_before_the_answer() {
             (&json!("notifications/progress"), &json!(step))
         );
     }
-    assert_eq!(text(&client.message().await), "3 steps");
+    assert_eq!(tool_text(&client.message().await), "3 steps");
     client.call_tool(2, "log", json!({ "text": "hello" }));
     assert_eq!(client.message().await["params"]["data"], "hello");
-    assert_eq!(text(&client.message().await), "logged");
+    assert_eq!(tool_text(&client.message().await), "logged");
 }
 
 #[tokio::test]
@@ -64,7 +51,7 @@ async fn a_question_of_a_tool_is_answered() {
     );
     let result = json!({ "action": "accept", "content": { "answer": "blue" } });
     client.send(&json!({ "jsonrpc": "2.0", "id": question["id"], "result": result }));
-    assert_eq!(text(&client.answer(1).await), "blue");
+    assert_eq!(tool_text(&client.answer(1).await), "blue");
 }
 
 #[tokio::test]
@@ -75,7 +62,7 @@ async fn a_stream_that_the_server_closes_early_is_taken_up() {
     for step in 1..=5 {
         assert_eq!(client.message().await["params"]["progress"], step);
     }
-    assert_eq!(text(&client.message().await), "5 steps");
+    assert_eq!(tool_text(&client.message().await), "5 steps");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,7 +74,7 @@ async fn a_connection_that_is_cut_loses_nothing() {
         let ping = client.message().await;
         assert_eq!(ping["method"], "ping");
         client.send(&json!({ "jsonrpc": "2.0", "id": ping["id"], "result": {} }));
-        assert_eq!(text(&client.message().await), "nobody reads this on the first stream");
+        assert_eq!(tool_text(&client.message().await), "nobody reads this on the first stream");
     }
 }
 
@@ -126,11 +113,11 @@ async fn a_forgotten_session_is_renewed() {
     while !open.is_empty() {
         let answer = client.message().await;
         assert!(open.remove(&answer["id"].as_u64().unwrap()), "{answer}");
-        assert_eq!(text(&answer), answer["id"].to_string());
+        assert_eq!(tool_text(&answer), answer["id"].to_string());
     }
     assert_ne!(client.connection.session_id(), before);
     client.call_tool(31, "whoami", json!({}));
-    let whoami: Value = serde_json::from_str(text(&client.answer(31).await)).unwrap();
+    let whoami: Value = serde_json::from_str(tool_text(&client.answer(31).await)).unwrap();
     assert_eq!(whoami["session"].as_str(), client.connection.session_id().as_deref());
     assert_eq!(whoami["sessions"], 1);
 }
@@ -141,7 +128,7 @@ async fn a_token_opens_the_door_and_its_absence_does_not() {
     let mut client = Conversation::open_with(&server.url, &[("Authorization", "Bearer open-sesame")]);
     client.greet().await;
     client.call_tool(1, "add", json!({ "a": 1, "b": 1 }));
-    assert_eq!(text(&client.answer(1).await), "2");
+    assert_eq!(tool_text(&client.answer(1).await), "2");
 
     let mut stranger = Conversation::open_with(&server.url, &[("Authorization", "Bearer guess")]);
     stranger.initialize();
@@ -161,6 +148,6 @@ async fn the_end_of_the_connection_ends_the_session_at_the_server() {
     first.connection.close().await;
     let mut second = Conversation::greeted(&server.url).await;
     second.call_tool(1, "whoami", json!({}));
-    let whoami: Value = serde_json::from_str(text(&second.answer(1).await)).unwrap();
+    let whoami: Value = serde_json::from_str(tool_text(&second.answer(1).await)).unwrap();
     assert_eq!(whoami["sessions"], 1);
 }

@@ -64,17 +64,25 @@ impl<'a> Call<'a> {
         Self { host, cancellation, progress, reports: RefCell::default() }
     }
 
-    /// Notes a file operation that was done, if anybody wants to know.
+    /// Notes a file operation that was done.
     pub(crate) fn did(&self, operation: &'static str, path: &SessionPath, bytes: u64) {
-        if self.host.reports {
-            self.report(operation, self.host.workspace.show(path), bytes, "ok");
-        }
+        self.report(operation, || self.host.workspace.show(path), bytes, "ok");
     }
 
-    pub(crate) fn report(&self, operation: &'static str, path: String, bytes: u64, outcome: &'static str) {
+    /// Notes a file operation, if the gateway wants to know.
+    pub(crate) fn report(
+        &self,
+        operation: &'static str,
+        path: impl FnOnce() -> String,
+        bytes: u64,
+        outcome: &'static str,
+    ) {
+        if !self.host.reports {
+            return;
+        }
         let mut reports = self.reports.borrow_mut();
         match reports.len() {
-            0..MAX_REPORTS => reports.push(FileReport { operation, path, bytes, outcome }),
+            0..MAX_REPORTS => reports.push(FileReport { operation, path: path(), bytes, outcome }),
             MAX_REPORTS => reports.push(FileReport {
                 operation: "more",
                 path: "1 further operations".to_owned(),

@@ -198,7 +198,8 @@ pub(super) fn replace_binary(
     Ok(Answer::new(format!("replaced {shown}, which was no text ({} bytes)", written.bytes), &data))
 }
 
-pub(super) fn hash_of(bytes: &[u8]) -> String {
+/// SHA-256 of the contents of a file, as `expected_hash` takes it.
+pub fn hash_of(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
     Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }

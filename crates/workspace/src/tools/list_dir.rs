@@ -57,7 +57,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let mut entries: Vec<Entry> =
         names.iter().take(MAX_ENTRIES).map(|name| Entry::read(directory.as_fd(), name, &absolute)).collect();
     // The names are sorted already.
-    entries.sort_by_key(|entry| !entry.is_directory());
+    entries.sort_by_key(|entry| !entry.is(FileType::Directory));
     call.did("list", &path, 0);
     let is_truncated = total > entries.len();
     let text = in_words(&entries, total);

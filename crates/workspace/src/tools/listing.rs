@@ -43,18 +43,20 @@ impl Entry {
         }
     }
 
-    pub(super) fn is_directory(&self) -> bool {
-        self.kind == kind_name(FileType::Directory)
+    pub(super) fn is(&self, kind: FileType) -> bool {
+        self.kind == kind_name(kind)
     }
 
     /// In words, without a line break at the end.
     pub(super) fn write_to(&self, text: &mut String) {
         text.push_str(&self.name);
-        let _ = match (self.kind, self.size) {
-            _ if self.is_directory() => text.write_char('/'),
-            (_, Some(size)) => write!(text, " ({})", size_in_words(size)),
-            ("symlink", _) => write!(text, " -> {}", self.target.as_deref().unwrap_or("?")),
-            (kind, _) => write!(text, " ({kind})"),
+        let _ = match self.size {
+            Some(size) => write!(text, " ({})", size_in_words(size)),
+            None if self.is(FileType::Directory) => text.write_char('/'),
+            None if self.is(FileType::Symlink) => {
+                write!(text, " -> {}", self.target.as_deref().unwrap_or("?"))
+            }
+            None => write!(text, " ({})", self.kind),
         };
         if let Some(uri) = &self.uri {
             let _ = write!(text, " [{uri}]");
@@ -67,7 +69,8 @@ pub(crate) fn uri(path: &Path) -> String {
     wire::file_uri(path.as_os_str().as_encoded_bytes())
 }
 
-pub(super) fn size_in_words(bytes: u64) -> String {
+/// As entries of directories show it.
+pub fn size_in_words(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown to one digit")]
     let in_units = |unit: u64| bytes as f64 / unit as f64;
     match bytes {

@@ -36,7 +36,9 @@ mod write_file;
 pub(crate) use answer::{Answer, Failure};
 pub(crate) use arguments::Arguments;
 pub(crate) use call::{Call, Cancellation, Progress};
+pub use changes::hash_of;
 pub use describe::tools_in_markdown;
+pub use listing::size_in_words;
 pub(crate) use parameters::Field;
 pub(crate) use session_argument::take_session;
 

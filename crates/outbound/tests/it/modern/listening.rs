@@ -23,9 +23,16 @@ fn only_subscriptions() -> Value {
 }
 
 fn change(client: &Conversation, id: u64, method: &str, uri: &str) {
-    let params = json!({ "uri": uri });
-    let method = format!("resources/{method}");
-    client.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
+    client.request_with(id, &format!("resources/{method}"), json!({ "uri": uri }));
+}
+
+/// A server, its client, and the stream for what the server says unasked, as it is from the beginning.
+async fn listened_to(capabilities: Value) -> (ModernServer, Conversation, Listen) {
+    let mut server = ModernServer::plain(capabilities).await;
+    let client = server.greeted().await;
+    let mut listen = server.next_listen().await;
+    listen.acknowledge_all().await;
+    (server, client, listen)
 }
 
 async fn assert_given_up(mut listen: Listen) {
@@ -59,10 +66,7 @@ async fn a_server_that_offers_nothing_is_not_listened_to() {
 
 #[tokio::test]
 async fn after_a_break_everything_may_have_changed() {
-    let mut server = ModernServer::plain(everything()).await;
-    let mut client = server.greeted().await;
-    let mut listen = server.next_listen().await;
-    listen.acknowledge_all().await;
+    let (mut server, mut client, _listen) = listened_to(everything()).await;
     change(&client, 1, "subscribe", "a:1");
     let mut with_subscription = server.next_listen().await;
     with_subscription.acknowledge_all().await;
@@ -83,10 +87,8 @@ async fn after_a_break_everything_may_have_changed() {
 #[tokio::test]
 async fn a_polite_end_is_no_end_either() {
     for is_result in [true, false] {
-        let mut server = ModernServer::plain(json!({ "tools": { "listChanged": true } })).await;
-        let mut client = server.greeted().await;
-        let mut listen = server.next_listen().await;
-        listen.acknowledge_all().await;
+        let (mut server, mut client, mut listen) =
+            listened_to(json!({ "tools": { "listChanged": true } })).await;
         if is_result {
             let result = listen.seen.result(json!({ "resultType": "complete" }));
             listen.events.message(None, &result).await;
@@ -104,10 +106,7 @@ async fn a_polite_end_is_no_end_either() {
 #[tokio::test]
 async fn a_subscription_is_answered_when_the_new_stream_is_acknowledged_and_the_old_one_is_given_up_after_that()
  {
-    let mut server = ModernServer::plain(everything()).await;
-    let mut client = server.greeted().await;
-    let mut first = server.next_listen().await;
-    first.acknowledge_all().await;
+    let (mut server, mut client, mut first) = listened_to(everything()).await;
     change(&client, 1, "subscribe", "a:1");
     let mut second = server.next_listen().await;
     assert_eq!(second.filter()["resourceSubscriptions"], json!(["a:1"]));
@@ -150,10 +149,7 @@ async fn a_stream_stands_only_while_there_is_something_to_hear() {
 
 #[tokio::test]
 async fn a_subscription_that_is_not_honoured_is_an_error() {
-    let mut server = ModernServer::plain(everything()).await;
-    let mut client = server.greeted().await;
-    let mut first = server.next_listen().await;
-    first.acknowledge_all().await;
+    let (mut server, mut client, _first) = listened_to(everything()).await;
     change(&client, 1, "subscribe", "a:1");
     let mut second = server.next_listen().await;
     let honoured =
@@ -242,10 +238,7 @@ async fn there_is_a_bound_on_subscriptions() {
 
 #[tokio::test]
 async fn a_cancelled_subscription_is_not_wanted_any_more() {
-    let mut server = ModernServer::plain(everything()).await;
-    let mut client = server.greeted().await;
-    let mut first = server.next_listen().await;
-    first.acknowledge_all().await;
+    let (mut server, mut client, _first) = listened_to(everything()).await;
     change(&client, 1, "subscribe", "a:1");
     let asked = server.next_listen().await;
     assert_eq!(asked.filter()["resourceSubscriptions"], json!(["a:1"]));

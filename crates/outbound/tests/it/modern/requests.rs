@@ -15,19 +15,15 @@ fn cancel(client: &Conversation, id: u64) {
     client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": params }));
 }
 
-fn request(client: &Conversation, id: u64, method: &str, params: Value) {
-    client.send(&json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }));
-}
-
 #[tokio::test]
 async fn the_envelope_and_the_headers_go_with_every_request() {
     let server = ModernServer::plain(json!({})).await;
     let mut client = server.greeted().await;
     let meta = json!({ "progressToken": 7, "vendor/x": 1 });
-    request(&client, 1, "tools/call", json!({ "name": "add", "arguments": { "a": 1 }, "_meta": meta }));
-    request(&client, 2, "prompts/get", json!({ "name": "grüße" }));
-    request(&client, 3, "resources/read", json!({ "uri": "note://a b" }));
-    request(&client, 4, "tools/call", json!({ "name": "=?base64?YQ==?=" }));
+    client.request_with(1, "tools/call", json!({ "name": "add", "arguments": { "a": 1 }, "_meta": meta }));
+    client.request_with(2, "prompts/get", json!({ "name": "grüße" }));
+    client.request_with(3, "resources/read", json!({ "uri": "note://a b" }));
+    client.request_with(4, "tools/call", json!({ "name": "=?base64?YQ==?=" }));
     client.request(5, "tools/list");
     for id in 1..=5 {
         assert!(client.answer(id).await["result"].is_object());
@@ -82,13 +78,13 @@ async fn ping_and_the_log_level_are_answered_here() {
     let mut client = server.greeted().await;
     client.request(1, "ping");
     assert_eq!(client.message().await, json!({ "jsonrpc": "2.0", "id": 1, "result": {} }));
-    request(&client, 2, "logging/setLevel", json!({ "level": "warning" }));
+    client.request_with(2, "logging/setLevel", json!({ "level": "warning" }));
     client.request(3, "tools/list");
     assert_eq!(client.answer(2).await["result"], json!({}));
     client.answer(3).await;
-    request(&client, 4, "logging/setLevel", json!({ "level": "loud" }));
+    client.request_with(4, "logging/setLevel", json!({ "level": "loud" }));
     assert_eq!(client.answer(4).await["error"]["code"], -32602);
-    request(&client, 5, "logging/setLevel", json!({ "level": "debug" }));
+    client.request_with(5, "logging/setLevel", json!({ "level": "debug" }));
     client.answer(5).await;
     client.request(6, "tools/list");
     client.answer(6).await;
@@ -132,7 +128,7 @@ async fn routed_server() -> ModernServer {
 async fn arguments_with_an_annotation_also_stand_in_headers() {
     let server = routed_server().await;
     let mut client = server.greeted().await;
-    request(&client, 1, "tools/list", json!({ "cursor": "2" }));
+    client.request_with(1, "tools/list", json!({ "cursor": "2" }));
     client.answer(1).await;
     let arguments = json!({ "region": "süd", "deep": { "size": 42 }, "plain": "x" });
     client.call_tool(2, "route", arguments);
@@ -231,10 +227,10 @@ async fn a_stream_that_breaks_is_not_taken_up() {
     assert!(server.server.seen().iter().all(|seen| seen.verb == "POST"));
 }
 
-#[tokio::test]
-async fn a_cancelled_call_closes_its_request_and_stays_unanswered() {
-    let (gone, mut noticed) = mpsc::unbounded_channel();
-    let server = ModernServer::start(json!({}), move |seen| {
+/// A server whose tool calls never end, and the ids of those that were given up.
+async fn with_endless_calls(capabilities: Value) -> (ModernServer, mpsc::UnboundedReceiver<Value>) {
+    let (gone, noticed) = mpsc::unbounded_channel();
+    let server = ModernServer::start(capabilities, move |seen| {
         let gone = gone.clone();
         async move {
             (seen.method() == "tools/call").then(|| {
@@ -250,6 +246,12 @@ async fn a_cancelled_call_closes_its_request_and_stays_unanswered() {
         }
     })
     .await;
+    (server, noticed)
+}
+
+#[tokio::test]
+async fn a_cancelled_call_closes_its_request_and_stays_unanswered() {
+    let (server, mut noticed) = with_endless_calls(json!({})).await;
     let mut client = server.greeted().await;
     for id in 1..=128 {
         client.request(id, "tools/call");
@@ -264,23 +266,7 @@ async fn a_cancelled_call_closes_its_request_and_stays_unanswered() {
 
 #[tokio::test]
 async fn the_end_of_the_connection_ends_its_requests_without_a_word() {
-    let (gone, mut noticed) = mpsc::unbounded_channel();
-    let mut server = ModernServer::start(json!({ "tools": { "listChanged": true } }), move |seen| {
-        let gone = gone.clone();
-        async move {
-            (seen.method() == "tools/call").then(|| {
-                let (mut events, response) = Events::open();
-                tokio::spawn(async move {
-                    while events.raw(": alive\n\n").await {
-                        tokio::task::yield_now().await;
-                    }
-                    let _ = gone.send(());
-                });
-                response
-            })
-        }
-    })
-    .await;
+    let (mut server, mut noticed) = with_endless_calls(json!({ "tools": { "listChanged": true } })).await;
     let mut client = server.greeted().await;
     let mut listen = server.next_listen().await;
     listen.acknowledge_all().await;
