@@ -3,12 +3,13 @@
 //! It runs as a process of its own (`ringfence-bench bare-axum-server`) with two worker threads, and ends
 //! when the benchmark that started it ends.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use axum::Router;
@@ -121,7 +122,7 @@ fn big_result(server: &BareServer, id: &RawValue, bytes: usize) -> Body {
 
 impl BareServer {
     fn cached_text(&self, bytes: usize) -> Bytes {
-        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut texts = self.texts.lock();
         texts.entry(bytes).or_insert_with(|| Bytes::from(vec![b'x'; bytes])).clone()
     }
 }

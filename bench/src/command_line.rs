@@ -38,7 +38,7 @@ pub(crate) struct CommandLine {
     #[arg(long)]
     pub(crate) quick: bool,
     /// Only these legs and measurements (latency, throughput, creation, big, memory, held, processes; of the fence
-    /// launch, open, keeper; of the built-in server overhead, peer, grep, idle, start)
+    /// launch, open, supervisor; of the built-in server overhead, peer, grep, idle, start)
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,
     /// Where the results go as JSON [default: target/bench/results.json, of the fence fence-results.json, …]

@@ -60,7 +60,7 @@ impl FenceHost {
         let scope = scope.canonicalize()?;
         // Pages of a program that was just built count as dirty until they are on the disk.
         File::open(&programs.ringfence)?.sync_all().while_doing("writing the launcher to the disk")?;
-        let launcher = Launcher::with_executable(&programs.ringfence).with_nursery();
+        let launcher = Launcher::with_executable(&programs.ringfence).with_zygote();
         let cold_launcher = Launcher::with_executable(&programs.ringfence);
         let kernel = launcher.kernel();
         let cache_home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -219,11 +219,11 @@ impl Launched {
         if code == Some(0) { Ok(()) } else { Err(Failure::new("the command did not end well")) }
     }
 
-    /// The process that was started, which in a fence is the keeper.
+    /// The process that was started, which in a fence is the supervisor.
     pub(crate) fn process_id(&self) -> u32 {
         match self {
             Self::Plain(child) => child.id(),
-            Self::Fenced(fenced) => fenced.keeper().as_raw_nonzero().get().unsigned_abs(),
+            Self::Fenced(fenced) => fenced.supervisor().as_raw_nonzero().get().unsigned_abs(),
         }
     }
 }

@@ -33,12 +33,12 @@ pub(crate) fn markdown_report(run: &FenceDescription, results: &FenceResults) ->
         let title = match measurement {
             FenceMeasurement::Launch => "Starting /bin/true and waiting for it",
             FenceMeasurement::OpenClose => "Opening and closing a file of the scope",
-            FenceMeasurement::Keeper => {
+            FenceMeasurement::Supervisor => {
                 "Memory of what waits for the command (bubblewrap: both of its processes)"
             }
         };
         let table = match measurement {
-            FenceMeasurement::Keeper => plain_table(*measurement, run, results),
+            FenceMeasurement::Supervisor => plain_table(*measurement, run, results),
             _ => compared_table(*measurement, run, results),
         };
         // Writing to a string cannot fail.

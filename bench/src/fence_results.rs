@@ -98,7 +98,7 @@ impl FenceResults {
 
 pub(crate) fn fence_reach_rows(results: &FenceResults) -> Vec<ReachRow> {
     use FenceVariant as V;
-    const KEEPER_KIB: f64 = 0.7 * 1024.0;
+    const SUPERVISOR_KIB: f64 = 0.7 * 1024.0;
     let both = |words: &str, figure: FenceFigure, ours: V, base: V, limit: f64| {
         let named = |statistic: &str| format!("{words}, {} / {}, {statistic}", ours.name(), base.name());
         [
@@ -114,10 +114,10 @@ pub(crate) fn fence_reach_rows(results: &FenceResults) -> Vec<ReachRow> {
             },
         ]
     };
-    let keeper = |variant: V| ReachRow {
-        figure: format!("PSS KiB of a waiting keeper among 8, {}", variant.name()),
-        measured: results.median(variant, FenceFigure::KeeperAmongOthers),
-        bound: Some(Bound::AtMost(KEEPER_KIB)),
+    let supervisor = |variant: V| ReachRow {
+        figure: format!("PSS KiB of a waiting supervisor among 8, {}", variant.name()),
+        measured: results.median(variant, FenceFigure::SupervisorAmongOthers),
+        bound: Some(Bound::AtMost(SUPERVISOR_KIB)),
     };
     let (launch, open) = (FenceFigure::Launch, FenceFigure::OpenClose);
     [
@@ -129,7 +129,7 @@ pub(crate) fn fence_reach_rows(results: &FenceResults) -> Vec<ReachRow> {
     ]
     .into_iter()
     .flatten()
-    .chain([V::TierA, V::TierB].map(keeper))
+    .chain([V::TierA, V::TierB].map(supervisor))
     .collect()
 }
 
@@ -156,7 +156,7 @@ mod tests {
     fn a_variant_that_cannot_be_had_is_given_up_and_fails_only_if_it_is_ours() {
         let mut results = FenceResults::default();
         results.note(FenceVariant::Bubblewrap, None, "not installed".to_owned());
-        assert!(results.is_given_up(FenceVariant::Bubblewrap, FenceMeasurement::Keeper));
+        assert!(results.is_given_up(FenceVariant::Bubblewrap, FenceMeasurement::Supervisor));
         assert_eq!(results.own_failures().count(), 0);
         results.note(FenceVariant::TierB, Some(FenceMeasurement::Launch), "refused".to_owned());
         assert!(!results.is_given_up(FenceVariant::TierB, FenceMeasurement::OpenClose));

@@ -120,7 +120,7 @@ impl FenceSchedule {
         match measurement {
             FenceMeasurement::Launch => self.measure_launch(variant),
             FenceMeasurement::OpenClose => self.measure_open_close(variant),
-            FenceMeasurement::Keeper => self.measure_keeper(variant),
+            FenceMeasurement::Supervisor => self.measure_supervisor(variant),
         }
     }
 
@@ -144,19 +144,19 @@ impl FenceSchedule {
         Ok(vec![(FenceFigure::OpenClose, nanoseconds)])
     }
 
-    fn measure_keeper(&self, variant: FenceVariant) -> Result<Figures, Failure> {
-        let (alone, alone_dirty) = self.keeper_memory(variant, 1)?;
-        let (each, each_dirty) = self.keeper_memory(variant, FENCES_AT_ONCE)?;
+    fn measure_supervisor(&self, variant: FenceVariant) -> Result<Figures, Failure> {
+        let (alone, alone_dirty) = self.supervisor_memory(variant, 1)?;
+        let (each, each_dirty) = self.supervisor_memory(variant, FENCES_AT_ONCE)?;
         Ok(vec![
-            (FenceFigure::KeeperAlone, alone),
-            (FenceFigure::KeeperAloneDirty, alone_dirty),
-            (FenceFigure::KeeperAmongOthers, each),
-            (FenceFigure::KeeperAmongOthersDirty, each_dirty),
+            (FenceFigure::SupervisorAlone, alone),
+            (FenceFigure::SupervisorAloneDirty, alone_dirty),
+            (FenceFigure::SupervisorAmongOthers, each),
+            (FenceFigure::SupervisorAmongOthersDirty, each_dirty),
         ])
     }
 
-    /// The mean of so many keepers that wait at the same time: PSS, and what of it is private and dirty.
-    fn keeper_memory(&self, variant: FenceVariant, count: usize) -> Result<(f64, f64), Failure> {
+    /// The mean of so many supervisors that wait at the same time: PSS, and what of it is private and dirty.
+    fn supervisor_memory(&self, variant: FenceVariant, count: usize) -> Result<(f64, f64), Failure> {
         let command = self.host.command(&self.bench, &["fence-wait".into()]);
         let mut waiting = Vec::new();
         for _ in 0..count {
@@ -167,9 +167,9 @@ impl FenceSchedule {
         }
         let mut sum = (0.0, 0.0);
         for (launched, _) in &waiting {
-            for process_id in keeper_processes(variant, launched, &self.bench)? {
+            for process_id in supervisor_processes(variant, launched, &self.bench)? {
                 let (set, dirty) = memory_kib(process_id)
-                    .ok_or_else(|| Failure::new("the keeper's memory can only be read by root"))?;
+                    .ok_or_else(|| Failure::new("the supervisor's memory can only be read by root"))?;
                 sum = (sum.0 + set, sum.1 + dirty);
             }
         }
@@ -184,7 +184,11 @@ impl FenceSchedule {
 }
 
 /// The processes that do nothing but wait for the command.
-fn keeper_processes(variant: FenceVariant, launched: &Launched, bench: &Path) -> Result<Vec<u32>, Failure> {
+fn supervisor_processes(
+    variant: FenceVariant,
+    launched: &Launched,
+    bench: &Path,
+) -> Result<Vec<u32>, Failure> {
     let first = launched.process_id();
     if variant != FenceVariant::Bubblewrap {
         return Ok(vec![first]);

@@ -41,18 +41,18 @@ impl FenceVariant {
 pub(crate) enum FenceMeasurement {
     Launch,
     OpenClose,
-    Keeper,
+    Supervisor,
 }
 
 impl FenceMeasurement {
-    pub(crate) const ALL: [Self; 3] = [Self::Launch, Self::OpenClose, Self::Keeper];
+    pub(crate) const ALL: [Self; 3] = [Self::Launch, Self::OpenClose, Self::Supervisor];
 
     /// The name that `--only` takes.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Launch => "launch",
             Self::OpenClose => "open",
-            Self::Keeper => "keeper",
+            Self::Supervisor => "supervisor",
         }
     }
 
@@ -61,7 +61,7 @@ impl FenceMeasurement {
         match self {
             Self::Launch => 1,
             Self::OpenClose => 5,
-            Self::Keeper => 40,
+            Self::Supervisor => 40,
         }
     }
 
@@ -71,7 +71,7 @@ impl FenceMeasurement {
         match self {
             Self::Launch => true,
             Self::OpenClose => matches!(variant, V::Unfenced | V::TierA | V::TierB | V::Bubblewrap),
-            Self::Keeper => matches!(variant, V::TierA | V::TierB | V::Bubblewrap),
+            Self::Supervisor => matches!(variant, V::TierA | V::TierB | V::Bubblewrap),
         }
     }
 
@@ -80,9 +80,12 @@ impl FenceMeasurement {
         match self {
             Self::Launch => &[F::Launch],
             Self::OpenClose => &[F::OpenClose],
-            Self::Keeper => {
-                &[F::KeeperAlone, F::KeeperAloneDirty, F::KeeperAmongOthers, F::KeeperAmongOthersDirty]
-            }
+            Self::Supervisor => &[
+                F::SupervisorAlone,
+                F::SupervisorAloneDirty,
+                F::SupervisorAmongOthers,
+                F::SupervisorAmongOthersDirty,
+            ],
         }
     }
 }
@@ -91,10 +94,10 @@ impl FenceMeasurement {
 pub(crate) enum FenceFigure {
     Launch,
     OpenClose,
-    KeeperAlone,
-    KeeperAloneDirty,
-    KeeperAmongOthers,
-    KeeperAmongOthersDirty,
+    SupervisorAlone,
+    SupervisorAloneDirty,
+    SupervisorAmongOthers,
+    SupervisorAmongOthersDirty,
 }
 
 impl FenceFigure {
@@ -103,10 +106,10 @@ impl FenceFigure {
         match self {
             Self::Launch => "launch_and_wait_us",
             Self::OpenClose => "open_close_ns",
-            Self::KeeperAlone => "keeper_pss_kib_1_fence",
-            Self::KeeperAloneDirty => "keeper_private_dirty_kib_1_fence",
-            Self::KeeperAmongOthers => "keeper_pss_kib_8_fences",
-            Self::KeeperAmongOthersDirty => "keeper_private_dirty_kib_8_fences",
+            Self::SupervisorAlone => "supervisor_pss_kib_1_fence",
+            Self::SupervisorAloneDirty => "supervisor_private_dirty_kib_1_fence",
+            Self::SupervisorAmongOthers => "supervisor_pss_kib_8_fences",
+            Self::SupervisorAmongOthersDirty => "supervisor_private_dirty_kib_8_fences",
         }
     }
 
@@ -115,10 +118,10 @@ impl FenceFigure {
         match self {
             Self::Launch => "µs",
             Self::OpenClose => "ns",
-            Self::KeeperAlone => "PSS KiB, 1 fence",
-            Self::KeeperAloneDirty => "of it private dirty",
-            Self::KeeperAmongOthers => "PSS KiB each, 8 fences",
-            Self::KeeperAmongOthersDirty => "of it private dirty each",
+            Self::SupervisorAlone => "PSS KiB, 1 fence",
+            Self::SupervisorAloneDirty => "of it private dirty",
+            Self::SupervisorAmongOthers => "PSS KiB each, 8 fences",
+            Self::SupervisorAmongOthersDirty => "of it private dirty each",
         }
     }
 }

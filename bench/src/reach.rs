@@ -111,11 +111,11 @@ fn memory_of_200(results: &Results, leg: Leg) -> Option<f64> {
     Some(results.median(leg, Figure::GatewayMemory200)? + results.median(leg, Figure::ChildrenMemory200)?)
 }
 
-/// The gateway's part and the keeper: what a session takes besides the same server without a fence.
+/// The gateway's part and the supervisor: what a session takes besides the same server without a fence.
 fn fence_memory(results: &Results) -> Option<f64> {
     let children = |leg| results.median(leg, Figure::ChildrenMemory200);
-    let keepers = (children(Leg::RingfenceFenced)? - children(Leg::RingfenceSession)?) / 200.0;
-    Some(results.median(Leg::RingfenceFenced, Figure::GatewayMemoryPerSession)? + keepers)
+    let supervisors = (children(Leg::RingfenceFenced)? - children(Leg::RingfenceSession)?) / 200.0;
+    Some(results.median(Leg::RingfenceFenced, Figure::GatewayMemoryPerSession)? + supervisors)
 }
 
 /// What a gateway that added nothing of its own to HTTP and pipes would measure.

@@ -7,8 +7,8 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
 use fence::{
-    Arrangement, CacheChoice, Command, FenceSettings, Groundwork, HardlinkChoice, Launcher, Network, Plan,
-    ReadChoice, ScopeChoice, Stdio, Surroundings, TierChoice, UnixSockets,
+    CacheChoice, Command, FenceSettings, FenceSetup, HardlinkChoice, HostEnvironment, HostFacts, Launcher,
+    Network, Plan, ReadChoice, ScopeChoice, Stdio, TierChoice, UnixSockets,
 };
 
 use crate::failure::{Failure, WhileDoing};
@@ -18,10 +18,10 @@ use crate::programs::Programs;
 #[derive(Debug)]
 pub(crate) struct ServeFence {
     launcher: Launcher,
-    arrangement: Arrangement,
+    setup: FenceSetup,
     plan: Plan,
     command: Command,
-    surroundings: Surroundings,
+    host_environment: HostEnvironment,
     nothing: File,
 }
 
@@ -29,22 +29,22 @@ impl ServeFence {
     /// `program` lies in the scope.
     pub(crate) fn prepare(programs: &Programs, scope: &Path, program: PathBuf) -> Result<Self, Failure> {
         let settings = settings_of_serve();
-        let surroundings = Surroundings::of_this_process().while_doing("looking around")?;
-        let launcher = Launcher::with_executable(&programs.ringfence).with_nursery();
-        let groundwork = Groundwork::new(&settings, &programs.ringfence, &surroundings);
+        let host_environment = HostEnvironment::of_this_process().while_doing("looking around")?;
+        let launcher = Launcher::with_executable(&programs.ringfence).with_zygote();
+        let host_facts = HostFacts::new(&settings, &programs.ringfence, &host_environment);
         let directories = [scope.to_owned()];
-        let arrangement = Arrangement::upon(
-            &groundwork,
+        let setup = FenceSetup::upon(
+            &host_facts,
             &settings,
             ScopeChoice::Directories(&directories),
             CacheChoice::Private,
-            &surroundings,
+            &host_environment,
             None,
         )
         .while_doing("arranging the fence")?;
-        let plan = fence::plan(&arrangement.policy, &launcher.kernel()).while_doing("planning the fence")?;
+        let plan = fence::plan(&setup.policy, &launcher.kernel()).while_doing("planning the fence")?;
         eprintln!("the fence of a session: Tier {:?}", plan.tier);
-        let environment = arrangement.environment(&plan, &surroundings).while_doing("the environment")?;
+        let environment = setup.environment(&plan, &host_environment).while_doing("the environment")?;
         let command = Command {
             program,
             arguments: Vec::new(),
@@ -52,14 +52,14 @@ impl ServeFence {
             directory: scope.to_owned(),
         };
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
-        Ok(Self { launcher, arrangement, plan, command, surroundings, nothing })
+        Ok(Self { launcher, setup, plan, command, host_environment, nothing })
     }
 
     /// Launches the program and waits for its end.
     pub(crate) fn launch_and_wait(&self) -> Result<(), Failure> {
         let nothing = self.nothing.as_fd();
         let stdio = Stdio { stdin: nothing, stdout: nothing, stderr: nothing };
-        let outside = self.surroundings.outside();
+        let outside = self.host_environment.outside();
         let mut fenced =
             self.launcher.launch(&self.plan, &self.command, stdio, outside).while_doing("launching")?;
         let code = fenced.wait().while_doing("waiting")?.code;
@@ -68,7 +68,7 @@ impl ServeFence {
 
     /// Leaves nothing behind.
     pub(crate) fn finish(self) {
-        let _ = self.arrangement.session.remove();
+        let _ = self.setup.session.remove();
     }
 }
 

@@ -3,8 +3,8 @@
 //! The benchmark makes itself a child subreaper: a process whose gateway lets go of it becomes ours, so it
 //! can be counted as left behind and is killed at the end.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::sync::{Mutex, PoisonError};
 
 use rustix::process::{Pid, Resource, Signal, WaitOptions};
 
@@ -14,12 +14,12 @@ use crate::process_table::ProcessTable;
 static STARTED: Mutex<Option<HashSet<u32>>> = Mutex::new(None);
 
 pub(crate) fn remember(process_id: Option<u32>) {
-    let mut started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut started = STARTED.lock();
     started.get_or_insert_default().extend(process_id);
 }
 
 fn is_started(process_id: u32) -> bool {
-    let started = STARTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let started = STARTED.lock();
     started.as_ref().is_some_and(|set| set.contains(&process_id))
 }
 

@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use audit::{AuditLog, AuditSettings};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gateway::{AllowedHost, AllowedOrigin};
-use session::audit::{AuditLog, AuditSettings};
 use session::{Lifecycle, Settings};
 
 use crate::access_options::AccessOptions;
@@ -79,7 +79,7 @@ pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
     #[command(flatten)]
-    founding: Founding,
+    legacy: LegacyCommandLine,
 }
 
 #[derive(Debug, Subcommand)]
@@ -123,7 +123,7 @@ enum Command {
 
 /// The command line without a subcommand: `ringfence --mode http|stdio … -- COMMAND`.
 #[derive(Debug, Args)]
-struct Founding {
+struct LegacyCommandLine {
     /// Serve over HTTP (one process for all clients unless --session-isolation), or on stdin and stdout.
     #[arg(long)]
     mode: Option<Mode>,
@@ -336,7 +336,7 @@ pub(crate) struct ServerTask {
 
 impl Arguments {
     pub(crate) fn into_task(self) -> Result<Task, Failure> {
-        match (self.command, self.founding.mode) {
+        match (self.command, self.legacy.mode) {
             (Some(Command::Completions { shell }), _) => Ok(Task::Completions(shell)),
             (Some(Command::Token(token)), _) => Ok(Task::Token(token)),
             (Some(Command::Cache(cache)), _) => Ok(Task::Cache(cache)),
@@ -353,8 +353,8 @@ impl Arguments {
             (Some(Command::Serve(serve)), _) => Ok(Task::Serve(Box::new(serve.into_task()))),
             (Some(Command::Stdio(server)), _) => Ok(Task::Stdio(server)),
             (Some(Command::Connect(connect)), _) => Ok(Task::Connect(connect)),
-            (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.founding.into_serve()))),
-            (None, Some(Mode::Stdio)) => Ok(Task::Stdio(Box::new(self.founding.server))),
+            (None, Some(Mode::Http)) => Ok(Task::Serve(Box::new(self.legacy.into_serve()))),
+            (None, Some(Mode::Stdio)) => Ok(Task::Stdio(Box::new(self.legacy.server))),
             (None, None) => Err(Failure::ModeWithoutCommandLine),
         }
     }
@@ -373,7 +373,7 @@ impl Serve {
     }
 }
 
-impl Founding {
+impl LegacyCommandLine {
     fn into_serve(self) -> ServeTask {
         let is_isolated = self.session_isolation || environment::is_set("ENABLE_SESSION_ISOLATION");
         let lifecycle = if is_isolated { Lifecycle::Session } else { Lifecycle::Shared };

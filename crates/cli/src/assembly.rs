@@ -1,13 +1,14 @@
 //! From the options of a server to the parts that run it: the upstream, its fence, and the rules for scopes.
 
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::Configuration;
-use fence::{FenceSettings, Launcher, ReadChoice, Surroundings, toolchain};
-use session::{FenceHost, Lifecycle, Offer, Preparation, Program, ScopeRules, StartFailure, Upstream};
+use fence::{FenceSettings, HostEnvironment, Launcher, ReadChoice, toolchain};
+use session::{FenceHost, Lifecycle, Preparation, Program, ScopeRules, ServerSet, StartError, Upstream};
 
 use crate::arguments::ServerTask;
 use crate::configured::Configured;
@@ -19,7 +20,7 @@ use crate::program;
 
 /// What sessions are made of.
 pub(crate) struct Assembly {
-    pub(crate) offer: Offer,
+    pub(crate) offer: ServerSet,
     pub(crate) rules: ScopeRules,
     /// The package that the upstream runs from, which stays as long as this is held.
     pub(crate) package: Option<Installed>,
@@ -28,15 +29,15 @@ pub(crate) struct Assembly {
 impl Assembly {
     /// Blocks, for minutes if a package has to be installed.
     pub(crate) fn new(task: &ServerTask, lifecycle: Lifecycle) -> Result<Self, Failure> {
-        let surroundings = Arc::new(Surroundings::of_this_process().map_err(Failure::Arrangement)?);
-        let rules = task.scope.rules(&task.fence.scope, &surroundings)?;
+        let host_environment = Arc::new(HostEnvironment::of_this_process().map_err(Failure::FenceSetup)?);
+        let rules = task.scope.rules(&task.fence.scope, &host_environment)?;
         let (upstream, package) = if task.scope.unfenced {
             tracing::warn!("the server runs without a fence (--unfenced): it can do whatever this user can");
-            (unfenced(task, lifecycle, &surroundings)?, None)
+            (unfenced(task, lifecycle, &host_environment)?, None)
         } else {
-            fenced(task, lifecycle, &surroundings)?
+            fenced(task, lifecycle, &host_environment)?
         };
-        Ok(Self { offer: Offer::One(upstream), rules, package })
+        Ok(Self { offer: ServerSet::One(upstream), rules, package })
     }
 
     /// The same for the servers of a configuration.
@@ -45,9 +46,9 @@ impl Assembly {
         configuration: &Configuration,
         local_is_here: bool,
     ) -> Result<(Self, Configured), Failure> {
-        let surroundings = Arc::new(Surroundings::of_this_process().map_err(Failure::Arrangement)?);
-        let rules = task.scope.rules(&task.fence.scope, &surroundings)?;
-        let configured = Configured::new(task, surroundings)?;
+        let host_environment = Arc::new(HostEnvironment::of_this_process().map_err(Failure::FenceSetup)?);
+        let rules = task.scope.rules(&task.fence.scope, &host_environment)?;
+        let configured = Configured::new(task, host_environment)?;
         let offer = configured.offer(configuration, local_is_here);
         Ok((Self { offer, rules, package: None }, configured))
     }
@@ -56,29 +57,29 @@ impl Assembly {
 fn unfenced(
     task: &ServerTask,
     lifecycle: Lifecycle,
-    surroundings: &Surroundings,
+    host_environment: &HostEnvironment,
 ) -> Result<Upstream, Failure> {
     let options = &task.upstream;
     let variables = environment::for_upstream(std::env::vars_os(), &options.env, &options.force_env)?;
-    upstream(task, lifecycle, surroundings, variables, None)
+    upstream(task, lifecycle, host_environment, variables, None)
 }
 
 fn fenced(
     task: &ServerTask,
     lifecycle: Lifecycle,
-    surroundings: &Arc<Surroundings>,
+    host_environment: &Arc<HostEnvironment>,
 ) -> Result<(Upstream, Option<Installed>), Failure> {
     let options = &task.upstream;
-    let variables = environment::added(&surroundings.environment, &options.env, &options.force_env)?;
+    let variables = environment::added(&host_environment.environment, &options.env, &options.force_env)?;
     let mut settings = fenced::settings(&task.fence, ReadChoice::Strict).map_err(Failure::Fence)?;
     // Its shell runs whatever the user could.
     settings.all_programs = options.command.is_empty();
-    let host = fence_host(settings.clone(), surroundings)?;
-    let mut upstream = upstream(task, lifecycle, surroundings, variables, Some(host))?;
+    let host = fence_host(settings.clone(), host_environment)?;
+    let mut upstream = upstream(task, lifecycle, host_environment, variables, Some(host))?;
     let command = packages::recognise(&options.command).filter(|_| !options.no_package_cache);
     let package = match (command, &mut upstream.transport) {
         (Some(command), session::Transport::Process(program)) => {
-            Some(install(&command, options.package_age, &settings, surroundings, program)?)
+            Some(install(&command, options.package_age, &settings, host_environment, program)?)
         }
         _ => None,
     };
@@ -89,7 +90,7 @@ fn fenced(
 fn upstream(
     task: &ServerTask,
     lifecycle: Lifecycle,
-    surroundings: &Surroundings,
+    host_environment: &HostEnvironment,
     variables: Vec<(OsString, OsString)>,
     fence: Option<Arc<FenceHost>>,
 ) -> Result<Upstream, Failure> {
@@ -108,7 +109,7 @@ fn upstream(
     }
     let name = program::upstream_name(program, arguments);
     let plain = Program { variables, fence, ..plain_program(program.clone(), arguments.to_vec()) };
-    Ok(Upstream::process(name, found(plain, surroundings)?, lifecycle))
+    Ok(Upstream::process(name, found(plain, host_environment)?, lifecycle))
 }
 
 pub(crate) fn plain_program(program: OsString, arguments: Vec<OsString>) -> Program {
@@ -134,13 +135,13 @@ pub(crate) fn built_in(
 }
 
 /// The program as the search path has it, with what it needs to read.
-pub(crate) fn found(mut program: Program, surroundings: &Surroundings) -> Result<Program, Failure> {
-    let path = search_path(&program.variables, surroundings);
+pub(crate) fn found(mut program: Program, host_environment: &HostEnvironment) -> Result<Program, Failure> {
+    let path = search_path(&program.variables, host_environment);
     let written = std::mem::take(&mut program.program);
     // The server starts in its session's directory: a script that is named from here is still meant.
     let script = toolchain::script_among(&written, &program.arguments, &std::env::current_dir()?);
     if let Some((place, script)) = script {
-        let closed: Vec<PathBuf> = surroundings.home.iter().cloned().collect();
+        let closed: Vec<PathBuf> = host_environment.home.iter().cloned().collect();
         program.readable = toolchain::readable_for(&script, &path, &closed);
         program.arguments[place] = script.into_os_string();
     }
@@ -148,9 +149,9 @@ pub(crate) fn found(mut program: Program, surroundings: &Surroundings) -> Result
     Ok(program)
 }
 
-fn search_path(variables: &[(OsString, OsString)], surroundings: &Surroundings) -> OsString {
+fn search_path(variables: &[(OsString, OsString)], host_environment: &HostEnvironment) -> OsString {
     let own = variables.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value);
-    own.or_else(|| surroundings.environment.get(OsStr::new("PATH"))).cloned().unwrap_or_default()
+    own.or_else(|| host_environment.environment.get(OsStr::new("PATH"))).cloned().unwrap_or_default()
 }
 
 /// Makes the upstream run an installed package in place of the launcher that would fetch it.
@@ -158,25 +159,25 @@ fn install(
     command: &PackageCommand,
     age: Duration,
     settings: &FenceSettings,
-    surroundings: &Surroundings,
+    host_environment: &HostEnvironment,
     program: &mut Program,
 ) -> Result<Installed, Failure> {
     let variables: Vec<_> =
         program.variables.iter().filter(|(name, _)| is_registry_variable(name)).cloned().collect();
     let installer = Installer {
         settings,
-        surroundings,
+        host_environment,
         launcher: &Launcher::new(),
         variables: &variables,
         progress: &|news| tracing::info!("{news}"),
     };
     let package = installer.install(command, age)?;
-    run_installed(program, &package, surroundings);
+    run_installed(program, &package, host_environment);
     Ok(package)
 }
 
-fn run_installed(program: &mut Program, package: &Installed, surroundings: &Surroundings) {
-    let path = search_path(&program.variables, surroundings);
+fn run_installed(program: &mut Program, package: &Installed, host_environment: &HostEnvironment) {
+    let path = search_path(&program.variables, host_environment);
     let searched = std::iter::once(package.programs.clone()).chain(std::env::split_paths(&path));
     let path = std::env::join_paths(searched).unwrap_or(path);
     program.variables.retain(|(name, _)| name != "PATH");
@@ -190,11 +191,11 @@ fn run_installed(program: &mut Program, package: &Installed, surroundings: &Surr
 /// package stays while somebody may start it.
 pub(crate) fn preparation(
     settings: FenceSettings,
-    surroundings: &Arc<Surroundings>,
+    host_environment: &Arc<HostEnvironment>,
     age: Duration,
     has_cache: bool,
 ) -> Preparation {
-    let surroundings = Arc::clone(surroundings);
+    let host_environment = Arc::clone(host_environment);
     // A newer package takes the place of an older one; whoever runs that keeps its files open.
     let held: Mutex<Option<Installed>> = Mutex::default();
     Preparation(Arc::new(move |mut program| {
@@ -202,27 +203,27 @@ pub(crate) fn preparation(
             std::iter::once(&program.program).chain(&program.arguments).cloned().collect();
         let Some(command) = packages::recognise(&command).filter(|_| has_cache) else {
             let written = program.program.clone();
-            return found(program, &surroundings).map_err(|failure| not_found(&written, &failure));
+            return found(program, &host_environment).map_err(|failure| not_found(&written, &failure));
         };
-        let installed = install(&command, age, &settings, &surroundings, &mut program)
-            .map_err(|failure| StartFailure::Install { reason: failure.message(), hint: failure.hint() })?;
-        *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(installed);
+        let installed = install(&command, age, &settings, &host_environment, &mut program)
+            .map_err(|failure| StartError::Install { reason: failure.message(), hint: failure.hint() })?;
+        *held.lock() = Some(installed);
         Ok(program)
     }))
 }
 
-fn not_found(program: &OsStr, failure: &Failure) -> StartFailure {
-    StartFailure::Spawn { program: Path::new(program).display().to_string(), reason: failure.message() }
+fn not_found(program: &OsStr, failure: &Failure) -> StartError {
+    StartError::Spawn { program: Path::new(program).display().to_string(), reason: failure.message() }
 }
 
 /// Fences that cannot be had are a reason not to begin.
 pub(crate) fn fence_host(
     settings: FenceSettings,
-    surroundings: &Arc<Surroundings>,
+    host_environment: &Arc<HostEnvironment>,
 ) -> Result<Arc<FenceHost>, Failure> {
-    let host = FenceHost::new(settings, Arc::clone(surroundings));
-    let confinement = host.rehearse().map_err(|failure| match failure {
-        StartFailure::Fence { reason, hint } => Failure::NoFence { reason, hint },
+    let host = FenceHost::new(settings, Arc::clone(host_environment));
+    let confinement = host.self_test().map_err(|failure| match failure {
+        StartError::Fence { reason, hint } => Failure::NoFence { reason, hint },
         other => Failure::Upstream(other),
     })?;
     if host.kernel().is_root {

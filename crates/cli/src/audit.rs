@@ -6,11 +6,11 @@ use std::io::{self, BufWriter, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use ::audit::{self, AuditHash, AuditLine, Verified, VerifyError};
 use clap::{Args, Subcommand};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
-use session::audit::{self, AuditFault, AuditHash, AuditLine, Verified};
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -109,7 +109,7 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
     }
 }
 
-fn failed(fault: &AuditFault) -> ExitCode {
+fn failed(fault: &VerifyError) -> ExitCode {
     eprintln!("error: {fault}");
     ExitCode::from(if fault.is_unreadable() { UNREADABLE } else { BROKEN })
 }
@@ -119,7 +119,7 @@ fn print(text: &str) {
     let _ = io::stdout().write_all(text.as_bytes());
 }
 
-fn as_json(result: &Result<Verified, AuditFault>) -> serde_json::Value {
+fn as_json(result: &Result<Verified, VerifyError>) -> serde_json::Value {
     match result {
         Ok(verified) => json!({
             "intact": true,
@@ -135,9 +135,11 @@ fn as_json(result: &Result<Verified, AuditFault>) -> serde_json::Value {
         Err(fault) => {
             let intact = if fault.is_unreadable() { None } else { Some(false) };
             let (file, line) = match fault {
-                AuditFault::Broken { file, line, .. } => (Some(file), Some(line)),
-                AuditFault::Unreadable { file, .. } | AuditFault::MissingFile { file } => (Some(file), None),
-                AuditFault::OtherEnd { .. } => (None, None),
+                VerifyError::Broken { file, line, .. } => (Some(file), Some(line)),
+                VerifyError::Unreadable { file, .. } | VerifyError::MissingFile { file } => {
+                    (Some(file), None)
+                }
+                VerifyError::OtherEnd { .. } => (None, None),
             };
             json!({"intact": intact, "fault": fault.to_string(), "file": file, "line": line})
         }
@@ -179,7 +181,7 @@ fn show(arguments: &ShowArguments) -> ExitCode {
     }
 }
 
-fn chosen(arguments: &ShowArguments) -> Result<(), AuditFault> {
+fn chosen(arguments: &ShowArguments) -> Result<(), VerifyError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut last = VecDeque::new();
     // What came before a fault is shown too.
@@ -210,11 +212,11 @@ fn chosen(arguments: &ShowArguments) -> Result<(), AuditFault> {
 
 impl ShowArguments {
     /// How a line is shown, if it is one of those asked for.
-    fn choose(&self, line: &AuditLine) -> Result<Option<String>, AuditFault> {
-        let broken = || AuditFault::Broken {
+    fn choose(&self, line: &AuditLine) -> Result<Option<String>, VerifyError> {
+        let broken = || VerifyError::Broken {
             file: line.file.clone(),
             line: line.number,
-            flaw: audit::Flaw::NotARecord,
+            flaw: audit::LineError::NotARecord,
         };
         let text = std::str::from_utf8(&line.text).map_err(|_| broken())?;
         let record: Record<'_> = serde_json::from_str(text).map_err(|_| broken())?;

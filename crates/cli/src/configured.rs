@@ -1,16 +1,17 @@
 //! From a configuration to what sessions are made of: each server's program, fence and templates. A server that
 //! cannot run here is switched off with the reason; it never keeps the others from running.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Configuration, FencePolicy, NetworkMode, Piece, Secrets, Storage, Template};
-use fence::{FenceSettings, Limit, LimitOrigin, Network, ReadChoice, Surroundings};
+use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network, ReadChoice};
 use session::{
-    Address, FenceHost, Fill, Lifecycle, Offer, Program, ServerPlan, Terms, Timeouts, Transport, Upstream,
+    Address, FenceHost, Fill, Lifecycle, Program, ServerPlan, ServerSet, Terms, Timeouts, Transport, Upstream,
 };
 
 use crate::arguments::ServerTask;
@@ -25,7 +26,7 @@ const KEEPS_FILE: &[(&str, &str, &str)] =
 /// What all servers of a gateway's configurations have in common. It outlives the configurations, which may change.
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub(crate) struct Configured {
-    surroundings: Arc<Surroundings>,
+    host_environment: Arc<HostEnvironment>,
     settings: FenceSettings,
     unfenced: bool,
     read_only: bool,
@@ -38,7 +39,7 @@ pub(crate) struct Configured {
 }
 
 impl Configured {
-    pub(crate) fn new(task: &ServerTask, surroundings: Arc<Surroundings>) -> Result<Self, Failure> {
+    pub(crate) fn new(task: &ServerTask, host_environment: Arc<HostEnvironment>) -> Result<Self, Failure> {
         if !task.upstream.env.is_empty() || !task.upstream.force_env.is_empty() {
             return Err(Failure::NotWithConfiguration("--env"));
         }
@@ -47,8 +48,8 @@ impl Configured {
         }
         let settings = fenced::settings(&task.fence, ReadChoice::Strict).map_err(Failure::Fence)?;
         let configured = Self {
-            storage: storage_directory(&surroundings),
-            surroundings,
+            storage: storage_directory(&host_environment),
+            host_environment,
             settings,
             unfenced: task.scope.unfenced,
             read_only: task.fence.read_only,
@@ -64,14 +65,14 @@ impl Configured {
         Ok(configured)
     }
 
-    pub(crate) fn surroundings(&self) -> &Arc<Surroundings> {
-        &self.surroundings
+    pub(crate) fn host_environment(&self) -> &Arc<HostEnvironment> {
+        &self.host_environment
     }
 
     /// What a configuration comes to here.
-    pub(crate) fn offer(&self, configuration: &Configuration, local_is_here: bool) -> Offer {
+    pub(crate) fn offer(&self, configuration: &Configuration, local_is_here: bool) -> ServerSet {
         let servers = configuration.servers.iter().map(|server| self.plan(server)).collect();
-        Offer::Many { servers, terms: self.terms(configuration, local_is_here) }
+        ServerSet::Many { servers, terms: self.terms(configuration, local_is_here) }
     }
 
     pub(crate) fn terms(&self, configuration: &Configuration, local_is_here: bool) -> Terms {
@@ -145,7 +146,7 @@ impl Configured {
                     fence,
                     preparation: Some(preparation(
                         settings,
-                        &self.surroundings,
+                        &self.host_environment,
                         self.package_age,
                         self.has_package_cache && !self.unfenced && !server.fence.unfenced,
                     )),
@@ -174,12 +175,12 @@ impl Configured {
     }
 
     fn host(&self, settings: FenceSettings) -> Result<Arc<FenceHost>, Failure> {
-        let mut hosts = self.hosts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut hosts = self.hosts.lock();
         let key = format!("{settings:?}");
         if let Some(host) = hosts.get(&key) {
             return Ok(Arc::clone(host));
         }
-        let host = fence_host(settings, &self.surroundings)?;
+        let host = fence_host(settings, &self.host_environment)?;
         hosts.insert(key, Arc::clone(&host));
         Ok(host)
     }
@@ -275,9 +276,10 @@ pub(crate) fn local_is_here(configuration: &Configuration, only_this_machine_con
     }
 }
 
-fn storage_directory(surroundings: &Surroundings) -> Option<PathBuf> {
-    let variable = |name: &str| surroundings.environment.get(std::ffi::OsStr::new(name)).map(PathBuf::from);
+fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
+    let variable =
+        |name: &str| host_environment.environment.get(std::ffi::OsStr::new(name)).map(PathBuf::from);
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
-    let data = data.or_else(|| Some(surroundings.home.as_ref()?.join(".local/share")))?;
+    let data = data.or_else(|| Some(host_environment.home.as_ref()?.join(".local/share")))?;
     Some(data.join("ringfence-storage"))
 }

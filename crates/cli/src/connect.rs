@@ -8,13 +8,14 @@
 mod attach;
 
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
 use config::{Configuration, ExecutionContext, NameMode, Piece, Start, Storage, Template, ToolRules};
+use parking_lot::Mutex;
 use session::{
-    Address, Fill, Lifecycle, Offer, ServerPlan, Sessions, Settings, Timeouts, Transport, Upstream,
+    Address, Fill, Lifecycle, ServerPlan, ServerSet, Sessions, Settings, Timeouts, Transport, Upstream,
 };
 use tokio::sync::mpsc;
 
@@ -65,8 +66,8 @@ pub(crate) fn run(task: ConnectTask) -> Result<(), Failure> {
         Some(file) => file.configuration,
         None => Configuration::of_built_in(),
     };
-    let surroundings = Arc::new(fence::Surroundings::of_this_process().map_err(Failure::Arrangement)?);
-    let configured = Configured::new(&task.server, Arc::clone(&surroundings))?;
+    let host_environment = Arc::new(fence::HostEnvironment::of_this_process().map_err(Failure::FenceSetup)?);
+    let configured = Configured::new(&task.server, Arc::clone(&host_environment))?;
     let is_local = |server: &&config::Server| server.context == ExecutionContext::Local;
     let plans = configuration.servers.iter().filter(is_local).map(|server| configured.plan(server)).collect();
     let audit = task.server.audit_log()?;
@@ -115,10 +116,10 @@ async fn serve(local: Arc<Local>) -> Result<(), Failure> {
 }
 
 /// The servers here, and the gateway as one more.
-fn offer(local: &Local, settings: &Settings) -> Offer {
+fn offer(local: &Local, settings: &Settings) -> ServerSet {
     let mut servers = local.plans.clone();
     servers.push(gateway(local, settings));
-    Offer::Many { servers, terms: local.terms() }
+    ServerSet::Many { servers, terms: local.terms() }
 }
 
 fn gateway(local: &Local, settings: &Settings) -> ServerPlan {

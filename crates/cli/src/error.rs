@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use fence::{ArrangementError, ScopeError};
-use session::audit::AuditError;
-use session::{Refusal, StartFailure};
+use audit::OpenError;
+use fence::{FenceSetupError, ScopeError};
+use session::{Refusal, StartError};
 use workspace::ServeError;
 
 use crate::access_options::AccessFailure;
@@ -45,7 +45,7 @@ pub(crate) enum Failure {
         address: SocketAddr,
         reason: std::io::Error,
     },
-    Upstream(StartFailure),
+    Upstream(StartError),
     /// The first thing that was to be served could not be.
     NotServing(Refusal),
     /// No fence can be put up on this host.
@@ -54,7 +54,7 @@ pub(crate) enum Failure {
         hint: Option<String>,
     },
     Fence(FenceFailure),
-    Arrangement(ArrangementError),
+    FenceSetup(FenceSetupError),
     Scope(ScopeError),
     Directory {
         path: PathBuf,
@@ -64,7 +64,7 @@ pub(crate) enum Failure {
     OwnPortMirrored(u16),
     NoGateway,
     NoSuchSession,
-    Audit(AuditError),
+    Audit(OpenError),
     Package(Box<PackageFailure>),
     Config(Box<ConfigFailure>),
     Io(std::io::Error),
@@ -94,7 +94,7 @@ impl Failure {
             | Self::Upstream(_)
             | Self::NotServing(_)
             | Self::NoFence { .. }
-            | Self::Arrangement(_)
+            | Self::FenceSetup(_)
             | Self::NoGateway
             | Self::NoSuchSession
             | Self::Audit(_)
@@ -138,7 +138,7 @@ impl Failure {
             Self::NotServing(refusal) => refusal.to_string(),
             Self::NoFence { reason, .. } => format!("no fence can be put around the server here: {reason}"),
             Self::Fence(failure) => failure.message(),
-            Self::Arrangement(error) => error.to_string(),
+            Self::FenceSetup(error) => error.to_string(),
             Self::Scope(error) => error.to_string(),
             Self::Directory { path, error } => format!("{}: {error}", path.display()),
             Self::BadWorkspace(text) => format!("--workspace {text}: expected NAME=DIR"),
@@ -178,15 +178,15 @@ impl Failure {
             Self::Bind { address, reason } if reason.kind() == std::io::ErrorKind::AddrInUse => {
                 format!("port {} is taken; choose another with --port, or 0 for any free one", address.port())
             }
-            Self::Upstream(StartFailure::Fence { hint, .. })
-            | Self::NotServing(Refusal::Start(StartFailure::Fence { hint, .. }))
+            Self::Upstream(StartError::Fence { hint, .. })
+            | Self::NotServing(Refusal::Start(StartError::Fence { hint, .. }))
             | Self::NoFence { hint, .. } => {
                 let way_out = "--unfenced runs the server without any confinement";
                 hint.as_ref().map_or_else(|| way_out.to_owned(), |hint| format!("{hint}; {way_out}"))
             }
             Self::NotServing(Refusal::Scope { refusal }) => refusal.hint(),
             Self::Fence(failure) => failure.hint()?,
-            Self::Arrangement(error) => error.hint()?,
+            Self::FenceSetup(error) => error.hint()?,
             Self::Scope(error) => error.hint().to_owned(),
             Self::Directory { .. } => "name a directory that exists".to_owned(),
             Self::Audit(error) => error.hint().to_owned(),

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fence::Surroundings;
+use fence::HostEnvironment;
 use session::{OnRootsChange, RootsChoice, ScopeRules};
 
 use crate::arguments::seconds;
@@ -77,7 +77,7 @@ impl ScopeOptions {
     pub(crate) fn rules(
         &self,
         default: &[PathBuf],
-        surroundings: &Arc<Surroundings>,
+        host_environment: &Arc<HostEnvironment>,
     ) -> Result<ScopeRules, Failure> {
         Ok(ScopeRules {
             roots: match self.roots {
@@ -92,8 +92,8 @@ impl ScopeOptions {
             },
             default: self.default_scope(default)?,
             allowed: self.allow_scope.iter().map(|path| canonical(path)).collect::<Result<_, _>>()?,
-            names: self.names(surroundings)?,
-            surroundings: Arc::clone(surroundings),
+            names: self.names(host_environment)?,
+            host_environment: Arc::clone(host_environment),
         })
     }
 
@@ -107,7 +107,7 @@ impl ScopeOptions {
         named.iter().map(|path| canonical(path)).collect::<Result<_, _>>().map(Some)
     }
 
-    fn names(&self, surroundings: &Surroundings) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    fn names(&self, host_environment: &HostEnvironment) -> Result<BTreeMap<String, PathBuf>, Failure> {
         let mut names = BTreeMap::new();
         for NamedWorkspace { name, directory } in &self.workspace {
             let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
@@ -115,7 +115,7 @@ impl ScopeOptions {
                 return Err(Failure::BadWorkspace(format!("{name}={}", directory.display())));
             }
             let directory = canonical(directory)?;
-            surroundings.vet(&directory).map_err(Failure::Scope)?;
+            host_environment.vet(&directory).map_err(Failure::Scope)?;
             if names.insert(name.clone(), directory).is_some() {
                 return Err(Failure::BadWorkspace(format!("{name} is defined twice")));
             }

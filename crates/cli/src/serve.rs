@@ -63,7 +63,7 @@ async fn serve(
         tracing::warn!("{swept} processes of a gateway that was killed were ended");
     }
     raise_descriptor_limit();
-    let own = rules.surroundings.outside().to_owned();
+    let own = rules.host_environment.outside().to_owned();
     let audit = task.server.audit_log()?;
     let sessions = Sessions::new(offer, task.settings(), rules, audit.clone());
     if let Err(refusal) = sessions.prepare().await {

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use fence::Surroundings;
+use fence::HostEnvironment;
 use serde_json::{Value, json};
 
 use crate::discovery::{self, Discovered};
@@ -54,8 +54,8 @@ enum SessionsCommand {
 }
 
 pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Failure> {
-    let surroundings = Surroundings::of_this_process().map_err(Failure::Arrangement)?;
-    let mut gateways = discovery::running(surroundings.outside());
+    let host_environment = HostEnvironment::of_this_process().map_err(Failure::FenceSetup)?;
+    let mut gateways = discovery::running(host_environment.outside());
     if let Some(url) = &arguments.url {
         // Addresses have many spellings, and two gateways of one host hardly share a port.
         let port = |url: &str| {

@@ -1,12 +1,13 @@
 //! The parent's side of a launch: starts the launcher, tells it what to do, and waits for what it says.
 
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -17,11 +18,9 @@ use thiserror::Error;
 
 use crate::cgroup::{CgroupHost, CgroupLeaf, LimitHit};
 use crate::confinement::Confinement;
-use crate::keepers::{KEEPERS, Launching, Registration};
 use crate::kernel::Kernel;
 use crate::launcher;
 use crate::network::Listeners;
-use crate::nursery::Nursery;
 use crate::order::{
     CGROUP_FD, Canaries, DeniedCanary, EVENTS_FD, Event, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD,
     MAX_EVENT, ORDER_FD, Order, OrderedCommand,
@@ -29,6 +28,8 @@ use crate::order::{
 use crate::plan::{NetworkNamespace, Plan, SeccompPlan};
 use crate::policy::{Command, Tier};
 use crate::raw_path::Raw;
+use crate::supervisor_registry::{Launching, Registration, SUPERVISORS};
+use crate::zygote::Zygote;
 use crate::{passing, spawn};
 
 /// A launcher that says nothing for so long is stuck, on a dead network mount perhaps.
@@ -40,7 +41,7 @@ pub struct Launcher {
     executable: PathBuf,
     cgroups: Option<CgroupHost>,
     /// A launcher that is loaded already, where many are needed.
-    nursery: Option<Nursery>,
+    zygote: Option<Zygote>,
     /// Filters whose costly canary was tried since this process began.
     tried: Mutex<HashSet<SeccompPlan>>,
 }
@@ -91,16 +92,16 @@ impl Launcher {
         Self {
             executable: executable.to_owned(),
             cgroups: CgroupHost::find(),
-            nursery: None,
+            zygote: None,
             tried: Mutex::default(),
         }
     }
 
     /// For a process that launches often: keeps a loaded launcher ready, which makes each launch faster and
-    /// lets the keepers share their memory.
+    /// lets the supervisors share their memory.
     #[must_use]
-    pub fn with_nursery(self) -> Self {
-        Self { nursery: Some(Nursery::default()), ..self }
+    pub fn with_zygote(self) -> Self {
+        Self { zygote: Some(Zygote::default()), ..self }
     }
 
     /// Finds out what this host offers.
@@ -137,7 +138,7 @@ impl Launcher {
     }
 
     /// Puts the fence up around nothing, and tells what held.
-    pub fn rehearse(&self, plan: &Plan, outside: &Path) -> Result<Confinement, LaunchError> {
+    pub fn self_test(&self, plan: &Plan, outside: &Path) -> Result<Confinement, LaunchError> {
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         let stdio = Stdio { stdin: nothing.as_fd(), stdout: nothing.as_fd(), stderr: nothing.as_fd() };
         let mut fenced = self.start(plan, None, stdio, outside)?;
@@ -194,7 +195,7 @@ impl Launcher {
 
     /// The costly canary is tried once for each kind of filter.
     fn is_first_of_its_kind(&self, plan: &Plan) -> bool {
-        self.tried.lock().unwrap_or_else(PoisonError::into_inner).insert(plan.steps.seccomp.clone())
+        self.tried.lock().insert(plan.steps.seccomp.clone())
     }
 
     fn spawn_launcher(
@@ -223,9 +224,9 @@ impl Launcher {
         for (number, member) in members.iter().enumerate() {
             passed.push((member.as_fd(), CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
         }
-        let launching = KEEPERS.launching();
-        let pid = match &self.nursery {
-            Some(nursery) => nursery.launcher(&self.executable, &passed)?,
+        let launching = SUPERVISORS.launching();
+        let pid = match &self.zygote {
+            Some(zygote) => zygote.launcher(&self.executable, &passed)?,
             None => spawn::spawn_self(&self.executable, LAUNCH_ARGUMENT, &passed)?,
         };
         Ok(Channels { launcher: pid, launching, events: Events::new(events.into()), lifeline, listeners })
@@ -278,7 +279,7 @@ fn listeners_channel(plan: &Plan) -> io::Result<Option<(OwnedFd, OwnedFd)>> {
 /// The parent's ends of what a launcher was started with.
 struct Channels {
     launcher: Pid,
-    /// Until the keeper is entered among the others.
+    /// Until the supervisor is entered among the others.
     launching: Launching,
     events: Events,
     lifeline: OwnedFd,
@@ -288,16 +289,16 @@ struct Channels {
 impl Channels {
     /// Listens to the launcher until the command runs, or will not.
     fn follow(mut self, plan: &Plan, program: &Path) -> Result<Fenced, LaunchError> {
-        let mut keeper = (plan.tier == Tier::A).then_some(self.launcher);
-        let mut registration = keeper.map(|keeper| KEEPERS.enter(keeper));
+        let mut supervisor = (plan.tier == Tier::A).then_some(self.launcher);
+        let mut registration = supervisor.map(|supervisor| SUPERVISORS.enter(supervisor));
         let mut confinement = plan.confinement.clone();
         let mut outcome = None;
-        // What the keeper says may arrive before the launcher proper has said who the keeper is.
-        while outcome.is_none() || keeper.is_none() {
+        // What the supervisor says may arrive before the launcher proper has said who the supervisor is.
+        while outcome.is_none() || supervisor.is_none() {
             let news = match self.events.next(Some(PATIENCE)) {
-                Ok(Some(Event::Keeper { pid })) => {
-                    keeper = Pid::from_raw(pid);
-                    registration = keeper.map(|keeper| KEEPERS.enter(keeper));
+                Ok(Some(Event::Supervisor { pid })) => {
+                    supervisor = Pid::from_raw(pid);
+                    registration = supervisor.map(|supervisor| SUPERVISORS.enter(supervisor));
                     continue;
                 }
                 Ok(Some(Event::Confined { shown })) => {
@@ -314,19 +315,19 @@ impl Channels {
                 break;
             }
         }
-        if keeper != Some(self.launcher) {
+        if supervisor != Some(self.launcher) {
             // It has handed over to its sibling, or given up, or will do neither.
-            if keeper.is_none() && matches!(outcome, Some(Err(LaunchError::Stuck))) {
+            if supervisor.is_none() && matches!(outcome, Some(Err(LaunchError::Stuck))) {
                 let _ = rustix::process::kill_process(self.launcher, Signal::KILL);
             }
             let _ = rustix::process::waitpid(Some(self.launcher), WaitOptions::empty());
         }
-        match (outcome.unwrap_or(Err(LaunchError::Lost)), keeper.zip(registration)) {
-            (Ok(ending), Some((keeper, registration))) => {
-                self.into_fenced(keeper, registration, confinement, ending)
+        match (outcome.unwrap_or(Err(LaunchError::Lost)), supervisor.zip(registration)) {
+            (Ok(ending), Some((supervisor, registration))) => {
+                self.into_fenced(supervisor, registration, confinement, ending)
             }
-            (Err(error), Some((keeper, registration))) => {
-                self.abandon(keeper, &error);
+            (Err(error), Some((supervisor, registration))) => {
+                self.abandon(supervisor, &error);
                 registration.reaped();
                 Err(error)
             }
@@ -337,7 +338,7 @@ impl Channels {
 
     fn into_fenced(
         self,
-        keeper: Pid,
+        supervisor: Pid,
         registration: Registration,
         confinement: Confinement,
         ending: Option<Ending>,
@@ -345,9 +346,9 @@ impl Channels {
         let listeners = self.listeners.as_ref().map(receive_listeners).transpose()?.unwrap_or_default();
         drop(self.launching);
         Ok(Fenced {
-            keeper,
+            supervisor,
             registration: Some(registration),
-            pidfd: rustix::process::pidfd_open(keeper, PidfdFlags::empty())?,
+            pidfd: rustix::process::pidfd_open(supervisor, PidfdFlags::empty())?,
             events: self.events,
             lifeline: Some(self.lifeline),
             confinement,
@@ -358,12 +359,12 @@ impl Channels {
     }
 
     /// Nothing runs; what was there for it goes.
-    fn abandon(self, keeper: Pid, error: &LaunchError) {
+    fn abandon(self, supervisor: Pid, error: &LaunchError) {
         drop(self.lifeline);
         if matches!(error, LaunchError::Stuck) {
-            let _ = rustix::process::kill_process(keeper, Signal::KILL);
+            let _ = rustix::process::kill_process(supervisor, Signal::KILL);
         }
-        let _ = rustix::process::waitpid(Some(keeper), WaitOptions::empty());
+        let _ = rustix::process::waitpid(Some(supervisor), WaitOptions::empty());
     }
 }
 
@@ -388,7 +389,7 @@ fn outcome_of(event: Event, program: &Path) -> Result<Option<Ending>, LaunchErro
             let error = io::Error::from_raw_os_error(errno);
             Err(LaunchError::Exec { program: program.to_owned(), error })
         }
-        Event::Started | Event::Keeper { .. } | Event::Confined { .. } => Ok(None),
+        Event::Started | Event::Supervisor { .. } | Event::Confined { .. } => Ok(None),
     }
 }
 
@@ -464,8 +465,8 @@ fn receive_listeners(channel: &OwnedFd) -> Result<Listeners, LaunchError> {
 #[derive(Debug)]
 pub struct Fenced {
     /// The process that waits for the command: PID 1 of its namespace, or its supervisor.
-    keeper: Pid,
-    /// Makes the tree known as fenced, until the keeper is reaped.
+    supervisor: Pid,
+    /// Makes the tree known as fenced, until the supervisor is reaped.
     registration: Option<Registration>,
     pidfd: OwnedFd,
     events: Events,
@@ -496,11 +497,11 @@ impl Ending {
 
 impl Fenced {
     /// The process to watch from outside.
-    pub fn keeper(&self) -> Pid {
-        self.keeper
+    pub fn supervisor(&self) -> Pid {
+        self.supervisor
     }
 
-    /// Readable when the keeper has ended.
+    /// Readable when the supervisor has ended.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.pidfd.as_fd()
     }
@@ -547,7 +548,7 @@ impl Fenced {
         Ok(ending)
     }
 
-    /// A second hold on the keeper, for signals while another thread waits.
+    /// A second hold on the supervisor, for signals while another thread waits.
     pub fn remote(&mut self) -> io::Result<Remote> {
         Ok(Remote { pidfd: self.pidfd.try_clone()?, lifeline: self.lifeline.take() })
     }
@@ -585,7 +586,7 @@ mod tests {
         drop(writer);
         let channels = Channels {
             launcher: child(),
-            launching: KEEPERS.launching(),
+            launching: SUPERVISORS.launching(),
             events: Events::new(reader.into()),
             lifeline,
             listeners: None,
@@ -600,18 +601,18 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_ends_before_its_keeper_is_known_has_ended_all_the_same() {
-        let keeper = child().as_raw_nonzero().get();
+    fn a_command_that_ends_before_its_supervisor_is_known_has_ended_all_the_same() {
+        let supervisor = child().as_raw_nonzero().get();
         let ended = Event::Ended { code: Some(7), signal: None };
-        let mut fenced = follow(&[Event::Started, ended, Event::Keeper { pid: keeper }]).unwrap();
+        let mut fenced = follow(&[Event::Started, ended, Event::Supervisor { pid: supervisor }]).unwrap();
         assert_eq!(fenced.wait().unwrap().code, Some(7));
     }
 
     #[test]
     fn a_refusal_counts_whoever_says_it() {
         let refused = || Event::Refused { step: "x".to_owned(), reason: "y".to_owned() };
-        let keeper = Event::Keeper { pid: child().as_raw_nonzero().get() };
-        assert!(matches!(follow(&[refused(), keeper]), Err(LaunchError::Refused { .. })));
+        let supervisor = Event::Supervisor { pid: child().as_raw_nonzero().get() };
+        assert!(matches!(follow(&[refused(), supervisor]), Err(LaunchError::Refused { .. })));
         assert!(matches!(follow(&[refused()]), Err(LaunchError::Refused { .. })));
         assert!(matches!(follow(&[]), Err(LaunchError::Lost)));
     }

@@ -4,7 +4,6 @@
 //! what each layer does, or into a [`Refusal`]. A [`Launcher`] starts the command inside and returns a
 //! [`Fenced`] process with the [`Confinement`] that was really put around it.
 
-mod arrangement;
 mod assessment;
 #[cfg(target_os = "linux")]
 mod cgroup;
@@ -13,8 +12,7 @@ mod children;
 mod confinement;
 mod consistency;
 pub mod environment;
-#[cfg(target_os = "linux")]
-mod keepers;
+mod fence_setup;
 mod kernel;
 #[cfg(target_os = "linux")]
 mod launch;
@@ -27,8 +25,6 @@ mod memory;
 #[cfg(target_os = "linux")]
 pub mod nested;
 pub mod network;
-#[cfg(target_os = "linux")]
-mod nursery;
 mod order;
 #[cfg(target_os = "linux")]
 mod passing;
@@ -46,17 +42,21 @@ pub mod seatbelt;
 mod session_directory;
 #[cfg(target_os = "linux")]
 mod spawn;
+#[cfg(target_os = "linux")]
+mod supervisor_registry;
 pub mod toolchain;
+#[cfg(target_os = "linux")]
+mod zygote;
 
-pub use arrangement::{
-    Arrangement, ArrangementError, CacheChoice, FenceSettings, Groundwork, HardlinkChoice, ReadChoice,
-    ScopeChoice, Surroundings,
-};
 #[cfg(target_os = "linux")]
 pub use cgroup::LimitHit;
 #[cfg(target_os = "linux")]
 pub use children::children_of;
 pub use confinement::{Confinement, Protection, ProtectionName, Status, Verified};
+pub use fence_setup::{
+    CacheChoice, FenceSettings, FenceSetup, FenceSetupError, HardlinkChoice, HostEnvironment, HostFacts,
+    ReadChoice, ScopeChoice,
+};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 #[cfg(target_os = "linux")]
 pub use launch::{Ending, Fenced, LaunchError, Launcher, Remote, Stdio};

@@ -6,27 +6,27 @@
 //! those below it, and never the other way round.
 //!
 //! All commands share one domain, so that one can end what another has left running. A domain passes on by fork
-//! only; so an usher, a child of the server that does nothing else, enters it once and forks the commands. They
+//! only; so a fork server, a child of the server that does nothing else, enters it once and forks the commands. They
 //! are children of the server all the same.
 
-mod page;
-mod post;
+mod child_side;
+mod exec_page;
+mod fork_server;
 #[cfg(test)]
 mod tests;
-mod usher;
 
+use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
 
 use landlock::{
     AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
 use rustix::process::{DumpableBehavior, Pid};
 
-use self::page::Page;
-use self::usher::{Refused, Usher};
+use self::exec_page::ExecPage;
+use self::fork_server::{ForkServer, Refused};
 use crate::spawn::landlock_version;
 
 /// The first version of Landlock that can allow renames from one directory to another. Before it, any domain
@@ -57,9 +57,9 @@ pub struct NestedDomain {
 
 #[derive(Debug)]
 struct Entrance {
-    page: Page,
+    page: ExecPage,
     /// Started with the first command, and again when it was killed.
-    usher: Option<Usher>,
+    fork_server: Option<ForkServer>,
 }
 
 /// A program to start in the domain.
@@ -84,7 +84,11 @@ impl NestedDomain {
         } else {
             rules(version >= FIRST_WITH_SCOPES).map_err(io::Error::other)?
         };
-        Ok(Self { ruleset, version, entrance: Mutex::new(Entrance { page: Page::new()?, usher: None }) })
+        Ok(Self {
+            ruleset,
+            version,
+            entrance: Mutex::new(Entrance { page: ExecPage::new()?, fork_server: None }),
+        })
     }
 
     /// Whether commands are kept from the server's memory and descriptors even if they run as root.
@@ -105,22 +109,22 @@ impl NestedDomain {
         directory: BorrowedFd<'_>,
         output: BorrowedFd<'_>,
     ) -> io::Result<Pid> {
-        let mut entrance = self.entrance.lock().unwrap_or_else(PoisonError::into_inner);
-        let Entrance { page, usher } = &mut *entrance;
+        let mut entrance = self.entrance.lock();
+        let Entrance { page, fork_server } = &mut *entrance;
         page.write(command)?;
-        if let Some(present) = usher {
+        if let Some(present) = fork_server {
             match present.lead_in(directory, output) {
                 // A command has killed it. Nothing was started, so another may try.
                 Err(Refused::Absent(_)) => {}
                 Err(Refused::Lost(error)) => {
-                    *usher = None;
+                    *fork_server = None;
                     return Err(error);
                 }
                 Err(Refused::Command(error)) => return Err(error),
                 Ok(pid) => return Ok(pid),
             }
         }
-        let fresh = usher.insert(Usher::start(self.ruleset.as_ref(), page)?);
+        let fresh = fork_server.insert(ForkServer::start(self.ruleset.as_ref(), page)?);
         fresh.lead_in(directory, output).map_err(Refused::into_error)
     }
 }

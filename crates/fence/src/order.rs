@@ -16,10 +16,10 @@ pub(crate) const LAUNCH_ARGUMENT: &str = "fence-launch";
 pub(crate) const PROBE_ARGUMENT: &str = "fence-probe";
 
 /// The argument that makes it a launcher that waits for orders.
-pub(crate) const NURSERY_ARGUMENT: &str = "fence-nursery";
+pub(crate) const ZYGOTE_ARGUMENT: &str = "fence-zygote";
 
 /// Where a waiting launcher gets its orders.
-pub(crate) const NURSERY_FD: RawFd = 3;
+pub(crate) const ZYGOTE_FD: RawFd = 3;
 /// The most descriptors that a launcher is started with.
 pub(crate) const MAX_PASSED: usize = 16;
 
@@ -82,7 +82,7 @@ pub(crate) struct DeniedCanary {
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(crate) enum Event {
     /// The process that waits for the command, as the parent sees it.
-    Keeper {
+    Supervisor {
         pid: i32,
     },
     /// All layers are on, and these were tried.

@@ -1,7 +1,7 @@
 //! Who is at the other end of a TCP connection of this host: nobody inside a fence may use the gateway.
 //!
 //! The other end is found as a socket first (`socket`), then as the processes that hold it (`holders`), then by
-//! their ancestors: whoever descends from a keeper is fenced.
+//! their ancestors: whoever descends from a supervisor is fenced.
 //!
 //! What stays open: a fenced process that can hand its socket to one outside, over a unix socket that its policy
 //! left it, is taken for that one once it has let go of the socket itself; at once if the gateway knows the other
@@ -11,11 +11,11 @@ mod holders;
 mod route;
 mod socket;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use crate::keepers::{KEEPERS, Keepers, Snapshot};
+use crate::supervisor_registry::{SUPERVISORS, Snapshot, Supervisors};
 use holders::{Look, Process};
 
 /// Clients that are looked at first. A host has a handful, each with many connections.
@@ -35,7 +35,7 @@ pub enum Peer {
 /// Tells peers apart, and remembers clients so that their next connections cost less.
 #[derive(Debug)]
 pub struct Peers {
-    keepers: &'static Keepers,
+    supervisors: &'static Supervisors,
     /// The newest first.
     remembered: Mutex<VecDeque<Client>>,
 }
@@ -56,42 +56,42 @@ impl Default for Peers {
 
 impl Peers {
     pub fn new() -> Self {
-        Self::with(&KEEPERS)
+        Self::with(&SUPERVISORS)
     }
 
-    fn with(keepers: &'static Keepers) -> Self {
-        Self { keepers, remembered: Mutex::default() }
+    fn with(supervisors: &'static Supervisors) -> Self {
+        Self { supervisors, remembered: Mutex::default() }
     }
 
     /// Whether there is anybody inside a fence who could connect.
     pub fn are_needed(&self) -> bool {
-        let keepers = self.keepers.snapshot();
-        keepers.is_launching || !keepers.is_empty()
+        let supervisors = self.supervisors.snapshot();
+        supervisors.is_launching || !supervisors.is_empty()
     }
 
     /// Judges the peer of a connection that was accepted at `local`. Blocks, on the kernel alone.
     pub fn judge(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
-        // Before all else: what has connected by now descends from a keeper that is known by now.
-        let keepers = self.keepers.snapshot();
+        // Before all else: what has connected by now descends from a supervisor that is known by now.
+        let supervisors = self.supervisors.snapshot();
         let (peer, local) = (canonical(peer), canonical(local));
         match socket::find(peer, local) {
             Ok(Some(found)) if found.inode == 0 => Peer::Unknown,
             Ok(Some(found)) if found.user != rustix::process::geteuid().as_raw() => Peer::Outside,
-            Ok(Some(found)) => self.judge_holder(found.inode, &keepers),
+            Ok(Some(found)) => self.judge_holder(found.inode, &supervisors),
             Ok(None) if is_of_this_host(peer) => Peer::Unknown,
             Ok(None) => Peer::Outside,
             Err(_) => Peer::Unknown,
         }
     }
 
-    fn judge_holder(&self, inode: u32, keepers: &Snapshot) -> Peer {
+    fn judge_holder(&self, inode: u32, supervisors: &Snapshot) -> Peer {
         let remembered: Vec<Client> = self.lock().iter().copied().collect();
         for Client { process, start } in remembered {
             if process.look_for(inode) == Look::Holds && process.start() == Some(start) {
                 return Peer::Outside;
             }
         }
-        let findings = Findings::of_all(inode, keepers);
+        let findings = Findings::of_all(inode, supervisors);
         let verdict = findings.verdict();
         if let (Peer::Outside, Some(process)) = (verdict, findings.outside) {
             self.remember(process);
@@ -108,7 +108,7 @@ impl Peers {
     }
 
     fn lock(&self) -> MutexGuard<'_, VecDeque<Client>> {
-        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+        self.remembered.lock()
     }
 }
 
@@ -124,16 +124,16 @@ struct Findings {
 }
 
 impl Findings {
-    fn of_all(inode: u32, keepers: &Snapshot) -> Self {
+    fn of_all(inode: u32, supervisors: &Snapshot) -> Self {
         let mut findings = Self::default();
         let Ok(processes) = holders::processes_of_this_user() else { return findings };
         for process in &processes {
-            findings.add(*process, process.look_for(inode), keepers);
+            findings.add(*process, process.look_for(inode), supervisors);
         }
         if findings.is_empty() {
             // A thread can have descriptors of its own.
             for process in &processes {
-                findings.add(*process, process.look_for_in_threads(inode), keepers);
+                findings.add(*process, process.look_for_in_threads(inode), supervisors);
             }
         }
         findings
@@ -144,17 +144,17 @@ impl Findings {
     }
 
     /// Goes on after a holder was found outside, because several can hold a socket.
-    fn add(&mut self, process: Process, look: Look, keepers: &Snapshot) {
+    fn add(&mut self, process: Process, look: Look, supervisors: &Snapshot) {
         match look {
             Look::HoldsNot => {}
-            Look::Holds => match judge_process(process, keepers) {
+            Look::Holds => match judge_process(process, supervisors) {
                 Peer::Outside => self.outside = Some(process),
                 Peer::Fenced => self.worst = Some(Peer::Fenced),
                 Peer::Unknown => self.worst = self.worst.or(Some(Peer::Unknown)),
             },
-            // Keepers hide theirs and hold no sockets.
-            Look::Hidden if keepers.has(process.number()) => {}
-            Look::Hidden => self.is_hidden_inside |= judge_process(process, keepers) != Peer::Outside,
+            // Supervisors hide theirs and hold no sockets.
+            Look::Hidden if supervisors.has(process.number()) => {}
+            Look::Hidden => self.is_hidden_inside |= judge_process(process, supervisors) != Peer::Outside,
         }
     }
 
@@ -169,15 +169,17 @@ impl Findings {
 }
 
 /// Where a process stands, by its ancestors.
-fn judge_process(process: Process, keepers: &Snapshot) -> Peer {
-    // Only for a fence does this process connect to its own host, and a keeper for none.
-    if process.is_this_one() || keepers.has(process.number()) {
+fn judge_process(process: Process, supervisors: &Snapshot) -> Peer {
+    // Only for a fence does this process connect to its own host, and a supervisor for none.
+    if process.is_this_one() || supervisors.has(process.number()) {
         return Peer::Fenced;
     }
     match process.ancestors() {
-        Some(ancestors) if ancestors.iter().any(|process| keepers.has(process.number())) => Peer::Fenced,
-        // Its keeper may be one that has not been entered yet.
-        Some(ancestors) if keepers.is_launching && ancestors.iter().any(|process| process.is_this_one()) => {
+        Some(ancestors) if ancestors.iter().any(|process| supervisors.has(process.number())) => Peer::Fenced,
+        // Its supervisor may be one that has not been entered yet.
+        Some(ancestors)
+            if supervisors.is_launching && ancestors.iter().any(|process| process.is_this_one()) =>
+        {
             Peer::Unknown
         }
         Some(_) => Peer::Outside,

@@ -78,7 +78,7 @@ fn package_directory(path: &Path, scope: &[PathBuf]) -> PathBuf {
 
 /// What a command left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Aftermath {
+pub struct PostRunScan {
     /// Files that would have run with somebody's rights. Their set-id bits are gone now.
     pub set_id: Vec<PathBuf>,
     /// New links that lead out of the scope, for a program outside to follow.
@@ -86,8 +86,8 @@ pub struct Aftermath {
 }
 
 /// Looks at what changed since `since` (seconds of the epoch), and takes set-id bits away.
-pub fn aftermath(scope: &[PathBuf], since: i64) -> Aftermath {
-    let mut left = Aftermath::default();
+pub fn post_run_scan(scope: &[PathBuf], since: i64) -> PostRunScan {
+    let mut left = PostRunScan::default();
     walk(scope, &mut |path, metadata| {
         if metadata.ctime() < since {
             return;
@@ -174,15 +174,15 @@ mod tests {
 
     #[test]
     fn set_id_bits_go_and_outward_links_are_named() {
-        let scope = scratch::directory("scan-aftermath");
+        let scope = scratch::directory("scan-post_run_scan");
         std::fs::write(scope.join("tool"), "").unwrap();
         std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", scope.join("out")).unwrap();
         std::os::unix::fs::symlink("tool", scope.join("in")).unwrap();
-        let left = aftermath(std::slice::from_ref(&scope), 0);
+        let left = post_run_scan(std::slice::from_ref(&scope), 0);
         assert_eq!(left.set_id, [scope.join("tool")]);
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o755);
         assert_eq!(left.outward_links, [(scope.join("out"), "/etc/passwd".into())]);
-        assert_eq!(aftermath(&[scope], i64::MAX), Aftermath::default());
+        assert_eq!(post_run_scan(&[scope], i64::MAX), PostRunScan::default());
     }
 }

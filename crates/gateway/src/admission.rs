@@ -167,7 +167,7 @@ mod tests {
     use crate::Config;
 
     fn gateway(hosts: &[&str], origins: &[&str]) -> Arc<Gateway> {
-        let offer = session::Offer::Many {
+        let offer = session::ServerSet::Many {
             servers: vec![],
             terms: session::Terms {
                 names: config::NameMode::Prefix,
@@ -187,7 +187,7 @@ mod tests {
             default: None,
             allowed: vec![],
             names: std::collections::BTreeMap::new(),
-            surroundings: Arc::new(fence::Surroundings::of_this_process().unwrap()),
+            host_environment: Arc::new(fence::HostEnvironment::of_this_process().unwrap()),
         };
         Gateway::new(session::Sessions::new(offer, session::Settings::default(), rules, None), config)
     }

@@ -9,7 +9,7 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use session::{ATTACH_PROTOCOL, Attachment, Frame, MAX_OFFERS, Principal, Session};
+use session::{ATTACH_PROTOCOL, Attachment, Frame, MAX_AVAILABLE, Principal, Session};
 use tokio::sync::mpsc;
 use tokio::time::interval;
 
@@ -118,5 +118,5 @@ async fn receive(
 fn read_offers(message: &Message) -> Option<Vec<String>> {
     let Message::Text(text) = message else { return None };
     let offers: Vec<String> = serde_json::from_str(text).ok()?;
-    (offers.len() <= MAX_OFFERS).then_some(offers)
+    (offers.len() <= MAX_AVAILABLE).then_some(offers)
 }

@@ -1,8 +1,8 @@
 //! How often an address may show a token that nobody has: guessing must be slow.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// A client with a stale token tries a few times; a program that guesses tries thousands.
@@ -75,7 +75,7 @@ impl FailedAttempts {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Failures>> {
-        self.counted.lock().unwrap_or_else(PoisonError::into_inner)
+        self.counted.lock()
     }
 }
 

@@ -10,7 +10,6 @@
 
 mod admin;
 mod admission;
-mod at_once;
 mod attach;
 mod authentication;
 mod event_body;
@@ -21,12 +20,13 @@ mod mcp;
 mod metrics;
 mod pieces_body;
 mod reloaded;
+mod revocation;
+mod self_wake;
 mod serve;
 mod session_endpoints;
 mod status;
 mod tls;
 mod token_file;
-mod withdrawal;
 
 use std::sync::Arc;
 use std::time::Duration;

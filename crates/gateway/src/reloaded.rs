@@ -3,11 +3,12 @@
 //! There is no watcher: whoever uses the value looks at the files, at most once a second. A change that cannot
 //! be used is told and leaves the value as it was, so that a slip of an editor locks nobody out.
 
+use parking_lot::{Mutex, RwLock};
 use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How often the files are looked at. Two system calls a second cost nothing.
@@ -57,13 +58,13 @@ impl<S: Source> Reloaded<S> {
     /// The value as of a second ago or later.
     pub(crate) fn current(&self) -> Arc<S::Value> {
         // Who finds it locked goes on: somebody is looking.
-        if let Ok(mut looked) = self.looked.try_lock()
+        if let Some(mut looked) = self.looked.try_lock()
             && looked.at.elapsed() >= LOOK_EVERY
         {
             looked.at = Instant::now();
             self.look(&mut looked);
         }
-        Arc::clone(&self.current.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.current.read())
     }
 
     fn look(&self, looked: &mut Looked) {
@@ -76,7 +77,7 @@ impl<S: Source> Reloaded<S> {
         let names: Vec<_> = names.iter().map(|path| path.display().to_string()).collect();
         match self.source.load() {
             Ok(value) => {
-                *self.current.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(value);
+                *self.current.write() = Arc::new(value);
                 tracing::info!("{} changed and was read again", names.join(" or "));
             }
             Err(error) => {

@@ -18,10 +18,10 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
-use crate::at_once::AtOnce;
 use crate::authentication::ConnectedFrom;
+use crate::self_wake::SelfWake;
 use crate::tls::Tls;
-use crate::{Gateway, status, withdrawal};
+use crate::{Gateway, revocation, status};
 
 /// A peer that does not send its next request head within this is no client, or one that has long closed its
 /// end: clients keep idle connections for 5 to 90 seconds.
@@ -68,7 +68,7 @@ impl Gateway {
         tokio::select! {
             () = clients => {}
             () = operator => {}
-            () = withdrawal::watch(&self) => {}
+            () = revocation::watch(&self) => {}
             () = stop => {}
         }
         self.sessions.shut_down(drain).await;
@@ -128,7 +128,7 @@ async fn serve_connection(
     server.timer(TokioTimer::new()).header_read_timeout(HEAD_WITHIN);
     let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
     let ended = tokio::select! {
-        ended = AtOnce::new(connection.as_mut()) => ended,
+        ended = SelfWake::new(connection.as_mut()) => ended,
         _ = closing.changed() => {
             connection.as_mut().graceful_shutdown();
             connection.await

@@ -1,14 +1,15 @@
 //! Several servers as one: each request of a session goes to the server that it is for, and their lists are merged.
 //!
-//! No server is started before something needs it. What its lists hold is known from a trial; once it runs for the
+//! No server is started before something needs it. What its lists hold is known from a probe; once it runs for the
 //! session, its own lists count. A server that is slow, broken or away never keeps the others from answering.
 
 mod member;
 mod routing;
 
+use parking_lot::{Mutex, MutexGuard, RwLock};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,13 +20,13 @@ use wire::LogLevel;
 pub use self::member::MemberReport;
 pub(crate) use self::member::{Member, Placing};
 use crate::Session;
-use crate::attachment::Attachment;
 use crate::catalogue::{Catalogue, List};
 use crate::roster::Roster;
 use crate::session::Prefer;
 use crate::stream::Keep;
 use crate::view::{Part, View};
 use crate::worker::Worker;
+use upstream::Attachment;
 
 /// A list is answered without the servers that have not shown theirs by then.
 const LIST_WITHIN: Duration = Duration::from_secs(10);
@@ -91,21 +92,21 @@ impl Aggregate {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// What the client sees, made from what is known now.
     fn view(&self) -> Arc<View> {
         let is_old = || self.shown.load(Ordering::Acquire) < self.changes.load(Ordering::Acquire);
         if is_old() {
-            let _showing = self.showing.lock().unwrap_or_else(PoisonError::into_inner);
+            let _showing = self.showing.lock();
             if is_old() {
                 let changes = self.changes.load(Ordering::Acquire);
                 self.show();
                 self.shown.store(changes, Ordering::Release);
             }
         }
-        Arc::clone(&self.view.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.view.read())
     }
 
     /// Something is known that was not. Often it is not alone, so the client is told a little later.
@@ -178,11 +179,8 @@ impl Aggregate {
             })
             .collect();
         let view = self.roster.views.get(&parts);
-        let before = std::mem::replace(
-            &mut *self.view.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::clone(&view),
-        );
-        if session.seat().is_some() {
+        let before = std::mem::replace(&mut *self.view.write(), Arc::clone(&view));
+        if session.route().is_some() {
             for list in view.differences(&before) {
                 tell_change(&session, list);
             }

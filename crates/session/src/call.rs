@@ -9,10 +9,10 @@ use bytes::Bytes;
 use wire::{ErrorReply, Id, Text};
 
 use crate::Session;
-use crate::audit::CallOutcome;
 use crate::call_record::CallRecord;
 use crate::stream::Stream;
 use crate::worker::Worker;
+use audit::CallOutcome;
 
 /// What the gateway must do with the answer beside passing it on (shared upstreams only).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,7 +54,7 @@ impl Call {
             worker: OnceLock::new(),
             sent_as: AtomicU64::new(0),
             clock: Clock::default(),
-            record: CallRecord::of(request, session.deployment()),
+            record: CallRecord::of(request, session.context()),
         }
     }
 
@@ -105,15 +105,15 @@ impl Call {
 
     /// Gives the answer of a call that was settled.
     pub(crate) fn close(&self, text: Text, outcome: CallOutcome) {
-        let (deployment, took) = (self.session.deployment(), self.began.elapsed());
-        deployment.counters.call_times.observe(took);
+        let (context, took) = (self.session.context(), self.began.elapsed());
+        context.counters.call_times.observe(took);
         if matches!(outcome, CallOutcome::Error | CallOutcome::Timeout) {
             self.session.note_error();
         }
         if let Some(record) = &self.record {
             let sole = || self.session.roster().sole().map_or("", |server| server.name());
             let upstream = self.worker.get().map_or_else(sole, |worker| worker.upstream.name.as_str());
-            deployment.record(|| record.entry(self.session.handle(), upstream, outcome, took, text.len()));
+            context.record(|| record.entry(self.session.handle(), upstream, outcome, took, text.len()));
         }
         self.stream.answer(text);
         self.release();

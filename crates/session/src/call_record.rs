@@ -8,8 +8,8 @@ use serde_json::value::RawValue;
 use wire::{Notification, Outcome, Request, Response, method, read_object};
 
 use crate::Handle;
-use crate::audit::{AuditArguments, AuditEntry, CallOutcome};
-use crate::deployment::Deployment;
+use crate::gateway_context::GatewayContext;
+use audit::{AuditArguments, AuditEntry, CallOutcome};
 
 #[derive(Debug)]
 pub(crate) struct CallRecord {
@@ -21,7 +21,7 @@ pub(crate) struct CallRecord {
 
 impl CallRecord {
     /// `None` for requests that reach no data, such as lists.
-    pub(crate) fn of(request: &Request, deployment: &Deployment) -> Option<Box<Self>> {
+    pub(crate) fn of(request: &Request, context: &GatewayContext) -> Option<Box<Self>> {
         #[derive(Deserialize)]
         struct Params<'a> {
             name: Option<String>,
@@ -29,7 +29,7 @@ impl CallRecord {
             #[serde(borrow)]
             arguments: Option<&'a RawValue>,
         }
-        deployment.audit.as_ref()?;
+        context.audit.as_ref()?;
         if ![method::TOOLS_CALL, method::RESOURCES_READ, method::PROMPTS_GET]
             .contains(&request.method.as_str())
         {
@@ -37,7 +37,7 @@ impl CallRecord {
         }
         let params = request.params_text().and_then(|params| read_object::<Params<'_>>(params).ok());
         let arguments = params.as_ref().and_then(|params| params.arguments);
-        let wants_arguments = deployment.settings.audit_arguments;
+        let wants_arguments = context.settings.audit_arguments;
         Some(Box::new(Self {
             method: request.method.clone(),
             request_bytes: request.size(),

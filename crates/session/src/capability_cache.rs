@@ -1,22 +1,23 @@
 //! What an upstream answers to `initialize`, known before the worker of a session may start: each kind of
-//! client is answered from what a trial in an empty fence has shown.
+//! client is answered from what a probe in an empty fence has shown.
 //!
 //! A worker may answer otherwise in its workspace. Then what is known is corrected, and the session starts
 //! over; an upstream whose answers vary is from then on described by all that it ever offered.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 use tokio::sync::{OnceCell, Semaphore};
 use wire::{InitializeResult, Version};
 
-use crate::StartFailure;
+use crate::StartError;
 
 /// Kinds of clients that are kept apart; the one that was not seen for longest goes.
 const MAX_KINDS: usize = 64;
 
-/// Trials of different kinds at once: a client may say what it likes, and each new thing is a trial.
-const MAX_TRIALS: usize = 2;
+/// Probes of different kinds at once: a client may say what it likes, and each new thing is a probe.
+const MAX_PROBES: usize = 2;
 
 #[derive(Debug)]
 pub(crate) struct CapabilityCache {
@@ -27,13 +28,13 @@ pub(crate) struct CapabilityCache {
 
 impl Default for CapabilityCache {
     fn default() -> Self {
-        Self { entries: Mutex::default(), places: Arc::new(Semaphore::new(MAX_TRIALS)) }
+        Self { entries: Mutex::default(), places: Arc::new(Semaphore::new(MAX_PROBES)) }
     }
 }
 
 #[derive(Debug, Default)]
 struct Entry {
-    /// One trial at a time; the others wait for it.
+    /// One probe at a time; the others wait for it.
     tried: OnceCell<()>,
     known: Mutex<Option<Known>>,
 }
@@ -41,7 +42,7 @@ struct Entry {
 #[derive(Clone, Debug)]
 struct Known {
     answer: Arc<InitializeResult>,
-    /// The trial failed: the answer promises everything.
+    /// The probe failed: the answer promises everything.
     is_guess: bool,
     /// Workers offered different things.
     varies: bool,
@@ -49,39 +50,39 @@ struct Known {
 
 /// What a client was told in place of its upstream.
 #[derive(Clone, Debug)]
-pub(crate) struct Told {
+pub(crate) struct Advertised {
     pub(crate) answer: Arc<InitializeResult>,
     is_loose: bool,
     entry: Arc<Entry>,
 }
 
 impl CapabilityCache {
-    /// The answer for a kind of client; `trial` runs if it is not known yet. A trial that has begun goes on
+    /// The answer for a kind of client; `probe` runs if it is not known yet. A probe that has begun goes on
     /// without the client that it was begun for.
     pub(crate) async fn answer(
         &self,
         kind: [u8; 32],
         version: Version,
-        trial: impl Future<Output = Result<Arc<InitializeResult>, StartFailure>> + Send + 'static,
-    ) -> Told {
+        probe: impl Future<Output = Result<Arc<InitializeResult>, StartError>> + Send + 'static,
+    ) -> Advertised {
         let entry = self.entry(kind);
         if !entry.tried.initialized() {
             let (entry, places) = (Arc::clone(&entry), Arc::clone(&self.places));
             let tried = tokio::spawn(async move {
                 let first = async {
                     let _place = places.acquire().await;
-                    entry.learn(trial.await, version);
+                    entry.learn(probe.await, version);
                 };
                 entry.tried.get_or_init(|| first).await;
             });
             let _ = tried.await;
         }
         let known = entry.known().clone().unwrap_or_else(|| Known::guess(version));
-        Told { answer: known.answer, is_loose: known.is_guess || known.varies, entry }
+        Advertised { answer: known.answer, is_loose: known.is_guess || known.varies, entry }
     }
 
     fn entry(&self, kind: [u8; 32]) -> Arc<Entry> {
-        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut entries = self.entries.lock();
         let found = entries.iter().position(|(known, _)| *known == kind);
         let used = found.map_or_else(|| (kind, Arc::default()), |at| entries.remove(at));
         let entry = Arc::clone(&used.1);
@@ -93,11 +94,11 @@ impl CapabilityCache {
 
 impl Entry {
     fn known(&self) -> MutexGuard<'_, Option<Known>> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
-    fn learn(&self, trial: Result<Arc<InitializeResult>, StartFailure>, version: Version) {
-        let known = match trial {
+    fn learn(&self, probe: Result<Arc<InitializeResult>, StartError>, version: Version) {
+        let known = match probe {
             Ok(answer) => Known { answer, is_guess: false, varies: false },
             Err(failure) => {
                 tracing::warn!("the MCP server could not be tried in an empty workspace: {failure}");
@@ -127,7 +128,7 @@ impl Known {
     }
 }
 
-impl Told {
+impl Advertised {
     /// Whether the worker answered what the client was told. If not, the next client hears better.
     pub(crate) fn holds_for(&self, actual: &Arc<InitializeResult>) -> bool {
         let (told, real) = (parts(&self.answer), parts(actual));
@@ -213,15 +214,15 @@ mod tests {
         Arc::new(read(&answer))
     }
 
-    async fn told(cache: &CapabilityCache, trial: Result<Arc<InitializeResult>, StartFailure>) -> Told {
-        cache.answer([0; 32], Version::NEWEST, async { trial }).await
+    async fn told(cache: &CapabilityCache, probe: Result<Arc<InitializeResult>, StartError>) -> Advertised {
+        cache.answer([0; 32], Version::NEWEST, async { probe }).await
     }
 
     #[tokio::test]
     async fn one_trial_serves_all_clients_of_a_kind() {
         let cache = CapabilityCache::default();
         let first = told(&cache, Ok(answer(json!({"tools": {}}), ""))).await;
-        let second = told(&cache, Err(StartFailure::Stopped)).await;
+        let second = told(&cache, Err(StartError::Stopped)).await;
         assert_eq!(first.answer.as_json(), second.answer.as_json());
         assert!(second.holds_for(&answer(json!({"tools": {}}), "")));
     }
@@ -232,7 +233,7 @@ mod tests {
         let first = told(&cache, Ok(answer(json!({"tools": {}}), "a"))).await;
         let real = answer(json!({"prompts": {"listChanged": true}}), "b");
         assert!(!first.holds_for(&real));
-        let second = told(&cache, Err(StartFailure::Stopped)).await;
+        let second = told(&cache, Err(StartError::Stopped)).await;
         assert!(second.holds_for(&real));
         assert!(second.holds_for(&answer(json!({"tools": {"listChanged": false}}), "c")), "it varies");
         assert!(!second.holds_for(&answer(json!({"logging": {}}), "c")), "that was never offered before");
@@ -241,19 +242,19 @@ mod tests {
     #[tokio::test]
     async fn a_failed_trial_promises_everything_until_a_worker_has_shown_itself() {
         let cache = CapabilityCache::default();
-        let guess = told(&cache, Err(StartFailure::Stopped)).await;
+        let guess = told(&cache, Err(StartError::Stopped)).await;
         let real = answer(json!({"tools": {}}), "x");
         assert!(guess.holds_for(&real));
-        assert_eq!(told(&cache, Err(StartFailure::Stopped)).await.answer.as_json(), real.as_json());
+        assert_eq!(told(&cache, Err(StartError::Stopped)).await.answer.as_json(), real.as_json());
     }
 
     #[tokio::test]
     async fn kinds_are_bounded() {
         let cache = CapabilityCache::default();
         for number in 0..MAX_KINDS * 2 {
-            let trial = async { Ok(answer(json!({}), "")) };
-            cache.answer([u8::try_from(number).unwrap(); 32], Version::NEWEST, trial).await;
+            let probe = async { Ok(answer(json!({}), "")) };
+            cache.answer([u8::try_from(number).unwrap(); 32], Version::NEWEST, probe).await;
         }
-        assert_eq!(cache.entries.lock().unwrap().len(), MAX_KINDS);
+        assert_eq!(cache.entries.lock().len(), MAX_KINDS);
     }
 }

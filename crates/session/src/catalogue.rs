@@ -19,7 +19,7 @@ const LIST_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Catalogue {
-    pub(crate) offers: Offers,
+    pub(crate) capabilities: ServerCapabilities,
     pub(crate) instructions: Option<String>,
     pub(crate) tools: Vec<Listed>,
     pub(crate) prompts: Vec<Listed>,
@@ -29,7 +29,7 @@ pub(crate) struct Catalogue {
 /// What a server declared that it can do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
-pub(crate) struct Offers {
+pub(crate) struct ServerCapabilities {
     pub(crate) tools: bool,
     pub(crate) prompts: bool,
     pub(crate) resources: bool,
@@ -120,7 +120,7 @@ impl List {
     }
 }
 
-impl Offers {
+impl ServerCapabilities {
     pub(crate) fn of(initialize: &InitializeResult) -> Self {
         let answer: Value = serde_json::from_str(initialize.as_json()).unwrap_or_default();
         let capabilities = &answer["capabilities"];
@@ -161,7 +161,7 @@ impl Offers {
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum CatalogueError {
     #[error("{0}")]
-    Start(#[from] crate::StartFailure),
+    Start(#[from] crate::StartError),
     #[error("it did not answer {method} within {} s", .after.as_secs())]
     Slow { method: &'static str, after: Duration },
 }
@@ -178,13 +178,13 @@ impl Catalogue {
         let initialize = worker.ready().await?;
         let answer: Value = serde_json::from_str(initialize.as_json()).unwrap_or_default();
         let mut catalogue = Self {
-            offers: Offers::of(&initialize),
+            capabilities: ServerCapabilities::of(&initialize),
             instructions: answer["instructions"].as_str().map(ToOwned::to_owned),
             ..Self::default()
         };
         let within = within.min(LIST_WITHIN);
         for list in [List::Tools, List::Prompts, List::Templates] {
-            if !catalogue.offers.has(list) {
+            if !catalogue.capabilities.has(list) {
                 continue;
             }
             match list_all(worker, list, within).await {

@@ -1,7 +1,8 @@
 //! From an open session to a locked scope: requests that come early wait in order, the client is asked for
 //! its roots, and the first answer decides, once.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,22 +10,22 @@ use serde_json::json;
 use wire::{ErrorReply, Request, Response, code};
 
 use crate::aggregate::{Aggregate, Member, Placing};
-use crate::audit::AuditEntry;
 use crate::call::Call;
-use crate::capability_cache::Told;
-use crate::error::StartFailure;
+use crate::capability_cache::Advertised;
 use crate::scope::{RootsAnswer, Scope, ScopeRefusal};
-use crate::server::Seat;
-use crate::session::{AskKind, RootsPurpose};
-use crate::settings::{MAX_OUTBOX_BYTES, MAX_WAITING};
+use crate::server::Route;
+use crate::session::{RootsPurpose, ServerRequestKind};
+use crate::settings::MAX_WAITING;
 use crate::stream::{Keep, Stream};
 use crate::worker::Greeting;
 use crate::{EndReason, Session};
+use audit::AuditEntry;
+use upstream::{MAX_OUTBOX_BYTES, StartError};
 
 /// A request that has waited so long is asked on too, in case the client does not read the other stream.
 const ASK_AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How often a client is asked before its requests fail.
-const MAX_ROOTS_ASKS: usize = 3;
+const MAX_ROOTS_REQUESTS: usize = 3;
 
 /// What a session holds until its scope is locked.
 #[derive(Debug)]
@@ -35,11 +36,11 @@ struct GateState {
     stage: Stage,
     /// The client's `initialize`, with our roots in it.
     handshake: Arc<Request>,
-    told: Option<Told>,
+    advertised: Option<Advertised>,
     initialized: Option<Bytes>,
     queue: Vec<Queued>,
     bytes: usize,
-    asks: Vec<RootsAsk>,
+    requests: Vec<RootsRequest>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,26 +58,26 @@ struct Queued {
 }
 
 #[derive(Debug)]
-struct RootsAsk {
+struct RootsRequest {
     stream: Arc<Stream>,
     at: Instant,
 }
 
 impl Gate {
-    pub(crate) fn new(handshake: Arc<Request>, told: Option<Told>) -> Self {
+    pub(crate) fn new(handshake: Arc<Request>, told: Option<Advertised>) -> Self {
         Self(Mutex::new(GateState {
             stage: Stage::Waiting,
             handshake,
-            told,
+            advertised: told,
             initialized: None,
             queue: Vec::new(),
             bytes: 0,
-            asks: Vec::new(),
+            requests: Vec::new(),
         }))
     }
 
     fn lock(&self) -> MutexGuard<'_, GateState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// What the session is waiting for, for people.
@@ -107,7 +108,7 @@ impl Gate {
         let mut state = self.lock();
         state.stage = Stage::Open;
         state.queue.clear();
-        state.asks.clear();
+        state.requests.clear();
     }
 }
 
@@ -129,21 +130,24 @@ impl GateState {
         now: Instant,
         may_ask_again: bool,
     ) -> Option<Arc<Stream>> {
-        if self.stage != Stage::Waiting || self.initialized.is_none() || self.asks.len() >= MAX_ROOTS_ASKS {
+        if self.stage != Stage::Waiting
+            || self.initialized.is_none()
+            || self.requests.len() >= MAX_ROOTS_REQUESTS
+        {
             return None;
         }
         let is_read =
             |stream: &&Arc<Stream>| !stream.answer_only && !stream.is_ended() && stream.has_reader();
         let mut waiting = self.queue.iter().map(|queued| &queued.call.stream).filter(is_read);
         let standalone = Some(standalone).filter(is_read);
-        let Some(last) = self.asks.last() else {
+        let Some(last) = self.requests.last() else {
             return waiting.next().or(standalone).cloned();
         };
         if last.stream.is_ended() || !last.stream.has_reader() {
             return waiting.next().or(standalone).cloned();
         }
         let was_asked_on =
-            |stream: &Arc<Stream>| self.asks.iter().any(|ask| Arc::ptr_eq(&ask.stream, stream));
+            |stream: &Arc<Stream>| self.requests.iter().any(|ask| Arc::ptr_eq(&ask.stream, stream));
         let is_due = may_ask_again && now.saturating_duration_since(last.at) >= ASK_AGAIN_AFTER;
         is_due.then(|| waiting.find(|stream| !was_asked_on(stream)).cloned()).flatten()
     }
@@ -152,7 +156,7 @@ impl GateState {
     fn missing_step(&self) -> (&'static str, &'static str) {
         if self.initialized.is_none() {
             ("initialized", "the client has not sent notifications/initialized")
-        } else if self.asks.is_empty() {
+        } else if self.requests.is_empty() {
             (
                 "stream",
                 "the client reads no stream on which it could be asked for its roots; it must open one with GET, or POST requests one by one",
@@ -166,13 +170,13 @@ impl GateState {
 impl Session {
     /// Takes a call: to its worker, or to wait until there may be one.
     pub(crate) fn submit(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
-        if let Some(seat) = self.seat() {
-            return self.hand_over(seat, call, request);
+        if let Some(route) = self.route() {
+            return self.hand_over(route, call, request);
         }
         let mut gate = self.gate.lock();
-        if let Some(seat) = self.seat() {
+        if let Some(route) = self.route() {
             drop(gate);
-            return self.hand_over(seat, call, request);
+            return self.hand_over(route, call, request);
         }
         // The session ended meanwhile, and has answered the call.
         if self.has_ended() {
@@ -180,17 +184,17 @@ impl Session {
         }
         if let Err(call) = gate.add(call, request) {
             drop(gate);
-            return call.fail(&StartFailure::TooManyWaiting.reply());
+            return call.fail(&StartError::TooManyWaiting.reply());
         }
         drop(gate);
-        self.ask_for_roots();
+        self.request_roots();
     }
 
-    fn hand_over(self: &Arc<Self>, seat: &Seat, call: Arc<Call>, request: Box<Request>) {
-        if let Seat::Many(aggregate) = seat {
+    fn hand_over(self: &Arc<Self>, route: &Route, call: Arc<Call>, request: Box<Request>) {
+        if let Route::Many(aggregate) = route {
             return aggregate.call(self, call, request);
         }
-        if let Some(worker) = seat.worker_for(self) {
+        if let Some(worker) = route.worker_for(self) {
             call.give_to(&worker);
             worker.call(call, request);
         }
@@ -199,22 +203,22 @@ impl Session {
     /// The client has finished its handshake, and may be asked.
     pub(crate) fn note_initialized(self: &Arc<Self>, text: Bytes) {
         self.gate.lock().initialized.get_or_insert(text);
-        self.ask_for_roots();
+        self.request_roots();
     }
 
     /// Asks where the client will see it, if now is the time.
-    pub(crate) fn ask_for_roots(&self) {
-        let may_ask_again = self.deployment().settings.has_many_streams;
+    pub(crate) fn request_roots(&self) {
+        let may_ask_again = self.context().settings.has_many_streams;
         let mut gate = self.gate.lock();
         let now = Instant::now();
         let Some(stream) = gate.next_stream(&self.standalone(), now, may_ask_again) else { return };
-        gate.asks.push(RootsAsk { stream: Arc::clone(&stream), at: now });
+        gate.requests.push(RootsRequest { stream: Arc::clone(&stream), at: now });
         drop(gate);
-        self.send_roots_ask(&stream, RootsPurpose::Lock);
+        self.send_roots_request(&stream, RootsPurpose::Lock);
     }
 
-    pub(crate) fn send_roots_ask(&self, stream: &Arc<Stream>, purpose: RootsPurpose) {
-        let number = self.add_ask(AskKind::Roots(purpose), stream);
+    pub(crate) fn send_roots_request(&self, stream: &Arc<Stream>, purpose: RootsPurpose) {
+        let number = self.add_server_request(ServerRequestKind::Roots(purpose), stream);
         let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"roots/list"}}"#);
         stream.push(Bytes::from(text).into(), Keep::Always);
     }
@@ -228,11 +232,11 @@ impl Session {
         }
         gate.stage = Stage::Locking;
         drop(gate);
-        self.forget_roots_asks();
+        self.forget_roots_requests();
         let answer = RootsAnswer::read(response);
         let session = Arc::clone(self);
         tokio::spawn(async move {
-            let scope = session.deployment().look_at_files(move |rules| rules.of_roots(answer)).await;
+            let scope = session.context().look_at_files(move |rules| rules.of_roots(answer)).await;
             let locked = match scope.and_then(|scope| session.check_neighbours(scope)) {
                 Ok(scope) => session.lock_scope(scope).await,
                 Err(refusal) => Err(refusal),
@@ -257,22 +261,22 @@ impl Session {
         let greeting = Greeting {
             handshake: Arc::clone(&gate.handshake),
             initialized: gate.initialized.clone(),
-            told: gate.told.take(),
+            advertised: gate.advertised.take(),
         };
-        let told = greeting.told.clone().filter(|_| self.serves_many());
-        let seat = match members {
-            Some(members) => Seat::Many(Aggregate::new(self, members)),
-            None => self.sole_seat(&scope, greeting),
+        let told = greeting.advertised.clone().filter(|_| self.serves_many());
+        let route = match members {
+            Some(members) => Route::Many(Aggregate::new(self, members)),
+            None => self.sole_route(&scope, greeting),
         };
         let queue = std::mem::take(&mut gate.queue);
         gate.bytes = 0;
-        gate.asks.clear();
+        gate.requests.clear();
         gate.stage = Stage::Open;
         for Queued { call, request } in queue {
-            self.deployment().counters.queue_waits.observe(call.began.elapsed());
-            self.hand_over(&seat, call, request);
+            self.context().counters.queue_waits.observe(call.began.elapsed());
+            self.hand_over(&route, call, request);
         }
-        if let Seat::Worker(worker) = &seat {
+        if let Route::Worker(worker) = &route {
             // The first call finds it running.
             let (worker, session) = (Arc::clone(worker), Arc::clone(self));
             tokio::spawn(async move {
@@ -284,7 +288,7 @@ impl Session {
                 }
             });
         }
-        self.take_seat(seat);
+        self.set_route(route);
         Ok(())
     }
 
@@ -301,13 +305,13 @@ impl Session {
             scope: Arc::clone(scope),
             handshake: Arc::clone(&self.gate.lock().handshake),
         };
-        self.deployment().look_at_files(move |_| Ok(Some(placing.members()))).await
+        self.context().look_at_files(move |_| Ok(Some(placing.members()))).await
     }
 
     /// With the one server that is passed through.
-    fn sole_seat(self: &Arc<Self>, scope: &Arc<Scope>, greeting: Greeting) -> Seat {
+    fn sole_route(self: &Arc<Self>, scope: &Arc<Scope>, greeting: Greeting) -> Route {
         let server = &self.roster().servers[0];
-        server.seat(self, &server.plan.upstream, scope, greeting)
+        server.route(self, &server.plan.upstream, scope, greeting)
     }
 
     /// Whether the one server that is passed through serves others, too.
@@ -317,9 +321,9 @@ impl Session {
 
     async fn refuse_scope(self: &Arc<Self>, refusal: &ScopeRefusal) {
         tracing::warn!(session = %self.handle(), "no scope: {refusal}");
-        self.deployment().counters.denials.add("scope");
+        self.context().counters.denials.add("scope");
         let session = self.handle();
-        self.deployment().record(|| AuditEntry::ScopeRefused { session, reason: refusal.to_string().into() });
+        self.context().record(|| AuditEntry::ScopeRefused { session, reason: refusal.to_string().into() });
         let message = format!("Session refused: {refusal}; {}", refusal.hint());
         let reply = ErrorReply::new(code::INVALID_REQUEST, message)
             .with_data(json!({ "reason": EndReason::ScopeRefused.as_str(), "hint": refusal.hint() }));
@@ -328,11 +332,11 @@ impl Session {
 
     /// Asks again where that is due; fails requests that have waited for too long.
     pub(crate) fn tick_gate(self: &Arc<Self>, now: Instant) {
-        if self.seat().is_some() {
+        if self.route().is_some() {
             return;
         }
-        self.ask_for_roots();
-        let limit = self.deployment().settings.scope_timeout;
+        self.request_roots();
+        let limit = self.context().settings.scope_timeout;
         let mut gate = self.gate.lock();
         let is_overdue = |queued: &Queued| now.saturating_duration_since(queued.call.began) >= limit;
         if gate.stage != Stage::Waiting || !gate.queue.iter().any(is_overdue) {
@@ -342,7 +346,7 @@ impl Session {
         let queue = std::mem::take(&mut gate.queue);
         gate.bytes = 0;
         // Whoever tries again is asked again.
-        gate.asks.clear();
+        gate.requests.clear();
         drop(gate);
         let message = format!(
             "The workspace of this session is not known after {} s: {explanation}",

@@ -40,7 +40,7 @@ pub(crate) fn on_behalf_of(client: &Value, version: Version) -> Request {
 }
 
 /// What the next client most probably says, to have its answer ready.
-pub(crate) fn foreseen() -> Request {
+pub(crate) fn probed() -> Request {
     initialize(&json!({
         "protocolVersion": Version::NEWEST.as_str(),
         "capabilities": {"roots": {}, "elicitation": {}},

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use bytes::Bytes;
 use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response, Text, code, method};
 
-use crate::audit::CallOutcome;
 use crate::call::{Call, Purpose};
 use crate::call_record::{ReportedFiles, outcome_of};
 use crate::catalogue::List;
-use crate::connection::Connection;
 use crate::error::answer_too_long;
 use crate::session::Prefer;
 use crate::settings::MAX_TASKS;
 use crate::stream::Keep;
 use crate::worker::{Pending, State, Worker};
 use crate::{Session, verbose_meta};
+use audit::CallOutcome;
+use upstream::Connection;
 
 impl Worker {
     /// Routes one line of the upstream's stdout.
@@ -31,7 +31,7 @@ impl Worker {
             Ok(Message::Notification(notification)) => self.receive_notification(&notification),
             Ok(Message::Request(request)) => self.receive_request(process, &request),
             Err(error) => {
-                if !self.deployment.counters.bad_lines.add_and_should_log() {
+                if !self.context.counters.bad_lines.add_and_should_log() {
                     return;
                 }
                 let start = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
@@ -45,7 +45,7 @@ impl Worker {
     }
 
     fn lose_line(&self, too_long: &LineTooLong) {
-        if self.deployment.counters.bad_lines.add_and_should_log() {
+        if self.context.counters.bad_lines.add_and_should_log() {
             tracing::error!(upstream = self.upstream.name, "stdout: {too_long}; it was dropped");
         }
         let lost = too_long.leading_id().and_then(|id| self.lock().pending.remove(&id.as_number()?));
@@ -65,9 +65,9 @@ impl Worker {
             Some(Pending::Call(call, purpose)) => self.answer(&call, &purpose, &response),
             Some(Pending::Own(sender)) => drop(sender.send(response)),
             Some(Pending::Asked(sender)) => drop(sender.send(Ok(response))),
-            None if number.is_some_and(|id| self.was_used(id)) => self.deployment.counters.late_answers.add(),
+            None if number.is_some_and(|id| self.was_used(id)) => self.context.counters.late_answers.add(),
             None => {
-                if !self.deployment.counters.stray_answers.add_and_should_log() {
+                if !self.context.counters.stray_answers.add_and_should_log() {
                     return;
                 }
                 tracing::warn!(upstream = self.upstream.name, id = ?response.id, "an answer to nothing that was asked");
@@ -89,7 +89,7 @@ impl Worker {
         };
         let text = if *purpose != Purpose::Plain {
             self.lock().shared.filter_answer(call.session.id(), purpose, response, &call.client_id)
-        } else if self.deployment.settings.verbose_meta {
+        } else if self.context.settings.verbose_meta {
             verbose_meta::with_instance(&call.session, response, &call.client_id)
         } else {
             response.with_id(&call.client_id)
@@ -114,7 +114,7 @@ impl Worker {
                 self.record_files(notification);
             }
             method::TOOLS_CHANGED | method::PROMPTS_CHANGED | method::RESOURCES_CHANGED => {
-                let sessions: Vec<_> = self.lock().seats.values().cloned().collect();
+                let sessions: Vec<_> = self.lock().sessions.values().cloned().collect();
                 self.tell_list_change(sessions, notification);
             }
             method::RESOURCE_UPDATED => {
@@ -146,24 +146,24 @@ impl Worker {
     /// Writes down what the built-in server did to files.
     fn record_files(&self, notification: &Notification) {
         let Some(reported) = ReportedFiles::read(notification) else {
-            return self.deployment.counters.dropped_notifications.add();
+            return self.context.counters.dropped_notifications.add();
         };
         let state = self.lock();
         let session = match state.pending.get(&reported.request_id) {
             Some(Pending::Call(call, _)) => Some(call.session.handle()),
             // It was given up in the meantime.
-            _ if !self.serves_many() => state.sole_seat().map(|session| session.handle()),
+            _ if !self.serves_many() => state.sole_session().map(|session| session.handle()),
             _ => None,
         };
         drop(state);
         for operation in &reported.operations {
-            self.deployment.record(|| operation.entry(session, &self.upstream.name, &reported.tool));
+            self.context.record(|| operation.entry(session, &self.upstream.name, &reported.tool));
         }
     }
 
     fn deliver_to(&self, sessions: &[Arc<Session>], notification: &Notification, prefer: Prefer) {
         if sessions.is_empty() {
-            self.deployment.counters.dropped_notifications.add();
+            self.context.counters.dropped_notifications.add();
             tracing::debug!(
                 upstream = self.upstream.name,
                 method = notification.method,
@@ -177,7 +177,7 @@ impl Worker {
 
     fn receive_progress(&self, notification: &Notification) {
         let Some(id) = notification.progress_token().and_then(|token| token.as_number()) else {
-            return self.deployment.counters.dropped_notifications.add();
+            return self.context.counters.dropped_notifications.add();
         };
         let state = self.lock();
         if let Some(Pending::Call(call, _)) = state.pending.get(&id) {
@@ -195,17 +195,17 @@ impl Worker {
             Some((session, token)) => {
                 session.deliver(notification.with_progress_token(&token), Keep::IfRoom, Prefer::Standalone);
             }
-            None => self.deployment.counters.dropped_notifications.add(),
+            None => self.context.counters.dropped_notifications.add(),
         }
     }
 
     /// The upstream no longer wants the answer to something that it asked.
     fn receive_cancellation(&self, notification: &Notification) {
-        let asked = notification.cancelled_request().and_then(|id| self.lock().asks.remove(&id));
+        let asked = notification.cancelled_request().and_then(|id| self.lock().server_requests.remove(&id));
         if let Some((session, number)) = asked
             && let Some(session) = session.upgrade()
         {
-            session.withdraw_ask(number, notification.with_cancelled_request(&Id::number(number)));
+            session.withdraw_server_request(number, notification.with_cancelled_request(&Id::number(number)));
         }
     }
 
@@ -219,18 +219,18 @@ impl Worker {
         }
         let asked = self.lock().attribute(shared);
         if let Err(refusal) = &asked
-            && self.deployment.counters.unattributed_requests.add_and_should_log()
+            && self.context.counters.unattributed_requests.add_and_should_log()
         {
             tracing::warn!(upstream = self.upstream.name, method = request.method, "{}", refusal.message);
         }
-        let asked = asked.and_then(|session| Ok((session.prepare_ask(self, request)?, session)));
+        let asked = asked.and_then(|session| Ok((session.prepare_server_request(self, request)?, session)));
         match asked {
             Ok((number, session)) => {
                 let client = (Arc::downgrade(&session), number);
-                if self.lock().asks.insert(request.id.clone(), client).is_some() {
+                if self.lock().server_requests.insert(request.id.clone(), client).is_some() {
                     tracing::warn!(upstream = self.upstream.name, id = ?request.id, "the server used a request id twice");
                 }
-                session.send_ask(number, request);
+                session.send_server_request(number, request);
             }
             Err(refusal) => {
                 process.send(&refusal.to_message(Some(&request.id)));
@@ -245,7 +245,7 @@ impl State {
     fn attribute(&self, shared: bool) -> Result<Arc<Session>, ErrorReply> {
         if !shared {
             return self
-                .sole_seat()
+                .sole_session()
                 .cloned()
                 .ok_or_else(|| ErrorReply::new(code::SERVER_ERROR, "the client is gone"));
         }
@@ -270,11 +270,11 @@ impl State {
     /// Whom a notification without an address is for.
     fn owner(&self, shared: bool, notification: &Notification) -> Option<Arc<Session>> {
         if !shared {
-            return self.sole_seat().cloned();
+            return self.sole_session().cloned();
         }
         if notification.method == method::TASK_STATUS {
             let task = notification.task_id()?;
-            return self.seats.get(&self.shared.task_owner(&task)?).cloned();
+            return self.sessions.get(&self.shared.task_owner(&task)?).cloned();
         }
         let session = self.only_caller()?;
         let is_wanted = notification.method != method::LOG_MESSAGE
@@ -284,10 +284,10 @@ impl State {
 
     fn subscribed(&self, shared: bool, notification: &Notification) -> Vec<Arc<Session>> {
         if !shared {
-            return self.sole_seat().cloned().into_iter().collect();
+            return self.sole_session().cloned().into_iter().collect();
         }
         let uri = notification.uri().unwrap_or_default();
-        self.shared.subscribers(&uri).filter_map(|session| self.seats.get(&session).cloned()).collect()
+        self.shared.subscribers(&uri).filter_map(|session| self.sessions.get(&session).cloned()).collect()
     }
 }
 
@@ -296,6 +296,6 @@ pub(crate) fn empty_result(id: &Id) -> Bytes {
 }
 
 /// The `notifications/cancelled` that tells a client to forget a request of its upstream.
-pub(crate) fn ask_withdrawn(number: u64) -> Text {
+pub(crate) fn server_request_withdrawn(number: u64) -> Text {
     crate::worker::cancellation(number, "the MCP server is gone").into()
 }

@@ -10,27 +10,19 @@
 //! ```
 
 mod aggregate;
-mod attachment;
-pub mod audit;
 mod call;
 mod call_record;
 mod capability_cache;
 mod catalogue;
-mod connection;
+mod catalogue_probes;
 mod counters;
-mod deployment;
 mod error;
-mod fence_host;
-mod foresight;
 mod gate;
+mod gateway_context;
 mod handshake;
-mod ids;
 mod inbound;
-mod instance;
 mod overview;
 mod plan;
-mod process;
-mod pulse;
 mod quota;
 mod roots_change;
 mod roster;
@@ -39,33 +31,29 @@ mod server;
 mod session;
 mod sessions;
 mod settings;
-mod shared_view;
+mod shared_state;
 mod stream;
+mod ticker;
 mod tombstones;
-mod tree;
-mod upstream;
 mod verbose_meta;
 mod view;
 mod worker;
-mod worker_variables;
 mod workspace_root;
 
 pub use aggregate::MemberReport;
-pub use attachment::{ATTACH_PROTOCOL, Attachment, Frame, MAX_OFFERS};
-pub use connection::End;
 pub use counters::Counters;
-pub use error::{Refusal, StartFailure};
-pub use fence_host::FenceHost;
-pub use ids::{Handle, Principal, SessionId, SessionKey};
-pub use instance::Instance;
+pub use error::Refusal;
 pub use overview::{SessionOverview, WorkerOverview};
-pub use plan::{Fill, Offer, ServerPlan, Terms};
-pub use process::Exit;
+pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use scope::{OnRootsChange, RootsChoice, Scope, ScopeRefusal, ScopeRules, ScopeSource, WorkspaceChoice};
 pub use session::{Contexts, EndReason, Session, ToolReport};
 pub use sessions::{Caller, Sessions};
 pub use settings::Settings;
 pub use stream::{Delivery, First, Next, StreamReader};
-pub use tree::{adopt_orphans, end_all_children, sweep_orphans};
-pub use upstream::{Address, Lifecycle, Preparation, Program, Timeouts, Transport, Upstream};
 pub use workspace_root::{RootError, parse_root};
+
+pub use identity::{Handle, Instance, Principal, SessionId, SessionKey};
+pub use upstream::{
+    ATTACH_PROTOCOL, Address, Attachment, End, Exit, FenceHost, Frame, Lifecycle, MAX_AVAILABLE, Preparation,
+    Program, StartError, Timeouts, Transport, Upstream, adopt_orphans, end_all_children, sweep_orphans,
+};

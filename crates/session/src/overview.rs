@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use rustix::process::Pid;
 use serde::Serialize;
 
-use crate::server::Seat;
-use crate::tree::{SYSTEM_TIME, USER_TIME, stat_field, with_descendants};
+use crate::server::Route;
 use crate::worker::Worker;
 use crate::{Session, Sessions};
+use upstream::{cpu_ticks, with_descendants};
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionOverview {
@@ -66,9 +66,9 @@ impl Session {
             scope: self.scope().map(|scope| scope.paths()).unwrap_or_default(),
             scope_source: self.scope().map(|scope| scope.source().as_str()),
             workers: self
-                .seat()
+                .route()
                 .into_iter()
-                .flat_map(Seat::workers)
+                .flat_map(Route::workers)
                 .map(|worker| worker.overview())
                 .collect(),
             calls: facts.calls,
@@ -112,10 +112,4 @@ fn pss_bytes(pid: Pid) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
     let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     Some(kibibytes * 1024)
-}
-
-/// User and system time.
-fn cpu_ticks(pid: Pid) -> Option<u64> {
-    let pid = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
-    Some(stat_field(pid, USER_TIME)? + stat_field(pid, SYSTEM_TIME)?)
 }

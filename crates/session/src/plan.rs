@@ -11,13 +11,13 @@ use config::{
 use sha2::{Digest, Sha256};
 
 use crate::scope::Scope;
-use crate::upstream::{Address, Program, Transport};
 use crate::view::hex;
 use crate::{Instance, Lifecycle, SessionKey, Upstream};
+use upstream::{Address, Program, Transport};
 
 /// What clients find behind the endpoint.
 #[derive(Debug)]
-pub enum Offer {
+pub enum ServerSet {
     /// One server, exactly as it is.
     One(Upstream),
     /// Several servers that look like one.
@@ -78,11 +78,11 @@ pub(crate) struct Beneficiary<'a> {
     pub(crate) scope: Option<&'a Scope>,
 }
 
-/// In a trial the working directory is wherever the server finds itself.
-const ON_TRIAL: &str = ".";
+/// In a probe the working directory is wherever the server finds itself.
+const IN_PROBE: &str = ".";
 
-/// The session and window of a trial.
-const TRIAL: &str = "trial";
+/// The session and window of a probe.
+const PROBE: &str = "probe";
 
 /// Those of a process that serves several sessions.
 const SHARED: &str = "shared";
@@ -168,7 +168,7 @@ impl ServerPlan {
         whom: Beneficiary<'_>,
     ) -> Option<Result<Vec<PathBuf>, Missing>> {
         let templates = self.fill.allowed_directories.as_ref()?;
-        let is_elsewhere = whom.scope.is_some_and(|scope| scope.roots.is_empty() && scope.label.is_some());
+        let is_elsewhere = whom.scope.is_some_and(|scope| scope.roots().is_empty() && scope.label.is_some());
         let is_meant = |template: &&Template| {
             // The storage is allowed anyhow, and there is no directory here for what lies on the client's machine.
             template.0 != [Piece::Storage] && !(is_elsewhere && template.0.contains(&Piece::WorkingDirectory))
@@ -192,17 +192,17 @@ impl ServerPlan {
         let workspace = whom.scope.and_then(Scope::primary).filter(|_| !is_everybodys);
         let working_directory = match (whom.scope, workspace) {
             _ if is_everybodys => None,
-            (None, _) => Some(OsStr::new(ON_TRIAL)),
-            (Some(scope), None) if scope.label.is_some() => Some(OsStr::new(ON_TRIAL)),
+            (None, _) => Some(OsStr::new(IN_PROBE)),
+            (Some(scope), None) if scope.label.is_some() => Some(OsStr::new(IN_PROBE)),
             (Some(_), workspace) => workspace.map(Path::as_os_str),
         };
-        let on_trial =
-            (whom.scope.is_none() && self.storage == Storage::Persistent).then_some(OsStr::new(ON_TRIAL));
+        let probe_worker =
+            (whom.scope.is_none() && self.storage == Storage::Persistent).then_some(OsStr::new(IN_PROBE));
         let principal = if is_everybodys { String::new() } else { whom.key.principal.to_string() };
         let handle = whom.key.id.handle().to_string();
         let (session_id, instance_id) = match whom.scope {
             // What is tried is the same for all sessions.
-            None => (TRIAL, TRIAL),
+            None => (PROBE, PROBE),
             Some(_) if lifecycle.serves_many() => (SHARED, SHARED),
             Some(_) => (handle.as_str(), whom.instance.as_str()),
         };
@@ -210,7 +210,7 @@ impl ServerPlan {
             working_directory,
             session_id,
             instance_id,
-            storage: storage.or(on_trial),
+            storage: storage.or(probe_worker),
             variable: &|name| terms.secrets.find(name, &principal, workspace),
         })
     }

@@ -1,9 +1,10 @@
 //! How many sessions and calls a gateway takes: in all, of one principal, of one client window.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use governor::clock::{Clock, MonotonicClock};
@@ -70,7 +71,7 @@ impl Quotas {
     }
 
     fn lock(&self) -> MutexGuard<'_, Taken> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 
     /// Takes a place for a new session.
@@ -117,7 +118,11 @@ impl Place {
     pub(crate) fn check_neighbours(&self, scope: Scope) -> Result<Scope, ScopeRefusal> {
         let key = &self.key;
         let mut taken = self.quotas.lock();
-        let neighbours: Vec<_> = taken.scopes.values().filter(|(_, other)| scope.meets(other)).collect();
+        let neighbours: Vec<_> = taken
+            .scopes
+            .values()
+            .filter(|(_, other)| scope.directories.overlap(&other.directories))
+            .collect();
         if neighbours.iter().any(|(principal, _)| *principal != key.principal) {
             return Err(ScopeRefusal::OthersScope(scope.paths().swap_remove(0)));
         }

@@ -20,7 +20,7 @@ impl Session {
         if !is_bound_to_roots || self.serves_many() {
             return Ok(());
         }
-        let policy = self.deployment().rules.on_change;
+        let policy = self.context().rules.on_change;
         match policy {
             OnRootsChange::Ignore => {
                 tracing::warn!(session = %self.handle(), "the client's roots changed; the scope stays as it is");
@@ -28,7 +28,7 @@ impl Session {
             OnRootsChange::Compare if self.is_asked_for_comparison() => {}
             OnRootsChange::Compare => {
                 let stream = self.choose_stream(Prefer::Call);
-                self.send_roots_ask(&stream, RootsPurpose::Compare);
+                self.send_roots_request(&stream, RootsPurpose::Compare);
             }
             OnRootsChange::Reinit => {
                 tracing::warn!(session = %self.handle(), "the client's roots changed; it is to start over");
@@ -68,9 +68,9 @@ impl Session {
         let session = Arc::clone(self);
         tokio::spawn(async move {
             let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
-            let changed = session.deployment().look_at_files(move |rules| rules.of_roots(answer)).await;
+            let changed = session.context().look_at_files(move |rules| rules.of_roots(answer)).await;
             let is_within = matches!(
-                (&changed, session.scope()), (Ok(changed), Some(scope)) if scope.contains(changed)
+                (&changed, session.scope()), (Ok(changed), Some(scope)) if scope.directories.contain(&changed.directories)
             );
             if is_within {
                 tracing::info!(session = %session.handle(), "the client's roots changed within the scope");

@@ -9,16 +9,16 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use wire::{Request, Version};
 
-use crate::catalogue::{Catalogue, Offers};
-use crate::deployment::Deployment;
-use crate::plan::{Beneficiary, Offer, ServerPlan, Terms};
+use crate::catalogue::{Catalogue, ServerCapabilities};
+use crate::gateway_context::GatewayContext;
+use crate::plan::{Beneficiary, ServerPlan, ServerSet, Terms};
 use crate::server::Server;
-use crate::upstream::Transport;
 use crate::view::Views;
 use crate::{Instance, SessionKey};
+use upstream::Transport;
 
 /// A client's `initialize` is answered without the servers that could not be tried by then.
-const FORESEE_WITHIN: Duration = Duration::from_secs(5);
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
 
 /// What one server may say in the instructions for the model.
 const MAX_INSTRUCTIONS: usize = 4096;
@@ -33,12 +33,12 @@ pub(crate) struct Roster {
 }
 
 impl Roster {
-    pub(crate) fn new(deployment: &Arc<Deployment>, offer: Offer) -> Arc<Self> {
+    pub(crate) fn new(context: &Arc<GatewayContext>, offer: ServerSet) -> Arc<Self> {
         let (plans, terms) = match offer {
-            Offer::One(upstream) => (vec![ServerPlan::fixed(upstream)], None),
-            Offer::Many { servers, terms } => (servers, Some(terms)),
+            ServerSet::One(upstream) => (vec![ServerPlan::fixed(upstream)], None),
+            ServerSet::Many { servers, terms } => (servers, Some(terms)),
         };
-        let servers = plans.into_iter().map(|plan| Server::new(deployment, plan)).collect();
+        let servers = plans.into_iter().map(|plan| Server::new(context, plan)).collect();
         Arc::new(Self { servers, terms, views: Views::default() })
     }
 
@@ -48,7 +48,7 @@ impl Roster {
     }
 
     /// What all servers offer to such a client, in their order. Of those that are not known in time, `None`.
-    pub(crate) async fn foreseen(
+    pub(crate) async fn probed(
         &self,
         key: &SessionKey,
         instance: &Instance,
@@ -61,16 +61,16 @@ impl Roster {
             let is_named = !matches!(plan.upstream.transport, Transport::Attached);
             plan.disabled.is_none() && !plan.is_away(terms) && is_named
         };
-        let mut trials = JoinSet::new();
+        let mut probes = JoinSet::new();
         for (place, server) in self.servers.iter().filter(is_here).enumerate() {
             let Ok(upstream) = server.plan.for_session(terms, whom) else { continue };
             let (server, handshake) = (Arc::clone(server), server.greeting(handshake));
-            trials.spawn(async move {
-                let tried = tokio::time::timeout(FORESEE_WITHIN, server.catalogue(upstream, handshake)).await;
+            probes.spawn(async move {
+                let tried = tokio::time::timeout(PROBE_WITHIN, server.catalogue(upstream, handshake)).await;
                 (place, server.name().to_owned(), tried.ok().and_then(Result::ok))
             });
         }
-        let mut known = trials.join_all().await;
+        let mut known = probes.join_all().await;
         known.sort_by_key(|(place, ..)| *place);
         known.into_iter().map(|(_, name, catalogue)| (name, catalogue)).collect()
     }
@@ -83,22 +83,22 @@ impl Roster {
         handshake: &Arc<Request>,
         version: Version,
     ) -> String {
-        let known = self.foreseen(key, instance, handshake).await;
+        let known = self.probed(key, instance, handshake).await;
         // A server that is away or slow may turn out to have any of these.
         let is_away = |server: &Arc<Server>| {
             let plan = &server.plan;
             plan.disabled.is_none() && self.terms.as_ref().is_some_and(|terms| plan.is_away(terms))
         };
         let has_unknown = self.servers.iter().any(is_away) || known.iter().any(|(_, it)| it.is_none());
-        let unknown = Offers {
+        let unknown = ServerCapabilities {
             tools: true,
             prompts: has_unknown,
             resources: has_unknown,
             logging: has_unknown,
-            ..Offers::default()
+            ..ServerCapabilities::default()
         };
         let offers =
-            known.iter().filter_map(|(_, it)| it.as_ref()).fold(unknown, |all, it| all.or(it.offers));
+            known.iter().filter_map(|(_, it)| it.as_ref()).fold(unknown, |all, it| all.or(it.capabilities));
         let mut capabilities = json!({ "tools": { "listChanged": true } });
         let mut offer = |name: &str, is_there: bool, what: Value| {
             if is_there {

@@ -3,15 +3,15 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fence::{ScopeError, Surroundings, VettedDirectory};
+use fence::{HostEnvironment, ScopeError, VettedDirectory};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use upstream::Directories;
 use wire::{Id, Outcome, Response, read_object};
 
 use crate::workspace_root::{RootError, parse_root};
@@ -52,34 +52,27 @@ impl ScopeSource {
     }
 }
 
-/// The directories of a session, the first being the primary one.
+/// Where a session may write, and who chose that.
 #[derive(Clone, Debug)]
 pub struct Scope {
-    pub(crate) roots: Vec<VettedDirectory>,
-    /// Where its server keeps what stays. It is no root.
-    pub(crate) storage: Option<VettedDirectory>,
-    /// What a client on another machine calls its workspace there. Nothing but a label.
+    pub(crate) directories: Arc<Directories>,
+    /// What a client on another machine calls its workspace there. A label, nothing more.
     pub(crate) label: Option<String>,
     pub(crate) source: ScopeSource,
 }
 
 impl Scope {
-    /// That of a server which is only asked what it can do.
+    /// An empty scope, for a server that is only probed.
     pub(crate) fn nothing() -> Self {
         Self::of(Vec::new(), ScopeSource::Nothing)
     }
 
     fn of(roots: Vec<VettedDirectory>, source: ScopeSource) -> Self {
-        Self { roots, storage: None, label: None, source }
+        Self { directories: Arc::new(Directories { roots, storage: None }), label: None, source }
     }
 
-    /// Everything that may be written.
-    pub(crate) fn vetted(&self) -> Vec<VettedDirectory> {
-        self.roots.iter().chain(&self.storage).cloned().collect()
-    }
-
-    pub(crate) fn writable(&self) -> Vec<PathBuf> {
-        self.vetted().iter().map(|directory| directory.path().to_owned()).collect()
+    pub(crate) fn roots(&self) -> &[VettedDirectory] {
+        &self.directories.roots
     }
 
     pub fn source(&self) -> ScopeSource {
@@ -87,31 +80,16 @@ impl Scope {
     }
 
     pub fn paths(&self) -> Vec<PathBuf> {
-        self.roots.iter().map(|root| root.path().to_owned()).collect()
+        self.directories.paths()
     }
 
     pub fn primary(&self) -> Option<&Path> {
-        self.roots.first().map(VettedDirectory::path)
-    }
-
-    /// Whether everything in `other` may be written here too.
-    pub(crate) fn contains(&self, other: &Scope) -> bool {
-        let is_inside = |path: &Path| self.roots.iter().any(|root| path.starts_with(root.path()));
-        other.roots.iter().all(|root| is_inside(root.path()))
-    }
-
-    /// Whether a directory of one lies in a directory of the other.
-    pub(crate) fn meets(&self, other: &Scope) -> bool {
-        self.roots.iter().any(|mine| {
-            other.roots.iter().any(|theirs| {
-                mine.path().starts_with(theirs.path()) || theirs.path().starts_with(mine.path())
-            })
-        })
+        self.directories.primary()
     }
 
     /// What an upstream hears when it asks for roots.
     pub(crate) fn roots_answer(&self, id: &Id) -> Vec<u8> {
-        let roots: Vec<Value> = self.roots.iter().map(|root| root_entry(root.path())).collect();
+        let roots: Vec<Value> = self.roots().iter().map(|root| root_entry(root.path())).collect();
         format!(r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#, id.as_json(), json!({ "roots": roots }))
             .into_bytes()
     }
@@ -119,20 +97,7 @@ impl Scope {
 
 fn root_entry(path: &Path) -> Value {
     let name = path.file_name().map(OsStr::to_string_lossy);
-    json!({ "uri": file_uri(path), "name": name })
-}
-
-/// A `file://` URI with everything encoded that is not plain.
-pub(crate) fn file_uri(path: &Path) -> String {
-    let mut uri = String::from("file://");
-    for &byte in path.as_os_str().as_bytes() {
-        if byte.is_ascii_alphanumeric() || b"/-_.~".contains(&byte) {
-            uri.push(char::from(byte));
-        } else {
-            let _ = write!(uri, "%{byte:02X}");
-        }
-    }
-    uri
+    json!({ "uri": wire::file_uri(path.as_os_str().as_bytes()), "name": name })
 }
 
 /// Which of a client's roots make the scope.
@@ -165,7 +130,7 @@ pub struct ScopeRules {
     pub allowed: Vec<PathBuf>,
     /// Names that clients may use for directories.
     pub names: BTreeMap<String, PathBuf>,
-    pub surroundings: Arc<Surroundings>,
+    pub host_environment: Arc<HostEnvironment>,
 }
 
 /// How a client names its workspace beside roots.
@@ -326,10 +291,11 @@ impl ScopeRules {
     pub(crate) fn of_operator(&self, paths: &[PathBuf], session: &Scope) -> Result<Scope, ScopeRefusal> {
         let mut roots: Vec<VettedDirectory> = Vec::new();
         for path in paths {
-            let known = session.roots.iter().find(|root| root.path() == path).cloned();
-            let root = known.map_or_else(|| self.surroundings.vet(path).map_err(ScopeRefusal::from), Ok)?;
+            let known = session.roots().iter().find(|root| root.path() == path).cloned();
+            let root =
+                known.map_or_else(|| self.host_environment.vet(path).map_err(ScopeRefusal::from), Ok)?;
             // A link that stands at the path was put there by somebody else, perhaps by a tool of this session.
-            let is_inside = session.roots.iter().any(|own| root.path().starts_with(own.path()));
+            let is_inside = session.roots().iter().any(|own| root.path().starts_with(own.path()));
             if root.path() != path && !is_inside {
                 return Err(ScopeRefusal::NotAllowed(root.path().to_owned()));
             }
@@ -345,18 +311,18 @@ impl ScopeRules {
         use std::os::unix::fs::DirBuilderExt;
         // If it cannot be made, it cannot be vetted either, and that says why.
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        Ok(self.surroundings.vet(path)?)
+        Ok(self.host_environment.vet(path)?)
     }
 
     /// A directory that the operator named. It was canonical then: a link that stands at its path now was put
     /// there by somebody else.
     fn vet_named(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
-        let root = self.surroundings.vet(path)?;
+        let root = self.host_environment.vet(path)?;
         if root.path() == path { Ok(root) } else { Err(ScopeRefusal::NotAllowed(root.path().to_owned())) }
     }
 
     fn vet(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
-        let root = self.surroundings.vet(path)?;
+        let root = self.host_environment.vet(path)?;
         let is_allowed = |allowed: &PathBuf| root.path().starts_with(allowed);
         if !self.allowed.is_empty() && !self.allowed.iter().any(is_allowed) {
             return Err(ScopeRefusal::NotAllowed(root.path().to_owned()));
@@ -398,12 +364,5 @@ mod tests {
         assert!(matches!(ok(twice), RootsAnswer::Malformed(_)), "a key that stands twice");
         let many = format!(r#"{{"roots":[{}]}}"#, vec![r#"{"uri":"file:///a"}"#; MAX_ROOTS + 1].join(","));
         assert!(matches!(ok(&many), RootsAnswer::Malformed(_)));
-    }
-
-    #[test]
-    fn a_uri_of_ours_is_read_back_as_the_same_path() {
-        for path in ["/srv/a b", "/srv/ü%x", "/srv/#1?"] {
-            assert_eq!(parse_root(&file_uri(Path::new(path))), Ok(PathBuf::from(path)), "{path}");
-        }
     }
 }

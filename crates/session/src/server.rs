@@ -1,22 +1,23 @@
 //! One configured server: what is known of it, and who shares which of its workers. Different keys never share a
 //! process, a directory, an environment or a stream.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
-use fence::VettedDirectory;
+use upstream::Directories;
 use wire::{InitializeParams, InitializeResult, Request, Version};
 
 use crate::aggregate::Aggregate;
-use crate::capability_cache::{CapabilityCache, Told};
-use crate::deployment::Deployment;
-use crate::foresight::Foresight;
+use crate::capability_cache::{Advertised, CapabilityCache};
+use crate::catalogue_probes::CatalogueProbes;
+use crate::gateway_context::GatewayContext;
 use crate::handshake;
 use crate::plan::ServerPlan;
 use crate::scope::{Scope, ScopeRefusal};
 use crate::worker::{Greeting, Worker};
-use crate::{Instance, Lifecycle, Principal, Session, StartFailure, Upstream};
+use crate::{Instance, Lifecycle, Principal, Session, StartError, Upstream};
 
 /// What several sessions share a worker by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -25,27 +26,27 @@ enum SharingKey {
     Workspace {
         principal: Principal,
         instance: Option<Instance>,
-        scope: Vec<VettedDirectory>,
+        directories: Arc<Directories>,
         label: Option<String>,
     },
 }
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) context: Arc<GatewayContext>,
     pub(crate) plan: ServerPlan,
     shared: Mutex<HashMap<SharingKey, Arc<Worker>>>,
     /// Of a server that is passed through.
     pub(crate) capabilities: CapabilityCache,
     /// Of one among several.
-    pub(crate) foresight: Foresight,
+    pub(crate) catalogue_probes: CatalogueProbes,
     /// The scope of a worker that everybody shares.
     fixed_scope: OnceLock<Arc<Scope>>,
 }
 
 /// Where a session's calls go.
 #[derive(Debug)]
-pub(crate) enum Seat {
+pub(crate) enum Route {
     Worker(Arc<Worker>),
     /// A worker for each call.
     PerCall {
@@ -59,13 +60,13 @@ pub(crate) enum Seat {
     Many(Arc<Aggregate>),
 }
 
-impl Seat {
+impl Route {
     /// Those that there are now.
     pub(crate) fn workers(&self) -> Vec<Arc<Worker>> {
         match self {
             Self::Worker(worker) => vec![Arc::clone(worker)],
             Self::PerCall { running, .. } => {
-                let running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                let running = running.lock();
                 running.iter().filter_map(Weak::upgrade).collect()
             }
             Self::Many(aggregate) => aggregate.workers(),
@@ -78,7 +79,7 @@ impl Seat {
             Self::Worker(worker) => Some(Arc::clone(worker)),
             Self::PerCall { server, upstream, birth, scope, running } => {
                 let worker = server.for_one(session, upstream, scope, birth.clone());
-                let mut running = running.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut running = running.lock();
                 running.retain(|worker| worker.strong_count() > 0);
                 running.push(Arc::downgrade(&worker));
                 Some(worker)
@@ -89,13 +90,13 @@ impl Seat {
 }
 
 impl Server {
-    pub(crate) fn new(deployment: &Arc<Deployment>, plan: ServerPlan) -> Arc<Self> {
+    pub(crate) fn new(context: &Arc<GatewayContext>, plan: ServerPlan) -> Arc<Self> {
         Arc::new(Self {
-            deployment: Arc::clone(deployment),
+            context: Arc::clone(context),
             plan,
             shared: Mutex::default(),
             capabilities: CapabilityCache::default(),
-            foresight: Foresight::default(),
+            catalogue_probes: CatalogueProbes::default(),
             fixed_scope: OnceLock::new(),
         })
     }
@@ -109,7 +110,7 @@ impl Server {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<SharingKey, Arc<Worker>>> {
-        self.shared.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     /// Where a worker of everybody works, as it was at the first look.
@@ -117,7 +118,7 @@ impl Server {
         if let Some(scope) = self.fixed_scope.get() {
             return Ok(Arc::clone(scope));
         }
-        let scope = Arc::new(self.deployment.rules.by_default()?);
+        let scope = Arc::new(self.context.rules.by_default()?);
         Ok(Arc::clone(self.fixed_scope.get_or_init(|| scope)))
     }
 
@@ -130,28 +131,28 @@ impl Server {
         Arc::clone(worker)
     }
 
-    /// Takes a seat for a session whose scope is known.
-    pub(crate) fn seat(
+    /// Takes a route for a session whose scope is known.
+    pub(crate) fn route(
         self: &Arc<Self>,
         session: &Arc<Session>,
         upstream: &Arc<Upstream>,
         scope: &Arc<Scope>,
         greeting: Greeting,
-    ) -> Seat {
+    ) -> Route {
         let key = match upstream.lifecycle {
             Lifecycle::Shared => SharingKey::Everybody,
             Lifecycle::Workspace => SharingKey::Workspace {
                 principal: session.key().principal.clone(),
-                instance: self.deployment.settings.isolate_instances.then(|| session.instance().clone()),
+                instance: self.context.settings.isolate_instances.then(|| session.instance().clone()),
                 // Where the session works. This server may work elsewhere, for all workspaces at the same place.
-                scope: session.scope().map(|own| own.vetted()).unwrap_or_default(),
+                directories: session.scope().map(|own| Arc::clone(&own.directories)).unwrap_or_default(),
                 label: scope.label.clone(),
             },
-            Lifecycle::Session => return Seat::Worker(self.for_one(session, upstream, scope, greeting)),
+            Lifecycle::Session => return Route::Worker(self.for_one(session, upstream, scope, greeting)),
             Lifecycle::Call => {
                 // Each of them is greeted to the end, whenever the client's own handshake ends.
                 let initialized = greeting.initialized.or(Some(Bytes::from_static(handshake::INITIALIZED)));
-                return Seat::PerCall {
+                return Route::PerCall {
                     server: Arc::clone(self),
                     upstream: Arc::clone(upstream),
                     birth: Greeting { initialized, ..greeting },
@@ -164,28 +165,28 @@ impl Server {
         let mut workers = self.lock();
         let worker = workers.entry(key).or_insert_with(|| self.greeted_by_us(upstream, scope));
         worker.join(session);
-        Seat::Worker(Arc::clone(worker))
+        Route::Worker(Arc::clone(worker))
     }
 
     fn greeted_by_us(&self, upstream: &Arc<Upstream>, scope: &Arc<Scope>) -> Arc<Worker> {
         let handshake = Arc::new(handshake::own());
         let initialized = Some(Bytes::from_static(handshake::INITIALIZED));
-        let greeting = Greeting { handshake, initialized, told: None };
-        Worker::new(&self.deployment, upstream, scope, greeting)
+        let greeting = Greeting { handshake, initialized, advertised: None };
+        Worker::new(&self.context, upstream, scope, greeting)
     }
 
     /// A worker in a fence around nothing, to see what the upstream can do.
-    pub(crate) fn on_trial(&self, upstream: &Arc<Upstream>, greeting: Greeting) -> Arc<Worker> {
-        Worker::new(&self.deployment, upstream, &Arc::new(Scope::nothing()), greeting)
+    pub(crate) fn probe_worker(&self, upstream: &Arc<Upstream>, greeting: Greeting) -> Arc<Worker> {
+        Worker::new(&self.context, upstream, &Arc::new(Scope::nothing()), greeting)
     }
 
     /// What the upstream answers to `initialize`, tried in a fence around nothing.
-    pub(crate) async fn try_out(
+    pub(crate) async fn probe_initialize(
         &self,
         handshake: Arc<Request>,
-    ) -> Result<Arc<InitializeResult>, StartFailure> {
-        let greeting = Greeting { handshake, initialized: None, told: None };
-        let worker = self.on_trial(&self.plan.upstream, greeting);
+    ) -> Result<Arc<InitializeResult>, StartError> {
+        let greeting = Greeting { handshake, initialized: None, advertised: None };
+        let worker = self.probe_worker(&self.plan.upstream, greeting);
         let answer = worker.ready().await;
         // The client need not wait for its end.
         tokio::spawn(async move { worker.stop().await });
@@ -198,18 +199,18 @@ impl Server {
     }
 
     /// What the upstream will answer to this `initialize`.
-    pub(crate) async fn foresee(self: &Arc<Self>, handshake: Arc<Request>) -> Told {
+    pub(crate) async fn probe(self: &Arc<Self>, handshake: Arc<Request>) -> Advertised {
         let kind = handshake::fingerprint(&handshake);
         let requested =
             InitializeParams::read(handshake.params()).map_or(Version::NEWEST, |params| params.version());
         let server = Arc::clone(self);
-        let trial = async move { server.try_out(handshake).await };
-        self.capabilities.answer(kind, requested, trial).await
+        let probe = async move { server.probe_initialize(handshake).await };
+        self.capabilities.answer(kind, requested, probe).await
     }
 
     /// Lets those rest that nobody has used for a while.
     pub(crate) fn rest_idle(&self) {
-        let after = self.deployment.settings.idle_stop;
+        let after = self.context.settings.idle_stop;
         let mut deserted = Vec::new();
         self.lock().retain(|key, worker| {
             let is_deserted = worker.is_deserted(after);
@@ -241,7 +242,7 @@ impl Server {
         scope: &Arc<Scope>,
         greeting: Greeting,
     ) -> Arc<Worker> {
-        let worker = Worker::new(&self.deployment, upstream, scope, greeting);
+        let worker = Worker::new(&self.context, upstream, scope, greeting);
         worker.join(session);
         worker
     }

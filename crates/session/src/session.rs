@@ -1,8 +1,9 @@
 //! One client's conversation: its calls in flight, what it was asked, and the streams it reads.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use config::ExecutionContext;
@@ -12,31 +13,31 @@ use wire::{
 };
 
 use crate::aggregate::Aggregate;
-use crate::attachment::Attachment;
-use crate::audit::{AuditEntry, CallOutcome};
 use crate::call::Call;
-use crate::deployment::Deployment;
 use crate::error::cancelled;
 use crate::gate::Gate;
+use crate::gateway_context::GatewayContext;
 use crate::inbound::empty_result;
 use crate::quota::Place;
 use crate::roster::Roster;
 use crate::scope::{Scope, ScopeRefusal};
-use crate::server::Seat;
+use crate::server::Route;
 use crate::stream::{Stream, StreamReader};
 use crate::{Handle, Instance, Refusal, SessionId, SessionKey};
+use audit::{AuditEntry, CallOutcome};
+use upstream::Attachment;
 
-mod asks;
 mod deadlines;
 mod ending;
 mod listeners;
 mod reports;
+mod server_requests;
 
-use asks::Ask;
-pub(crate) use asks::{AskKind, RootsPurpose};
 pub use ending::EndReason;
 use listeners::Other;
 pub use reports::ToolReport;
+use server_requests::ServerRequest;
+pub(crate) use server_requests::{RootsPurpose, ServerRequestKind};
 
 /// The stream of messages that belong to no call, which a client reads by GET.
 const STANDALONE: u64 = 0;
@@ -67,7 +68,7 @@ pub struct Session {
     /// Set once `initialize` was answered; `None` inside if the revision is not one that we know.
     version: OnceLock<Option<Version>>,
     opened: Instant,
-    deployment: Arc<Deployment>,
+    context: Arc<GatewayContext>,
     roster: Arc<Roster>,
     contexts: Contexts,
     /// The client's machine, while it is connected.
@@ -75,7 +76,7 @@ pub struct Session {
     pub(crate) gate: Gate,
     /// Set once and never again.
     scope: OnceLock<Arc<Scope>>,
-    seat: OnceLock<Seat>,
+    route: OnceLock<Route>,
     standalone: Arc<Stream>,
     next_stream: AtomicU64,
     calls: AtomicU64,
@@ -92,13 +93,13 @@ struct State {
     resumable: BTreeMap<u64, (Arc<Stream>, Option<Instant>)>,
     /// Clients that listen beside the one that opened the session.
     others: Vec<Other>,
-    asks: HashMap<u64, Ask>,
+    server_requests: HashMap<u64, ServerRequest>,
     next_ask: u64,
     is_initialized: bool,
     last_used: Instant,
     ended: Option<EndReason>,
     /// What whoever still uses the session is told, if not that it is unknown.
-    last_words: Option<ErrorReply>,
+    end_error: Option<ErrorReply>,
 }
 
 /// What changes all the time, at one moment.
@@ -137,18 +138,22 @@ pub(crate) struct Beginning {
 }
 
 impl Session {
-    pub(crate) fn new(deployment: &Arc<Deployment>, roster: &Arc<Roster>, beginning: Beginning) -> Arc<Self> {
+    pub(crate) fn new(
+        context: &Arc<GatewayContext>,
+        roster: &Arc<Roster>,
+        beginning: Beginning,
+    ) -> Arc<Self> {
         let now = Instant::now();
         let state = State {
             calls: HashMap::new(),
             resumable: BTreeMap::new(),
             others: Vec::new(),
-            asks: HashMap::new(),
+            server_requests: HashMap::new(),
             next_ask: 1,
             is_initialized: false,
             last_used: now,
             ended: None,
-            last_words: None,
+            end_error: None,
         };
         let Beginning { key, instance, is_named, params, gate, place, contexts } = beginning;
         Arc::new(Self {
@@ -162,14 +167,14 @@ impl Session {
             belated: Mutex::default(),
             version: OnceLock::new(),
             opened: now,
-            standalone: Stream::new(STANDALONE, false, &deployment.counters),
-            deployment: Arc::clone(deployment),
+            standalone: Stream::new(STANDALONE, false, &context.counters),
+            context: Arc::clone(context),
             roster: Arc::clone(roster),
             contexts,
             attachment: Mutex::default(),
             gate,
             scope: OnceLock::new(),
-            seat: OnceLock::new(),
+            route: OnceLock::new(),
             next_stream: AtomicU64::new(STANDALONE + 1),
             calls: AtomicU64::new(0),
             errors: AtomicU64::new(0),
@@ -179,7 +184,7 @@ impl Session {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     pub fn id(&self) -> SessionId {
@@ -207,12 +212,12 @@ impl Session {
         self.scope.get()
     }
 
-    pub(crate) fn deployment(&self) -> &Arc<Deployment> {
-        &self.deployment
+    pub(crate) fn context(&self) -> &Arc<GatewayContext> {
+        &self.context
     }
 
-    pub(crate) fn seat(&self) -> Option<&Seat> {
-        self.seat.get()
+    pub(crate) fn route(&self) -> Option<&Route> {
+        self.route.get()
     }
 
     pub(crate) fn roster(&self) -> &Arc<Roster> {
@@ -225,8 +230,8 @@ impl Session {
 
     /// What tells its servers apart, if there are several.
     pub(crate) fn aggregate(&self) -> Option<&Arc<Aggregate>> {
-        match self.seat.get() {
-            Some(Seat::Many(aggregate)) => Some(aggregate),
+        match self.route.get() {
+            Some(Route::Many(aggregate)) => Some(aggregate),
             _ => None,
         }
     }
@@ -244,13 +249,12 @@ impl Session {
     }
 
     pub(crate) fn attachment(&self) -> Option<Arc<Attachment>> {
-        self.attachment.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.attachment.lock().clone()
     }
 
     /// The client's machine has connected; of several, the last one counts.
     pub fn attach(&self, attachment: &Arc<Attachment>) {
-        let before =
-            self.attachment.lock().unwrap_or_else(PoisonError::into_inner).replace(Arc::clone(attachment));
+        let before = self.attachment.lock().replace(Arc::clone(attachment));
         if let Some(before) = before {
             before.close();
         }
@@ -263,7 +267,7 @@ impl Session {
     /// The connection to the client's machine is gone.
     pub fn detach(&self, attachment: &Arc<Attachment>) {
         attachment.close();
-        let mut current = self.attachment.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut current = self.attachment.lock();
         if !current.as_ref().is_some_and(|current| Arc::ptr_eq(current, attachment)) {
             return;
         }
@@ -275,22 +279,22 @@ impl Session {
         }
     }
 
-    pub(crate) fn take_seat(&self, seat: Seat) {
-        let _ = self.seat.set(seat);
+    pub(crate) fn set_route(&self, route: Route) {
+        let _ = self.route.set(route);
     }
 
     /// Locks the scope. False: another one was locked before.
     pub(crate) fn note_scope(&self, scope: &Arc<Scope>) -> bool {
         let is_first = self.scope.set(Arc::clone(scope)).is_ok();
         if is_first {
-            self.deployment.counters.lock_times.observe(self.opened.elapsed());
+            self.context.counters.lock_times.observe(self.opened.elapsed());
             tracing::info!(
                 session = %self.handle,
                 scope = ?scope.paths(),
                 source = scope.source().as_str(),
                 "scope locked"
             );
-            self.deployment.record(|| AuditEntry::ScopeLocked {
+            self.context.record(|| AuditEntry::ScopeLocked {
                 session: self.handle,
                 scope: scope.paths().iter().map(|path| path.to_string_lossy().into_owned().into()).collect(),
                 source: scope.source().as_str().into(),
@@ -310,14 +314,14 @@ impl Session {
 
     /// Lets the client say `initialize` once more, because it has not said it yet.
     pub(crate) fn expect_initialize(&self, answer: String) {
-        *self.capabilities.lock().unwrap_or_else(PoisonError::into_inner) = ClientCapabilities::default();
-        *self.belated.lock().unwrap_or_else(PoisonError::into_inner) = Some(answer);
+        *self.capabilities.lock() = ClientCapabilities::default();
+        *self.belated.lock() = Some(answer);
     }
 
     /// Answers an `initialize` that came after the session was opened, once.
     pub fn initialize_late(&self, request: &Request) -> Result<Text, Refusal> {
         let params = InitializeParams::read(request.params()).map_err(Refusal::BadInitialize)?;
-        let answer = self.belated.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let answer = self.belated.lock().take();
         let mut answer = answer.ok_or(Refusal::AlreadyInitialized)?;
         // Several servers are answered for by the gateway, which speaks them all; one has decided.
         if self.roster.terms.is_some()
@@ -326,12 +330,12 @@ impl Session {
             answer = result.with_version(params.version());
             let _ = self.late_version.set(params.version());
         }
-        *self.capabilities.lock().unwrap_or_else(PoisonError::into_inner) = params.capabilities;
+        *self.capabilities.lock() = params.capabilities;
         Ok(Text::result(&request.id, answer.into()))
     }
 
     pub(crate) fn may_be_asked(&self, method: &str) -> bool {
-        self.capabilities.lock().unwrap_or_else(PoisonError::into_inner).allow(method)
+        self.capabilities.lock().allow(method)
     }
 
     /// Takes a request of the client; its messages and its answer arrive at the reader.
@@ -348,7 +352,7 @@ impl Session {
         if request.method == method::INITIALIZE {
             return Err(Refusal::AlreadyInitialized);
         }
-        if request.method == method::PING && self.seat().is_none() && !self.has_ended() {
+        if request.method == method::PING && self.route().is_none() && !self.has_ended() {
             return Ok(self.answered(empty_result(&request.id).into()));
         }
         self.place.admit_call()?;
@@ -357,8 +361,8 @@ impl Session {
         let call = Arc::new(Call::new(self, &request, stream));
         self.register(&call)?;
         self.calls.fetch_add(1, Ordering::Relaxed);
-        self.deployment.counters.calls.add();
-        self.deployment.pulse.call_began();
+        self.context.counters.calls.add();
+        self.context.ticker.call_began();
         self.submit(call, Box::new(request));
         Ok(reader)
     }
@@ -372,16 +376,16 @@ impl Session {
     }
 
     fn new_stream(&self, answer_only: bool) -> Arc<Stream> {
-        Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), answer_only, &self.deployment.counters)
+        Stream::new(self.next_stream.fetch_add(1, Ordering::Relaxed), answer_only, &self.context.counters)
     }
 
     fn register(&self, call: &Arc<Call>) -> Result<(), Refusal> {
         let mut state = self.lock();
         if state.ended.is_some() {
             drop(state);
-            return Err(self.epitaph().unwrap_or(Refusal::SessionNotFound));
+            return Err(self.end_refusal().unwrap_or(Refusal::SessionNotFound));
         }
-        let limit = self.deployment.settings.max_calls;
+        let limit = self.context.settings.max_calls;
         if state.calls.len() >= limit {
             return Err(Refusal::TooManyCalls { limit });
         }
@@ -402,7 +406,7 @@ impl Session {
             method::PROGRESS => self.pass_on_progress(notification),
             method::ROOTS_CHANGED => return self.take_roots_change(notification).await,
             _ => {
-                for worker in self.seat().map(Seat::workers).unwrap_or_default() {
+                for worker in self.route().map(Route::workers).unwrap_or_default() {
                     worker.send_if_up(&notification.text());
                 }
             }
@@ -412,9 +416,9 @@ impl Session {
 
     fn finish_handshake(self: &Arc<Self>, notification: &Notification) {
         self.lock().is_initialized = true;
-        match self.seat.get() {
-            Some(Seat::Worker(worker)) => worker.finish_handshake(notification),
-            Some(Seat::PerCall { .. } | Seat::Many(_)) => {}
+        match self.route.get() {
+            Some(Route::Worker(worker)) => worker.finish_handshake(notification),
+            Some(Route::PerCall { .. } | Route::Many(_)) => {}
             None => self.note_initialized(notification.text()),
         }
     }
@@ -491,7 +495,7 @@ impl Session {
 
     pub(crate) fn note_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
-        self.deployment.counters.call_errors.add();
+        self.context.counters.call_errors.add();
     }
 
     pub fn calls_in_flight(&self) -> usize {

@@ -1,8 +1,9 @@
 //! The registry: opens sessions, finds them by principal and id, watches their deadlines, ends them.
 
+use parking_lot::{Mutex, RwLock};
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -10,22 +11,22 @@ use serde_json::Value;
 use tokio::task::JoinSet;
 use wire::{Id, InitializeParams, InitializeResult, Message, Outcome, Request, Text, Version};
 
-use crate::audit::{AuditEntry, AuditLog};
 use crate::counters::Counters;
-use crate::deployment::Deployment;
 use crate::gate::Gate;
+use crate::gateway_context::GatewayContext;
 use crate::handshake;
-use crate::plan::Offer;
+use crate::plan::ServerSet;
 use crate::quota::Quotas;
 use crate::roster::Roster;
 use crate::scope::{Scope, ScopeRefusal, ScopeRules, WorkspaceChoice};
-use crate::server::{Seat, Server};
+use crate::server::{Route, Server};
 use crate::session::Beginning;
 use crate::session::Contexts;
 use crate::settings::Settings;
 use crate::tombstones::Tombstones;
-use crate::tree::{end_all_children, reap_orphans};
 use crate::{EndReason, Instance, Lifecycle, Principal, Refusal, Session, SessionId, SessionKey};
+use audit::{AuditEntry, AuditLog};
+use upstream::{end_all_children, reap_orphans};
 
 /// How long an adopted process that ended may stay a zombie.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -35,7 +36,7 @@ const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
 
 #[derive(Debug)]
 pub struct Sessions {
-    deployment: Arc<Deployment>,
+    context: Arc<GatewayContext>,
     /// The present one; sessions keep theirs.
     roster: RwLock<Arc<Roster>>,
     /// Earlier ones that some session still uses.
@@ -57,17 +58,17 @@ pub struct Caller {
 
 impl Sessions {
     pub fn new(
-        offer: Offer,
+        offer: ServerSet,
         settings: Settings,
         rules: ScopeRules,
         audit: Option<Arc<AuditLog>>,
     ) -> Arc<Self> {
         let quotas = Quotas::new(&settings);
-        let deployment = Deployment::new(settings, rules, audit);
+        let context = GatewayContext::new(settings, rules, audit);
         Arc::new(Self {
-            roster: RwLock::new(Roster::new(&deployment, offer)),
+            roster: RwLock::new(Roster::new(&context, offer)),
             retired: Mutex::default(),
-            deployment,
+            context,
             quotas,
             open: RwLock::default(),
             tombstones: Tombstones::default(),
@@ -76,22 +77,19 @@ impl Sessions {
     }
 
     pub fn counters(&self) -> &Counters {
-        &self.deployment.counters
+        &self.context.counters
     }
 
     fn roster(&self) -> Arc<Roster> {
-        Arc::clone(&self.roster.read().unwrap_or_else(PoisonError::into_inner))
+        Arc::clone(&self.roster.read())
     }
 
     /// Sessions that are opened from now on find this. Those that are open keep what they have.
-    pub fn replace(self: &Arc<Self>, offer: Offer) {
-        let roster = Roster::new(&self.deployment, offer);
-        let before = std::mem::replace(
-            &mut *self.roster.write().unwrap_or_else(PoisonError::into_inner),
-            Arc::clone(&roster),
-        );
-        self.retired.lock().unwrap_or_else(PoisonError::into_inner).push(before);
-        Self::foresee(&roster);
+    pub fn replace(self: &Arc<Self>, offer: ServerSet) {
+        let roster = Roster::new(&self.context, offer);
+        let before = std::mem::replace(&mut *self.roster.write(), Arc::clone(&roster));
+        self.retired.lock().push(before);
+        Self::probe(&roster);
     }
 
     /// What is served, in a word or two.
@@ -111,7 +109,7 @@ impl Sessions {
     }
 
     pub fn count(&self) -> usize {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).len()
+        self.open.read().len()
     }
 
     /// How many client windows have sessions.
@@ -131,24 +129,24 @@ impl Sessions {
             let scope = server.fixed_scope()?;
             server.of_everybody(&scope).ready().await?;
         } else {
-            Self::foresee(&roster);
+            Self::probe(&roster);
         }
         Ok(())
     }
 
     /// Tries all servers, so that the first client need not wait for it.
-    fn foresee(roster: &Arc<Roster>) {
-        let handshake = Arc::new(handshake::foreseen());
+    fn probe(roster: &Arc<Roster>) {
+        let handshake = Arc::new(handshake::probed());
         if let Some(server) = roster.sole() {
             let (server, greeting) = (Arc::clone(server), server.greeting(&handshake));
-            tokio::spawn(async move { server.foresee(greeting).await });
+            tokio::spawn(async move { server.probe(greeting).await });
         } else {
             let whom = (
                 SessionKey { principal: Principal::anonymous(), id: SessionId::random() },
                 Instance::random(),
             );
             let roster = Arc::clone(roster);
-            tokio::spawn(async move { roster.foreseen(&whom.0, &whom.1, &handshake).await });
+            tokio::spawn(async move { roster.probed(&whom.0, &whom.1, &handshake).await });
         }
     }
 
@@ -172,12 +170,11 @@ impl Sessions {
         let place = self.quotas.enter(&key, &instance)?;
         let handshake = Arc::new(handshake::with_our_roots(&request));
         let is_started_now = scope.is_some() && server.lifecycle() != Lifecycle::Call;
-        let told =
-            if is_started_now { None } else { Some(server.foresee(server.greeting(&handshake)).await) };
-        let told_answer = told.as_ref().map(|told| Arc::clone(&told.answer));
+        let told = if is_started_now { None } else { Some(server.probe(server.greeting(&handshake)).await) };
+        let advertised_answer = told.as_ref().map(|told| Arc::clone(&told.answer));
         let gate = Gate::new(handshake, told);
         let beginning = Beginning { key, instance, is_named, params, gate, place, contexts: caller.contexts };
-        let session = Session::new(&self.deployment, &roster, beginning);
+        let session = Session::new(&self.context, &roster, beginning);
         let opening = Opening(Some(Arc::clone(&session)));
         if let Some(scope) = scope {
             // Whoever shares a process shares its scope.
@@ -185,9 +182,9 @@ impl Sessions {
             let scope = if is_shared { scope } else { session.check_neighbours(scope)? };
             session.lock_scope(scope).await?;
         }
-        let answer = match (told_answer, session.seat()) {
+        let answer = match (advertised_answer, session.route()) {
             (Some(answer), _) => answer,
-            (None, Some(Seat::Worker(worker))) => worker.ready().await?,
+            (None, Some(Route::Worker(worker))) => worker.ready().await?,
             (None, _) => return Err(Refusal::SessionNotFound),
         };
         let (version, answer) = negotiate(server, requested, &answer);
@@ -235,10 +232,10 @@ impl Sessions {
     ) -> Result<Option<Scope>, Refusal> {
         if server.lifecycle() == Lifecycle::Shared {
             let fixed = server.fixed_scope()?;
-            let named = caller.workspace.as_ref().map(|choice| self.deployment.rules.of_workspace(choice));
+            let named = caller.workspace.as_ref().map(|choice| self.context.rules.of_workspace(choice));
             return match named.transpose()? {
                 // One that is on another machine names nothing here.
-                Some(named) if named.roots != fixed.roots && named.label.is_none() => {
+                Some(named) if named.roots() != fixed.roots() && named.label.is_none() => {
                     Err(ScopeRefusal::NotShared(named.paths().into_iter().next().unwrap_or_default()).into())
                 }
                 _ => Ok(Some((*fixed).clone())),
@@ -256,14 +253,14 @@ impl Sessions {
         let scope = match &caller.workspace {
             None if params.capabilities.roots => return Ok(None),
             // The operator's own, so no client can make this wait.
-            None => self.deployment.rules.by_default(),
+            None => self.context.rules.by_default(),
             Some(choice) => {
                 let choice = choice.clone();
-                self.deployment.look_at_files(move |rules| rules.of_workspace(&choice)).await
+                self.context.look_at_files(move |rules| rules.of_workspace(&choice)).await
             }
         };
         if let Err(refusal) = &scope {
-            self.deployment.counters.denials.add("scope");
+            self.context.counters.denials.add("scope");
             tracing::warn!("no session: {refusal}");
             self.refused(&refusal.to_string(), None);
         }
@@ -272,7 +269,7 @@ impl Sessions {
 
     /// Notes that somebody was turned away.
     pub fn refused(&self, reason: &str, peer: Option<&str>) {
-        self.deployment.record(|| AuditEntry::RequestRefused {
+        self.context.record(|| AuditEntry::RequestRefused {
             session: None,
             reason: reason.into(),
             peer: peer.map(Into::into),
@@ -297,7 +294,7 @@ impl Sessions {
         let answer = roster.answer(&key, &instance, &handshake, version).await;
         let gate = Gate::new(handshake, None);
         let beginning = Beginning { key, instance, is_named, params, gate, place, contexts: caller.contexts };
-        let session = Session::new(&self.deployment, roster, beginning);
+        let session = Session::new(&self.context, roster, beginning);
         let opening = Opening(Some(Arc::clone(&session)));
         if let Some(scope) = scope {
             session.lock_scope(session.check_neighbours(scope)?).await?;
@@ -309,20 +306,20 @@ impl Sessions {
     }
 
     fn admit(&self, session: &Arc<Session>) -> Result<(), Refusal> {
-        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        let mut open = self.open.write();
         if self.is_closing() {
             return Err(Refusal::ShuttingDown);
         }
         open.insert(session.key().clone(), Arc::clone(session));
         drop(open);
-        self.deployment.counters.sessions_opened.add();
+        self.context.counters.sessions_opened.add();
         tracing::info!(
             session = %session.handle(),
             instance = %session.instance(),
             client = session.client(),
             "session opened"
         );
-        self.deployment.record(|| AuditEntry::SessionOpened {
+        self.context.record(|| AuditEntry::SessionOpened {
             session: session.handle(),
             principal: session.key().principal.clone(),
             instance: Some(session.instance().as_str().into()),
@@ -334,9 +331,9 @@ impl Sessions {
 
     /// The session of a key, or why there is none.
     pub fn find(&self, key: &SessionKey) -> Result<Arc<Session>, Refusal> {
-        let session = self.open.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let session = self.open.read().get(key).cloned();
         if let Some(session) = session {
-            return session.epitaph().map_or(Ok(session), Err);
+            return session.end_refusal().map_or(Ok(session), Err);
         }
         let words = self.tombstones.find(key).ok_or(Refusal::SessionNotFound)?;
         Err(Refusal::Terminated(Box::new(words)))
@@ -349,15 +346,15 @@ impl Sessions {
 
     /// Ends a session. From here on its id is unknown, or refused with the reason.
     pub async fn end(&self, key: &SessionKey, reason: EndReason) -> Result<(), Refusal> {
-        let find = || self.open.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned();
+        let find = || self.open.read().get(key).cloned();
         // The stone stands before the session goes: nobody is told in between that it is unknown.
-        if let Some(words) = find().and_then(|session| session.last_words()) {
+        if let Some(words) = find().and_then(|session| session.end_error()) {
             self.tombstones.add(key.clone(), words);
         }
-        let session = self.open.write().unwrap_or_else(PoisonError::into_inner).remove(key);
+        let session = self.open.write().remove(key);
         let session = session.ok_or(Refusal::SessionNotFound)?;
         let reason = session.end_reason().unwrap_or(reason);
-        self.deployment.counters.session_ended(reason);
+        self.context.counters.session_ended(reason);
         session.end(reason).await;
         Ok(())
     }
@@ -367,7 +364,7 @@ impl Sessions {
         let (mut quiet_beats, mut is_busy) = (0, false);
         let (mut reaped, mut given_back) = (Instant::now(), Instant::now());
         loop {
-            self.deployment.pulse.beat(&mut quiet_beats, is_busy).await;
+            self.context.ticker.beat(&mut quiet_beats, is_busy).await;
             let now = Instant::now();
             is_busy = false;
             for session in self.all() {
@@ -382,7 +379,7 @@ impl Sessions {
                 reaped = now;
             }
             if now.duration_since(given_back) >= GIVE_BACK_INTERVAL
-                && self.deployment.had_trials.swap(false, Ordering::Relaxed)
+                && self.context.had_probes.swap(false, Ordering::Relaxed)
             {
                 tokio::task::spawn_blocking(fence::give_back_memory);
                 given_back = now;
@@ -393,7 +390,7 @@ impl Sessions {
     /// Lets shared workers rest that nobody uses, and lets go of configurations that no session has any more.
     fn rest_idle(&self) {
         self.roster().rest_idle();
-        let mut retired = self.retired.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut retired = self.retired.lock();
         for roster in &*retired {
             roster.rest_idle();
         }
@@ -405,7 +402,7 @@ impl Sessions {
 
     /// Every open session.
     pub fn all(&self) -> Vec<Arc<Session>> {
-        self.open.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.open.read().values().cloned().collect()
     }
 
     /// Takes no new sessions, gives calls in flight until `drain` to finish, then ends everything.
@@ -427,11 +424,11 @@ impl Sessions {
             ends.spawn(async move { sessions.end(session.key(), EndReason::Shutdown).await });
         }
         while ends.join_next().await.is_some() {}
-        let retired = std::mem::take(&mut *self.retired.lock().unwrap_or_else(PoisonError::into_inner));
+        let retired = std::mem::take(&mut *self.retired.lock());
         for roster in retired.into_iter().chain([self.roster()]) {
             roster.stop_all().await;
         }
-        self.deployment.cleared().await;
+        self.context.cleared().await;
     }
 }
 

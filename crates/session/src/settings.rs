@@ -77,13 +77,10 @@ impl Default for Settings {
 pub(crate) const ANSWERED_SOON: Duration = Duration::from_millis(100);
 
 /// Requests of an upstream that one client has not answered yet.
-pub(crate) const MAX_ASKS: usize = 64;
+pub(crate) const MAX_SERVER_REQUESTS: usize = 64;
 
 /// Calls and notifications that wait for an upstream to start.
 pub(crate) const MAX_WAITING: usize = 1024;
-
-/// What may wait for an upstream to read its stdin.
-pub(crate) const MAX_OUTBOX_BYTES: usize = 64 * 1024 * 1024;
 
 /// Messages that a stream keeps for a client that is slow or comes back.
 pub(crate) const MAX_STREAM_EVENTS: usize = 256;
@@ -103,16 +100,9 @@ pub(crate) const MAX_TASKS: usize = 4096;
 /// URIs that one session may be subscribed to at a shared upstream.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 
-/// What is kept of an upstream's stderr for errors.
-pub(crate) const STDERR_TAIL_BYTES: usize = 4 * 1024;
-/// Longest stderr line that is logged whole.
-pub(crate) const STDERR_LINE_BYTES: usize = 2 * 1024;
-/// Lines of stderr logged per second and upstream; what is beyond is counted.
-pub(crate) const STDERR_LINES_PER_SECOND: u32 = 100;
-
 /// Calls in a row that one of several servers may leave unanswered, and how long it is then left alone.
 pub(crate) const MAX_UNANSWERED: u32 = 3;
-pub(crate) const LEFT_ALONE: Duration = Duration::from_secs(30);
+pub(crate) const BREAKER_PAUSE: Duration = Duration::from_secs(30);
 
 /// A process that dies younger than this after its start counts toward a crash loop.
 pub(crate) const CRASH_AGE: Duration = Duration::from_secs(10);

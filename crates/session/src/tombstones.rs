@@ -1,7 +1,7 @@
 //! Sessions that ended for a reason which their users should hear, kept for a while.
 
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use wire::ErrorReply;
@@ -25,7 +25,7 @@ struct Tombstone {
 
 impl Tombstones {
     pub(crate) fn add(&self, key: SessionKey, words: ErrorReply) {
-        let mut stones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stones = self.0.lock();
         if stones.len() >= MAX_TOMBSTONES {
             stones.pop_front();
         }
@@ -37,7 +37,7 @@ impl Tombstones {
     }
 
     fn find_at(&self, key: &SessionKey, now: Instant) -> Option<ErrorReply> {
-        let mut stones = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stones = self.0.lock();
         let is_old = |stone: &Tombstone| now.saturating_duration_since(stone.since) >= KEPT_FOR;
         while stones.front().is_some_and(is_old) {
             stones.pop_front();
@@ -63,6 +63,6 @@ mod tests {
         for _ in 0..MAX_TOMBSTONES * 2 {
             stones.add(key(), ErrorReply::new(-1, "other"));
         }
-        assert_eq!(stones.0.lock().unwrap().len(), MAX_TOMBSTONES);
+        assert_eq!(stones.0.lock().len(), MAX_TOMBSTONES);
     }
 }

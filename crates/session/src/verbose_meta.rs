@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use wire::{Id, Outcome, Response, Text};
 
 use crate::Session;
-use crate::audit::Timestamp;
+use audit::Timestamp;
 
 /// Where in `_meta` it stands.
 const KEY: &str = "io.ringfence/instance";

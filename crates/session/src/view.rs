@@ -1,9 +1,10 @@
 //! What a client sees of several servers: one list of tools, prompts and templates, each under a name that no other
 //! has, and the way back from that name to the server and its own name. Nothing is ever read out of a name.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use config::{NameMode, ToolRules};
@@ -151,7 +152,7 @@ impl Views {
             .iter()
             .map(|part| (part.catalogue.map(|it| Arc::as_ptr(it).addr()), part.is_shown))
             .collect();
-        let mut views = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut views = self.0.lock();
         views.retain(|(_, view)| view.strong_count() > 0);
         if let Some(view) =
             views.iter().find(|(known, _)| *known == seen).and_then(|(_, view)| view.upgrade())

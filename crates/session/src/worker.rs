@@ -3,9 +3,10 @@
 
 mod generation;
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -13,23 +14,23 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use wire::{Id, InitializeResult, LogLevel, Notification, Request, Response, method};
 
-use crate::audit::CallOutcome;
 use crate::call::{Call, Purpose};
-use crate::capability_cache::Told;
-use crate::connection::Connection;
-use crate::deployment::Deployment;
-use crate::error::{StartFailure, not_reading, session_ended};
-use crate::fence_host::Enclosure;
+use crate::capability_cache::Advertised;
+use crate::error::{not_reading, session_ended};
+use crate::gateway_context::GatewayContext;
 use crate::inbound::empty_result;
-use crate::process::Urgency;
 use crate::scope::Scope;
-use crate::settings::{LEFT_ALONE, MAX_OUTBOX_BYTES, MAX_UNANSWERED, MAX_WAITING};
-use crate::shared_view::{Admission, SharedView};
+use crate::settings::{BREAKER_PAUSE, MAX_UNANSWERED, MAX_WAITING};
+use crate::shared_state::{Admission, SharedState};
 use crate::{Lifecycle, Session, SessionId, Transport, Upstream};
+use audit::CallOutcome;
+use upstream::Connection;
+use upstream::Urgency;
+use upstream::{FenceSlot, MAX_OUTBOX_BYTES, StartError};
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) deployment: Arc<Deployment>,
+    pub(crate) context: Arc<GatewayContext>,
     pub(crate) upstream: Arc<Upstream>,
     /// Where the upstream may write, and what it hears of roots.
     pub(crate) scope: Arc<Scope>,
@@ -37,7 +38,7 @@ pub(crate) struct Worker {
     next_id: AtomicU64,
     state: Mutex<State>,
     /// The fence that all generations run in, once there is one.
-    enclosure: Mutex<Option<Arc<Enclosure>>>,
+    fence: FenceSlot,
     /// Held while the process is being ended.
     ending: tokio::sync::Mutex<()>,
 }
@@ -50,7 +51,7 @@ pub(crate) struct Greeting {
     /// The `notifications/initialized` that follows it, if it is known.
     pub(crate) initialized: Option<Bytes>,
     /// What the client was told before.
-    pub(crate) told: Option<Told>,
+    pub(crate) advertised: Option<Advertised>,
 }
 
 #[derive(Debug)]
@@ -62,15 +63,15 @@ pub(crate) struct State {
     handshake: Arc<Request>,
     /// The `notifications/initialized` that follows it, once it is known.
     initialized: Option<Bytes>,
-    told: Option<Told>,
+    advertised: Option<Advertised>,
     negotiated: Option<Arc<InitializeResult>>,
     pub(crate) pending: HashMap<u64, Pending>,
     /// Requests of the upstream that a client has not answered: its id → who was asked, as what.
-    pub(crate) asks: HashMap<Id, (Weak<Session>, u64)>,
-    pub(crate) seats: HashMap<SessionId, Arc<Session>>,
+    pub(crate) server_requests: HashMap<Id, (Weak<Session>, u64)>,
+    pub(crate) sessions: HashMap<SessionId, Arc<Session>>,
     /// Calls that were answered with a task and still report progress: id → whose, under which token.
     pub(crate) task_progress: VecDeque<(u64, Weak<Session>, Bytes)>,
-    pub(crate) shared: SharedView,
+    pub(crate) shared: SharedState,
     crashes: u32,
     not_before: Option<Instant>,
     last_stderr: String,
@@ -81,7 +82,7 @@ pub(crate) struct State {
     /// Calls that were given up since the last answer.
     unanswered: u32,
     /// Until when no call is let through, because too many were.
-    left_alone_until: Option<Instant>,
+    breaker_open_until: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -109,14 +110,14 @@ pub(crate) enum Pending {
     /// The gateway itself.
     Own(oneshot::Sender<Response>),
     /// The same for a question that may have had to wait for the upstream to start.
-    Asked(oneshot::Sender<Result<Response, StartFailure>>),
+    Asked(oneshot::Sender<Result<Response, StartError>>),
 }
 
 /// What is done as soon as the upstream is up.
 #[derive(Debug)]
 enum Waiting {
     Call(Arc<Call>, Box<Request>),
-    Ready(oneshot::Sender<Result<Arc<InitializeResult>, StartFailure>>),
+    Ready(oneshot::Sender<Result<Arc<InitializeResult>, StartError>>),
     /// The gateway itself wants to know something.
     Ask(Box<Question>),
 }
@@ -126,13 +127,13 @@ enum Waiting {
 struct Question {
     method: &'static str,
     params: Value,
-    answer: oneshot::Sender<Result<Response, StartFailure>>,
+    answer: oneshot::Sender<Result<Response, StartError>>,
 }
 
 impl Worker {
     /// Nothing runs yet.
     pub(crate) fn new(
-        deployment: &Arc<Deployment>,
+        context: &Arc<GatewayContext>,
         upstream: &Arc<Upstream>,
         scope: &Arc<Scope>,
         greeting: Greeting,
@@ -142,34 +143,34 @@ impl Worker {
             generation: 0,
             handshake: greeting.handshake,
             initialized: greeting.initialized,
-            told: greeting.told,
+            advertised: greeting.advertised,
             negotiated: None,
             pending: HashMap::new(),
-            asks: HashMap::new(),
-            seats: HashMap::new(),
+            server_requests: HashMap::new(),
+            sessions: HashMap::new(),
             task_progress: VecDeque::new(),
-            shared: SharedView::default(),
+            shared: SharedState::default(),
             crashes: 0,
             not_before: None,
             last_stderr: String::new(),
             last_failure: String::new(),
             empty_since: Instant::now(),
             unanswered: 0,
-            left_alone_until: None,
+            breaker_open_until: None,
         };
         Arc::new(Self {
-            deployment: Arc::clone(deployment),
+            context: Arc::clone(context),
             upstream: Arc::clone(upstream),
             scope: Arc::clone(scope),
             next_id: AtomicU64::new(first_id(upstream)),
             state: Mutex::new(state),
-            enclosure: Mutex::default(),
+            fence: FenceSlot::default(),
             ending: tokio::sync::Mutex::default(),
         })
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Whether an id toward the upstream was ever given out.
@@ -194,7 +195,7 @@ impl Worker {
     }
 
     pub(crate) fn join(&self, session: &Arc<Session>) {
-        self.lock().seats.insert(session.id(), Arc::clone(session));
+        self.lock().sessions.insert(session.id(), Arc::clone(session));
     }
 
     /// The session is over: a process of its own ends; a shared one forgets it.
@@ -208,7 +209,7 @@ impl Worker {
 
     fn forget(&self, session: &Session) {
         let mut state = self.lock();
-        state.seats.remove(&session.id());
+        state.sessions.remove(&session.id());
         state.empty_since = Instant::now();
         let deserted = state.shared.forget(session.id());
         let is_own = |call: &Call| call.session.id() == session.id();
@@ -223,10 +224,14 @@ impl Worker {
             state.pending.remove(id);
         }
         let asked = |asker: &Weak<Session>| asker.upgrade().is_none_or(|asked| asked.id() == session.id());
-        let unanswered: Vec<Id> =
-            state.asks.iter().filter(|(_, (asker, _))| asked(asker)).map(|(id, _)| id.clone()).collect();
+        let unanswered: Vec<Id> = state
+            .server_requests
+            .iter()
+            .filter(|(_, (asker, _))| asked(asker))
+            .map(|(id, _)| id.clone())
+            .collect();
         for id in &unanswered {
-            state.asks.remove(id);
+            state.server_requests.remove(id);
         }
         let Link::Up(process) = &state.link else { return };
         for id in abandoned {
@@ -249,10 +254,10 @@ impl Worker {
     }
 
     /// Starts the upstream if need be and waits for its answer to `initialize`.
-    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<InitializeResult>, StartFailure> {
+    pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<InitializeResult>, StartError> {
         let (sender, receiver) = oneshot::channel();
         self.submit(Waiting::Ready(sender));
-        receiver.await.unwrap_or(Err(StartFailure::Stopped))
+        receiver.await.unwrap_or(Err(StartError::Stopped))
     }
 
     /// Asks something of the gateway's own; starts the upstream if need be.
@@ -260,10 +265,10 @@ impl Worker {
         self: &Arc<Self>,
         method: &'static str,
         params: Value,
-    ) -> Result<Response, StartFailure> {
+    ) -> Result<Response, StartError> {
         let (answer, receiver) = oneshot::channel();
         self.submit(Waiting::Ask(Box::new(Question { method, params, answer })));
-        receiver.await.unwrap_or(Err(StartFailure::Stopped))
+        receiver.await.unwrap_or(Err(StartError::Stopped))
     }
 
     /// How much a client wants to hear. One that several use logs as much as any of them wants.
@@ -278,12 +283,12 @@ impl Worker {
 
     /// What a call may take without an answer or progress.
     pub(crate) fn call_timeout(&self) -> Duration {
-        self.upstream.timeouts.call.unwrap_or(self.deployment.settings.timeout)
+        self.upstream.timeouts.call.unwrap_or(self.context.settings.timeout)
     }
 
     /// The same with progress.
     pub(crate) fn longest_call(&self) -> Duration {
-        self.upstream.timeouts.longest_call.unwrap_or(self.deployment.settings.max_timeout)
+        self.upstream.timeouts.longest_call.unwrap_or(self.context.settings.max_timeout)
     }
 
     /// A call was given up. After several in a row the upstream is left alone for a while.
@@ -291,7 +296,7 @@ impl Worker {
         let mut state = self.lock();
         state.unanswered += 1;
         if self.upstream.is_guarded && state.unanswered >= MAX_UNANSWERED {
-            state.left_alone_until = Some(Instant::now() + LEFT_ALONE);
+            state.breaker_open_until = Some(Instant::now() + BREAKER_PAUSE);
         }
     }
 
@@ -321,9 +326,9 @@ impl Worker {
     }
 
     /// Passes on a client's answer, if the upstream that asked still runs and waits for it.
-    pub(crate) fn answer_ask(&self, upstream_id: &Id, line: &[u8]) {
+    pub(crate) fn answer_server_request(&self, upstream_id: &Id, line: &[u8]) {
         let mut state = self.lock();
-        if state.asks.remove(upstream_id).is_some()
+        if state.server_requests.remove(upstream_id).is_some()
             && let Link::Up(process) = &state.link
         {
             process.send(line);
@@ -346,7 +351,7 @@ impl Worker {
         match &mut state.link {
             Link::Up(process) => {
                 let process = Arc::clone(process);
-                if let Some(failure) = state.is_left_alone() {
+                if let Some(failure) = state.breaker_refusal() {
                     drop(state);
                     return item.refuse(&failure);
                 }
@@ -355,12 +360,12 @@ impl Worker {
             Link::Starting(starting) => {
                 if let Err(item) = starting.add(item) {
                     drop(state);
-                    item.refuse(&StartFailure::TooManyWaiting);
+                    item.refuse(&StartError::TooManyWaiting);
                 }
             }
             Link::Stopped => {
                 drop(state);
-                item.refuse(&StartFailure::Stopped);
+                item.refuse(&StartError::Stopped);
             }
             Link::Down => {
                 if let Some(failure) = state.crash_loop() {
@@ -430,17 +435,17 @@ impl Worker {
         let _ending = self.ending.lock().await;
         let (link, asks) = {
             let mut state = self.lock();
-            // Calls and seats hold the session, which holds this worker.
+            // Calls and routes hold the session, which holds this worker.
             state.pending.clear();
-            state.seats.clear();
-            (std::mem::replace(&mut state.link, Link::Stopped), std::mem::take(&mut state.asks))
+            state.sessions.clear();
+            (std::mem::replace(&mut state.link, Link::Stopped), std::mem::take(&mut state.server_requests))
         };
         retract(asks);
         match link {
-            Link::Up(process) => process.end(self.deployment.settings.grace).await,
+            Link::Up(process) => process.end(self.context.settings.grace).await,
             Link::Starting(Starting { process, waiting, .. }) => {
                 for item in waiting {
-                    item.refuse(&StartFailure::Stopped);
+                    item.refuse(&StartError::Stopped);
                 }
                 if let Some(process) = process {
                     process.kill().await;
@@ -456,7 +461,7 @@ impl Worker {
         let _ending = self.ending.lock().await;
         let process = {
             let mut state = self.lock();
-            if !state.seats.is_empty() || state.empty_since.elapsed() < after {
+            if !state.sessions.is_empty() || state.empty_since.elapsed() < after {
                 return;
             }
             let Link::Up(process) = &state.link else { return };
@@ -465,7 +470,7 @@ impl Worker {
             process
         };
         tracing::info!(upstream = self.upstream.name, "nobody uses it; it rests");
-        process.end(self.deployment.settings.grace).await;
+        process.end(self.context.settings.grace).await;
     }
 
     /// What the worker is doing, which generation it is in, and its process if it has one.
@@ -483,36 +488,35 @@ impl Worker {
     /// Whether nobody has sat here for so long.
     pub(crate) fn is_deserted(&self, after: Duration) -> bool {
         let state = self.lock();
-        state.seats.is_empty() && state.empty_since.elapsed() >= after
+        state.sessions.is_empty() && state.empty_since.elapsed() >= after
     }
 
     /// The files of the fence go, now that nobody is in it.
     fn leave_fence(&self) {
-        let enclosure = self.enclosure.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(enclosure) = enclosure {
-            self.deployment.clear_away(enclosure);
+        if let Some(fence) = self.fence.take() {
+            self.context.clear_away(fence);
         }
     }
 }
 
 impl State {
     /// Why no call is let through now. The first one after the pause shows whether more can be.
-    fn is_left_alone(&mut self) -> Option<StartFailure> {
-        let retry_in = self.left_alone_until?.checked_duration_since(Instant::now());
+    fn breaker_refusal(&mut self) -> Option<StartError> {
+        let retry_in = self.breaker_open_until?.checked_duration_since(Instant::now());
         if retry_in.is_none() {
-            self.left_alone_until = None;
+            self.breaker_open_until = None;
         }
-        retry_in.map(|retry_in| StartFailure::NotAnswering { unanswered: self.unanswered, retry_in })
+        retry_in.map(|retry_in| StartError::NotAnswering { unanswered: self.unanswered, retry_in })
     }
 
     /// It answers.
     pub(crate) fn note_answer(&mut self) {
         self.unanswered = 0;
-        self.left_alone_until = None;
+        self.breaker_open_until = None;
     }
 
-    pub(crate) fn sole_seat(&self) -> Option<&Arc<Session>> {
-        if self.seats.len() == 1 { self.seats.values().next() } else { None }
+    pub(crate) fn sole_session(&self) -> Option<&Arc<Session>> {
+        if self.sessions.len() == 1 { self.sessions.values().next() } else { None }
     }
 }
 
@@ -537,7 +541,7 @@ impl Waiting {
         }
     }
 
-    fn refuse(self, failure: &StartFailure) {
+    fn refuse(self, failure: &StartError) {
         match self {
             Self::Call(call, ..) => {
                 call.fail(&failure.reply());
@@ -554,7 +558,7 @@ impl Waiting {
 fn retract(asks: HashMap<Id, (Weak<Session>, u64)>) {
     for (session, number) in asks.into_values() {
         if let Some(session) = session.upgrade() {
-            session.retract_ask(number);
+            session.retract_server_request(number);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The output of a child process, collected by a task and readable at any time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::sync::watch;
@@ -25,7 +26,7 @@ impl CollectedOutput {
     }
 
     pub fn text(&self) -> String {
-        String::from_utf8_lossy(&self.bytes.lock().unwrap_or_else(PoisonError::into_inner)).into_owned()
+        String::from_utf8_lossy(&self.bytes.lock()).into_owned()
     }
 
     /// Waits until `substring` was written, and returns the first line that contains it.
@@ -67,7 +68,7 @@ async fn collect_all(
     let mut piece = vec![0; 64 * 1024];
     while let Ok(count @ 1..) = stream.read(&mut piece).await {
         let collected = {
-            let mut bytes = bytes.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut bytes = bytes.lock();
             bytes.extend_from_slice(&piece[..count]);
             bytes.len()
         };

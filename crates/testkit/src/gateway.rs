@@ -197,7 +197,7 @@ impl Gateway {
 
     /// Everything below the gateway, except the one process that it keeps ready to launch others.
     pub fn descendants(&self) -> Vec<u32> {
-        descendants(self.pid).into_iter().filter(|&pid| !is_nursery(pid)).collect()
+        descendants(self.pid).into_iter().filter(|&pid| !is_zygote(pid)).collect()
     }
 
     /// The endpoint, as the gateway announced it.
@@ -290,12 +290,12 @@ impl Drop for Gateway {
     }
 }
 
-/// Keepers are copies of it, but live in namespaces of their own.
-fn is_nursery(pid: u32) -> bool {
+/// Supervisors are copies of it, but live in namespaces of their own.
+fn is_zygote(pid: u32) -> bool {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let status = String::from_utf8_lossy(&read("status")).into_owned();
     let namespaces = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-    let is_launcher = read("cmdline").split(|byte| *byte == 0).any(|word| word == b"fence-nursery");
+    let is_launcher = read("cmdline").split(|byte| *byte == 0).any(|word| word == b"fence-zygote");
     is_launcher && namespaces.split_whitespace().count() == 1
 }
 

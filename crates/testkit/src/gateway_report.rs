@@ -21,7 +21,7 @@ impl Gateway {
 
     /// Waits until the process is gone that a gateway without `--shared` starts once by itself, to learn what
     /// its server answers to `initialize`.
-    pub async fn wait_for_trial(&self) {
+    pub async fn wait_for_probe(&self) {
         wait_until("the server was tried", async || self.counter("worker_starts").await > 0).await;
         wait_until("the trial is over", async || self.descendants().is_empty()).await;
     }

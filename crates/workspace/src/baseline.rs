@@ -3,11 +3,11 @@
 //!
 //! The tree is made with an index and an object store of its own, so the repository is not written to.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::host::Host;
@@ -57,7 +57,7 @@ pub(crate) type Differences = (Vec<(PathBuf, Original)>, bool);
 
 impl Baseline {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Before the first command. Later calls do nothing.

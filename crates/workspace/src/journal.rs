@@ -1,9 +1,9 @@
 //! What the session's own tools have changed: every file as it was before the first change, as long as there is
 //! room.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Originals take this much memory at most.
 pub(crate) const MAX_BYTES: usize = 16 * 1024 * 1024;
@@ -44,7 +44,7 @@ impl Original {
 
 impl Journal {
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        self.entries.lock()
     }
 
     pub(crate) fn knows(&self, path: &Path) -> bool {

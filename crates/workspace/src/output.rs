@@ -1,7 +1,7 @@
 //! Messages toward the client: one at a time, each a line.
 
+use parking_lot::Mutex;
 use std::io::{self, Write};
-use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -29,7 +29,7 @@ impl Output {
         if batch.lines.is_empty() {
             return;
         }
-        let mut writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut writer = self.writer.lock();
         let _: io::Result<()> = writer.write_all(&batch.lines).and_then(|()| writer.flush());
     }
 

@@ -1,11 +1,11 @@
 //! Files of the workspace as MCP resources.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use base64::Engine as _;
@@ -110,7 +110,7 @@ pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, Reso
             let is_listed = finding.kind == FileType::RegularFile
                 && after.as_deref().is_none_or(|after| finding.below.as_os_str().as_bytes() > after);
             if is_listed {
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut found = found.lock();
                 found.insert(finding.below.as_os_str().as_bytes().to_vec());
                 // One more than a page, to know whether there is another.
                 if found.len() > PAGE + 1 {
@@ -120,8 +120,7 @@ pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, Reso
             true
         }
     });
-    let found: Vec<Vec<u8>> =
-        found.into_inner().unwrap_or_else(PoisonError::into_inner).into_iter().collect();
+    let found: Vec<Vec<u8>> = found.into_inner().into_iter().collect();
     let resources: Vec<Value> = found.iter().take(PAGE).map(|below| described(host, below)).collect();
     let mut result = json!({ "resources": resources });
     if found.len() > PAGE {

@@ -1,9 +1,10 @@
 //! MCP on stdin and stdout: reads messages, answers the short ones at once, and gives the long ones a thread.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::io::Read;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Arc, Once};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -101,12 +102,12 @@ impl Server {
         let mut calls = self.lock_calls();
         while !calls.is_empty() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
-            calls = self.call_ended.wait_timeout(calls, left).unwrap_or_else(PoisonError::into_inner).0;
+            self.call_ended.wait_for(&mut calls, left);
         }
     }
 
     fn lock_calls(&self) -> MutexGuard<'_, HashMap<Id, Cancellation>> {
-        self.calls.lock().unwrap_or_else(PoisonError::into_inner)
+        self.calls.lock()
     }
 
     fn receive(self: &Arc<Self>, line: bytes::Bytes) {

@@ -1,11 +1,12 @@
 //! Subscriptions to files: the kernel tells about the directory that a file is in, because files are replaced
 //! more often than rewritten. A thread listens from the first subscription on.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use serde_json::value::RawValue;
@@ -107,7 +108,7 @@ impl Watches {
 }
 
 fn lock(shared: &Mutex<Option<Listening>>) -> MutexGuard<'_, Option<Listening>> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
+    shared.lock()
 }
 
 /// Whose file it was. When the kernel has lost count, everybody's may have changed.

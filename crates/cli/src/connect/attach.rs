@@ -1,18 +1,19 @@
 //! The connection over which the gateway reaches the servers here. It is opened from here, kept open, and opened again
 //! when it breaks. What the gateway can start is what is configured here, by name.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use audit::AuditLog;
 use bytes::Bytes;
 use config::Configuration;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use session::audit::AuditLog;
 use session::{
-    ATTACH_PROTOCOL, Frame, Offer, ScopeRules, ServerPlan, Session, Sessions, Settings, Terms,
+    ATTACH_PROTOCOL, Frame, ScopeRules, ServerPlan, ServerSet, Session, Sessions, Settings, Terms,
     WorkspaceChoice,
 };
 use tokio::sync::{mpsc, watch};
@@ -79,7 +80,7 @@ impl Local {
     }
 
     fn channel_sessions(&self) -> MutexGuard<'_, HashMap<String, Arc<Sessions>>> {
-        self.channel_sessions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.channel_sessions.lock()
     }
 
     /// Ends what the gateway has begun.
@@ -101,7 +102,7 @@ impl Local {
         let mut plan = self.plans.iter().find(can_run)?.clone();
         plan.names = Some(config::NameMode::None);
         let settings = Settings { has_many_streams: false, ..self.task.settings() };
-        let offer = Offer::Many { servers: vec![plan], terms: self.terms() };
+        let offer = ServerSet::Many { servers: vec![plan], terms: self.terms() };
         let made = Sessions::new(offer, settings, self.rules().ok()?, self.audit.clone());
         tokio::spawn(Arc::clone(&made).watch());
         sessions.insert(server.to_owned(), Arc::clone(&made));
@@ -109,7 +110,7 @@ impl Local {
     }
 
     pub(super) fn rules(&self) -> Result<ScopeRules, Failure> {
-        self.task.scope.rules(&self.task.fence.scope, self.configured.surroundings())
+        self.task.scope.rules(&self.task.fence.scope, self.configured.host_environment())
     }
 }
 
@@ -161,7 +162,7 @@ async fn attach(local: &Arc<Local>, session: &Arc<Session>, id: &str) -> Result<
     let limits = tungstenite::protocol::WebSocketConfig::default()
         .max_message_size(Some(longest))
         .max_frame_size(Some(longest));
-    let tls = outbound::tls().map(|tls| Connector::Rustls(Arc::new(tls))).ok();
+    let tls = upstream::http::tls().map(|tls| Connector::Rustls(Arc::new(tls))).ok();
     let connected = tokio_tungstenite::connect_async_tls_with_config(request, Some(limits), true, tls);
     let connected = tokio::time::timeout(SILENT_FOR, connected).await.map_err(|error| error.to_string())?;
     let (mut socket, _) = connected.map_err(|error| error.to_string())?;

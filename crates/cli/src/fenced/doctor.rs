@@ -5,8 +5,8 @@ use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use fence::{
-    Arrangement, CacheChoice, CgroupVersion, Confinement, Kernel, Launcher, Missing, Namespaces, ReadChoice,
-    ScopeChoice, Surroundings,
+    CacheChoice, CgroupVersion, Confinement, FenceSetup, HostEnvironment, Kernel, Launcher, Missing,
+    Namespaces, ReadChoice, ScopeChoice,
 };
 use serde_json::json;
 
@@ -18,18 +18,17 @@ use super::settings::settings;
 pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FenceFailure> {
     let launcher = Launcher::new();
     let kernel = launcher.kernel();
-    let surroundings = Surroundings::of_this_process()?;
+    let host_environment = HostEnvironment::of_this_process()?;
     let settings = settings(&arguments.fence, ReadChoice::Open)?;
     let scope = match arguments.fence.scope.as_slice() {
         [] => ScopeChoice::Empty,
         directories => ScopeChoice::Directories(directories),
     };
-    let arrangement = Arrangement::new(&settings, scope, CacheChoice::Private, &surroundings)?;
-    let examined =
-        fence::plan(&arrangement.policy, &kernel).map_err(|refusal| refusal.missing).and_then(|plan| {
-            launcher.rehearse(&plan, surroundings.outside()).map_err(|error| vec![did_not_hold(&error)])
-        });
-    let _ = arrangement.session.remove();
+    let setup = FenceSetup::new(&settings, scope, CacheChoice::Private, &host_environment)?;
+    let examined = fence::plan(&setup.policy, &kernel).map_err(|refusal| refusal.missing).and_then(|plan| {
+        launcher.self_test(&plan, host_environment.outside()).map_err(|error| vec![did_not_hold(&error)])
+    });
+    let _ = setup.session.remove();
     let text = if arguments.json { as_json(&kernel, &examined) } else { as_text(&kernel, &examined) };
     // A reader that has seen enough is not an error.
     let _ = io::stdout().write_all(text.as_bytes());

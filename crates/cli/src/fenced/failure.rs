@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use fence::{ArrangementError, LaunchError, Refusal};
+use fence::{FenceSetupError, LaunchError, Refusal};
 
 use crate::error::Failure;
 
@@ -15,7 +15,7 @@ const NOT_FOUND: u8 = 127;
 
 #[derive(Debug)]
 pub(crate) enum FenceFailure {
-    Arrangement(ArrangementError),
+    FenceSetup(FenceSetupError),
     Refused(Refusal),
     Launch(LaunchError),
     Argument { message: String, hint: String },
@@ -39,8 +39,8 @@ impl FenceFailure {
     /// The message alone.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::Arrangement(error @ ArrangementError::Directory(_)) => error.to_string(),
-            Self::Arrangement(error) => format!("refused: {error}"),
+            Self::FenceSetup(error @ FenceSetupError::Directory(_)) => error.to_string(),
+            Self::FenceSetup(error) => format!("refused: {error}"),
             Self::Refused(refusal) => format!("refused: {refusal}"),
             Self::Launch(error @ LaunchError::Exec { .. }) => format!("cannot execute {error}"),
             Self::Launch(error) => format!("refused: {error}"),
@@ -52,7 +52,7 @@ impl FenceFailure {
 
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::Arrangement(error) => error.hint(),
+            Self::FenceSetup(error) => error.hint(),
             Self::Refused(refusal) => Some(refusal.hint()),
             Self::Argument { hint, .. } => Some(hint.clone()),
             Self::Command(failure) => failure.hint(),
@@ -79,9 +79,9 @@ impl fmt::Display for FenceFailure {
     }
 }
 
-impl From<ArrangementError> for FenceFailure {
-    fn from(error: ArrangementError) -> Self {
-        Self::Arrangement(error)
+impl From<FenceSetupError> for FenceFailure {
+    fn from(error: FenceSetupError) -> Self {
+        Self::FenceSetup(error)
     }
 }
 

@@ -7,10 +7,10 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fence::network::{AllowedHosts, Listeners};
-use fence::scope_scan::{aftermath, shared_files};
+use fence::scope_scan::{post_run_scan, shared_files};
 use fence::{
-    Arrangement, CacheChoice, Command, Ending, FenceSettings, Fenced, HardlinkChoice, Launcher, LimitHit,
-    Plan, ReadChoice, Remote, ScopeChoice, Surroundings,
+    CacheChoice, Command, Ending, FenceSettings, FenceSetup, Fenced, HardlinkChoice, HostEnvironment,
+    Launcher, LimitHit, Plan, ReadChoice, Remote, ScopeChoice,
 };
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -52,42 +52,42 @@ fn run_in(
     command: &[OsString],
 ) -> Result<ExitCode, FenceFailure> {
     let settings = settings(options, ReadChoice::Open)?;
-    let surroundings = Surroundings::of_this_process()?;
+    let host_environment = HostEnvironment::of_this_process()?;
     let default = [directory.clone()];
     let scope = if options.scope.is_empty() { &default[..] } else { &options.scope };
     let scope = ScopeChoice::Directories(scope);
-    let mut arrangement = Arrangement::new(&settings, scope, CacheChoice::KeptForScope, &surroundings)?;
-    let site = Site { launcher: Launcher::new(), settings, surroundings };
-    let result = site.run(&mut arrangement, running, directory, command);
-    if let Err(error) = arrangement.session.remove() {
+    let mut setup = FenceSetup::new(&settings, scope, CacheChoice::KeptForScope, &host_environment)?;
+    let site = Site { launcher: Launcher::new(), settings, host_environment };
+    let result = site.run(&mut setup, running, directory, command);
+    if let Err(error) = setup.session.remove() {
         eprintln!("ringfence: the session's files could not be removed: {error}");
     }
     result
 }
 
-/// What the steps of one run need beside the arrangement.
+/// What the steps of one run need beside the setup.
 struct Site {
     launcher: Launcher,
     settings: FenceSettings,
-    surroundings: Surroundings,
+    host_environment: HostEnvironment,
 }
 
 impl Site {
     fn run(
         &self,
-        arrangement: &mut Arrangement,
+        setup: &mut FenceSetup,
         running: &RunningOptions,
         directory: PathBuf,
         command: &[OsString],
     ) -> Result<ExitCode, FenceFailure> {
         if running.report {
-            arrangement.look_for_shared_files();
+            setup.look_for_shared_files();
         }
         let search_path = std::env::var_os("PATH").unwrap_or_default();
         let program = program::find(&command[0], &search_path)?;
-        arrangement.make_readable(&program, &self.surroundings);
+        setup.make_readable(&program, &self.host_environment);
         let kernel = self.launcher.kernel();
-        let plan = fence::plan(&arrangement.policy, &kernel)?;
+        let plan = fence::plan(&setup.policy, &kernel)?;
         if kernel.is_root {
             eprintln!(
                 "ringfence: running as root: without capabilities, but what root owns in the scope is root's"
@@ -96,25 +96,25 @@ impl Site {
         let command = Command {
             program,
             arguments: command[1..].to_vec(),
-            environment: self.environment(arrangement, &plan, running)?,
-            directory: starting_directory(arrangement, directory),
+            environment: self.environment(setup, &plan, running)?,
+            directory: starting_directory(setup, directory),
         };
         let began = now();
-        let (ending, is_flooded) = self.execute(arrangement, &plan, &command, running)?;
+        let (ending, is_flooded) = self.execute(setup, &plan, &command, running)?;
         tell_ending(ending, running.max_output.filter(|_| is_flooded));
-        tell_aftermath(arrangement, began);
+        tell_aftermath(setup, began);
         Ok(ExitCode::from(u8::try_from(ending.exit_code()).unwrap_or(u8::MAX)))
     }
 
     /// The whole environment of the command.
     fn environment(
         &self,
-        arrangement: &Arrangement,
+        setup: &FenceSetup,
         plan: &Plan,
         running: &RunningOptions,
     ) -> Result<Vec<(OsString, OsString)>, FenceFailure> {
-        let mut result = arrangement.environment(plan, &self.surroundings)?;
-        let parent = &self.surroundings.environment;
+        let mut result = setup.environment(plan, &self.host_environment)?;
+        let parent = &self.host_environment.environment;
         for variable in &running.env {
             if fence::environment::is_stripped(OsStr::new(variable.name())) {
                 eprintln!("ringfence: {}", left_out(variable));
@@ -130,7 +130,7 @@ impl Site {
 
     fn execute(
         &self,
-        arrangement: &Arrangement,
+        setup: &FenceSetup,
         plan: &Plan,
         command: &Command,
         running: &RunningOptions,
@@ -144,18 +144,19 @@ impl Site {
         let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
         if running.report {
             // What is printed has been tried, in a fence like the one that the command gets.
-            print_report(&self.launcher.rehearse(plan, self.surroundings.outside())?, running.json);
+            print_report(&self.launcher.self_test(plan, self.host_environment.outside())?, running.json);
         }
-        let mut fenced = self.launcher.launch(plan, command, streams.stdio(), self.surroundings.outside())?;
+        let mut fenced =
+            self.launcher.launch(plan, command, streams.stdio(), self.host_environment.outside())?;
         let flooded = streams.flooded.take();
         let carriers = streams.release();
-        if arrangement.shared.is_none() && self.settings.hardlinks == HardlinkChoice::Warn {
-            warn_of_shared_files(arrangement.scope_paths());
-        } else if let Some(shared) = arrangement.shared.as_ref().filter(|shared| shared.count > 0) {
+        if setup.shared.is_none() && self.settings.hardlinks == HardlinkChoice::Warn {
+            warn_of_shared_files(setup.scope_paths());
+        } else if let Some(shared) = setup.shared.as_ref().filter(|shared| shared.count > 0) {
             print_shared_files(shared);
         }
         let listeners = std::mem::take(&mut fenced.listeners);
-        let hosts = AllowedHosts::of(&arrangement.policy.network);
+        let hosts = AllowedHosts::of(&setup.policy.network);
         let ended = runtime.block_on(async {
             let ended = attend(fenced, &mut signals, listeners, hosts, flooded).await?;
             // A reader that does not read may hold the rest of the output up, but not a user who is impatient.
@@ -174,8 +175,8 @@ impl Site {
 }
 
 /// Where the user is, if that is inside; else the scope.
-fn starting_directory(arrangement: &Arrangement, directory: PathBuf) -> PathBuf {
-    let scope = arrangement.scope_paths();
+fn starting_directory(setup: &FenceSetup, directory: PathBuf) -> PathBuf {
+    let scope = setup.scope_paths();
     if scope.iter().any(|root| directory.starts_with(root)) { directory } else { scope[0].clone() }
 }
 
@@ -351,8 +352,8 @@ fn now() -> i64 {
 }
 
 /// What a command left that could act later, outside.
-fn tell_aftermath(arrangement: &Arrangement, began: i64) {
-    let left = aftermath(&arrangement.scope_paths(), began);
+fn tell_aftermath(setup: &FenceSetup, began: i64) {
+    let left = post_run_scan(&setup.scope_paths(), began);
     for path in &left.set_id {
         eprintln!("ringfence: {} was set-id and is not any more", path.display());
     }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use fence::{Launcher, ReadChoice, Surroundings};
+use fence::{HostEnvironment, Launcher, ReadChoice};
 use serde_json::{Value, json};
 
 use super::failure::PackageFailure;
@@ -132,20 +132,20 @@ struct InstallationOptions {
 }
 
 pub(crate) fn run(arguments: &CacheArguments) -> Result<ExitCode, PackageFailure> {
-    let surroundings = Surroundings::of_this_process().map_err(FenceFailure::from)?;
+    let host_environment = HostEnvironment::of_this_process().map_err(FenceFailure::from)?;
     match &arguments.action {
-        Action::Add(arguments) => add(arguments, &surroundings)?,
-        Action::List(arguments) => list(arguments, &surroundings)?,
-        Action::Refresh(arguments) => refresh(arguments, &surroundings)?,
-        Action::Clear(arguments) => clear(arguments, &surroundings)?,
+        Action::Add(arguments) => add(arguments, &host_environment)?,
+        Action::List(arguments) => list(arguments, &host_environment)?,
+        Action::Refresh(arguments) => refresh(arguments, &host_environment)?,
+        Action::Clear(arguments) => clear(arguments, &host_environment)?,
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn add(arguments: &AddArguments, surroundings: &Surroundings) -> Result<(), PackageFailure> {
+fn add(arguments: &AddArguments, host_environment: &HostEnvironment) -> Result<(), PackageFailure> {
     let written = || arguments.command.join(OsStr::new(" ")).to_string_lossy().into_owned();
     let command = recognise(&arguments.command).ok_or_else(|| PackageFailure::NotAPackage(written()))?;
-    let installed = arguments.installation.with_installer(surroundings, |installer| {
+    let installed = arguments.installation.with_installer(host_environment, |installer| {
         installer.install(&command, arguments.max_age.unwrap_or(DEFAULT_MAX_AGE))
     })?;
     if arguments.json {
@@ -167,9 +167,9 @@ fn add(arguments: &AddArguments, surroundings: &Surroundings) -> Result<(), Pack
     Ok(())
 }
 
-fn list(arguments: &ListArguments, surroundings: &Surroundings) -> Result<(), PackageFailure> {
+fn list(arguments: &ListArguments, host_environment: &HostEnvironment) -> Result<(), PackageFailure> {
     let found: Vec<Generation> =
-        installed(surroundings, &[])?.into_iter().map(|(_, generation)| generation).collect();
+        installed(host_environment, &[])?.into_iter().map(|(_, generation)| generation).collect();
     if arguments.json {
         print(&found.iter().map(described).collect::<Value>().to_string());
         return Ok(());
@@ -183,10 +183,10 @@ fn list(arguments: &ListArguments, surroundings: &Surroundings) -> Result<(), Pa
     Ok(())
 }
 
-fn refresh(arguments: &RefreshArguments, surroundings: &Surroundings) -> Result<(), PackageFailure> {
-    let chosen = installed(surroundings, &arguments.packages)?;
+fn refresh(arguments: &RefreshArguments, host_environment: &HostEnvironment) -> Result<(), PackageFailure> {
+    let chosen = installed(host_environment, &arguments.packages)?;
     let (mut done, mut failed) = (Vec::new(), Vec::new());
-    arguments.installation.with_installer(surroundings, |installer| {
+    arguments.installation.with_installer(host_environment, |installer| {
         for (directory, old) in &chosen {
             match installer.refresh(directory, &old.marker) {
                 Ok(new) => done.push(new),
@@ -205,17 +205,17 @@ fn refresh(arguments: &RefreshArguments, surroundings: &Surroundings) -> Result<
     if failed.is_empty() { Ok(()) } else { Err(PackageFailure::NotRefreshed(failed)) }
 }
 
-fn clear(arguments: &ClearArguments, surroundings: &Surroundings) -> Result<(), PackageFailure> {
+fn clear(arguments: &ClearArguments, host_environment: &HostEnvironment) -> Result<(), PackageFailure> {
     let chosen: Vec<(PackageDirectory, Option<String>)> = if arguments.packages.is_empty() {
         // Also those that were never finished.
-        let all =
-            PackageDirectory::all(surroundings).map_err(PackageFailure::directory("read the packages"))?;
+        let all = PackageDirectory::all(host_environment)
+            .map_err(PackageFailure::directory("read the packages"))?;
         let name = |directory: &PackageDirectory| {
             directory.newest().map(|newest| newest.marker.package.specification())
         };
         all.into_iter().map(|directory| (directory.clone(), name(&directory))).collect()
     } else {
-        let chosen = installed(surroundings, &arguments.packages)?.into_iter();
+        let chosen = installed(host_environment, &arguments.packages)?.into_iter();
         chosen.map(|(directory, newest)| (directory, Some(newest.marker.package.specification()))).collect()
     };
     let mut told = Vec::new();
@@ -239,10 +239,10 @@ fn clear(arguments: &ClearArguments, surroundings: &Surroundings) -> Result<(), 
 impl InstallationOptions {
     fn with_installer<T>(
         &self,
-        surroundings: &Surroundings,
+        host_environment: &HostEnvironment,
         act: impl FnOnce(&Installer<'_>) -> Result<T, PackageFailure>,
     ) -> Result<T, PackageFailure> {
-        let parent: &BTreeMap<OsString, OsString> = &surroundings.environment;
+        let parent: &BTreeMap<OsString, OsString> = &host_environment.environment;
         let variables: Vec<(OsString, OsString)> = self
             .env
             .iter()
@@ -261,7 +261,7 @@ impl InstallationOptions {
             .map_err(PackageFailure::Program)?;
         act(&Installer {
             settings: &fenced::settings(&self.fence, ReadChoice::Strict)?,
-            surroundings,
+            host_environment,
             launcher: &Launcher::new(),
             variables: &variables,
             progress: &progress,
@@ -271,10 +271,11 @@ impl InstallationOptions {
 
 /// The newest generation of each package that is meant; of all, if none is named.
 fn installed(
-    surroundings: &Surroundings,
+    host_environment: &HostEnvironment,
     meant: &[String],
 ) -> Result<Vec<(PackageDirectory, Generation)>, PackageFailure> {
-    let all = PackageDirectory::all(surroundings).map_err(PackageFailure::directory("read the packages"))?;
+    let all =
+        PackageDirectory::all(host_environment).map_err(PackageFailure::directory("read the packages"))?;
     let found: Vec<(PackageDirectory, Generation)> = all
         .into_iter()
         .filter_map(|directory| {

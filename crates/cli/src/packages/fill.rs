@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use fence::network::{AllowedHosts, Listeners};
 use fence::{
-    Allowance, Arrangement, CacheChoice, Command, Ending, FenceSettings, Fenced, HardlinkChoice, LimitOrigin,
+    Allowance, CacheChoice, Command, Ending, FenceSettings, FenceSetup, Fenced, HardlinkChoice, LimitOrigin,
     Limits, Network, ReadChoice, ScopeChoice, Stdio,
 };
 
@@ -86,11 +86,11 @@ impl Installer<'_> {
     ) -> Result<(), PackageFailure> {
         let settings = self.settings_of_fill();
         let scope = ScopeChoice::Own(tree);
-        let arrangement = Arrangement::new(&settings, scope, CacheChoice::Private, self.surroundings);
-        let mut arrangement = arrangement.map_err(FenceFailure::from)?;
-        let result = self.run(package, toolchain, tree, &mut arrangement);
+        let setup = FenceSetup::new(&settings, scope, CacheChoice::Private, self.host_environment);
+        let mut setup = setup.map_err(FenceFailure::from)?;
+        let result = self.run(package, toolchain, tree, &mut setup);
         // What stays is swept by the next ringfence that starts.
-        let _ = arrangement.session.remove();
+        let _ = setup.session.remove();
         let (ending, last_words) = result?;
         let (installer, package) = (package.tool.installer(), package.specification());
         match ending {
@@ -110,7 +110,7 @@ impl Installer<'_> {
         let is_default = |limit: &fence::Limit<u64>| limit.origin == LimitOrigin::Default;
         FenceSettings {
             write: Vec::new(),
-            read: registries::readable(self.surroundings),
+            read: registries::readable(self.host_environment),
             read_mode: ReadChoice::Strict,
             temp_bytes: Some(TEMP_BYTES),
             allowances: operator
@@ -137,20 +137,20 @@ impl Installer<'_> {
         package: &Package,
         toolchain: &Toolchain,
         tree: &Path,
-        arrangement: &mut Arrangement,
+        setup: &mut FenceSetup,
     ) -> Result<(Option<Ending>, String), PackageFailure> {
         let python = package.python.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
         let programs = [Some(&toolchain.installer), toolchain.interpreter.as_ref(), python.as_ref()];
         for program in programs.into_iter().flatten() {
-            arrangement.make_readable(program, self.surroundings);
+            setup.make_readable(program, self.host_environment);
         }
-        let plan = fence::plan(&arrangement.policy, &self.launcher.kernel()).map_err(FenceFailure::from)?;
+        let plan = fence::plan(&setup.policy, &self.launcher.kernel()).map_err(FenceFailure::from)?;
         let mut environment: std::collections::BTreeMap<OsString, OsString> =
-            registries::variables(self.surroundings).into_iter().collect();
-        environment.extend(arrangement.environment(&plan, self.surroundings).map_err(FenceFailure::from)?);
+            registries::variables(self.host_environment).into_iter().collect();
+        environment.extend(setup.environment(&plan, self.host_environment).map_err(FenceFailure::from)?);
         environment.extend(self.variables.iter().cloned());
         environment.extend(tools::variables(package.tool, tree));
-        registries::furnish(&arrangement.session.home(), self.surroundings)
+        registries::furnish(&setup.session.home(), self.host_environment)
             .map_err(PackageFailure::directory("prepare the installation"))?;
         let command = Command {
             program: toolchain.installer.clone(),
@@ -164,12 +164,11 @@ impl Installer<'_> {
         let stdio = Stdio { stdin: nothing.as_fd(), stdout: writer.as_fd(), stderr: writer.as_fd() };
         let fenced = self
             .launcher
-            .launch(&plan, &command, stdio, self.surroundings.outside())
+            .launch(&plan, &command, stdio, self.host_environment.outside())
             .map_err(FenceFailure::from)?;
         drop(writer);
         let last_words = std::thread::spawn(move || last_words(reader));
-        let ending =
-            attend(fenced, AllowedHosts::of(&arrangement.policy.network)).map_err(FenceFailure::from)?;
+        let ending = attend(fenced, AllowedHosts::of(&setup.policy.network)).map_err(FenceFailure::from)?;
         Ok((ending, last_words.join().unwrap_or_default()))
     }
 }

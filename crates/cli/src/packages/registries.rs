@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use fence::Surroundings;
+use fence::HostEnvironment;
 
 /// Variables that say where packages come from and which of them.
 const VARIABLES: &[&str] = &[
@@ -63,21 +63,21 @@ pub(crate) fn is_registry_variable(name: &OsStr) -> bool {
 }
 
 /// The user's variables for registries, but for those with a password in them.
-pub(super) fn variables(surroundings: &Surroundings) -> Vec<(OsString, OsString)> {
+pub(super) fn variables(host_environment: &HostEnvironment) -> Vec<(OsString, OsString)> {
     let is_passed = |(name, value): &(&OsString, &OsString)| {
         is_registry_variable(name) && !has_credentials(&value.to_string_lossy())
     };
-    let passed = surroundings.environment.iter().filter(is_passed);
+    let passed = host_environment.environment.iter().filter(is_passed);
     passed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
 /// Puts the user's settings into the home that the installation has, without what is secret in them.
-pub(super) fn furnish(home: &Path, surroundings: &Surroundings) -> std::io::Result<()> {
-    let Some(of_user) = &surroundings.home else { return Ok(()) };
+pub(super) fn furnish(home: &Path, host_environment: &HostEnvironment) -> std::io::Result<()> {
+    let Some(of_user) = &host_environment.home else { return Ok(()) };
     if let Ok(text) = std::fs::read_to_string(of_user.join(".npmrc")) {
         std::fs::write(home.join(".npmrc"), public_npm_settings(&text))?;
     }
-    let named = surroundings.environment.get(OsStr::new("XDG_CONFIG_HOME")).map(PathBuf::from);
+    let named = host_environment.environment.get(OsStr::new("XDG_CONFIG_HOME")).map(PathBuf::from);
     let settings = named.unwrap_or_else(|| of_user.join(".config")).join("uv/uv.toml");
     if let Ok(text) = std::fs::read_to_string(settings)
         && !has_credentials(&text)
@@ -90,15 +90,15 @@ pub(super) fn furnish(home: &Path, surroundings: &Surroundings) -> std::io::Resu
 }
 
 /// What the installation reads besides the system and its tools.
-pub(super) fn readable(surroundings: &Surroundings) -> Vec<PathBuf> {
-    let of_variables = surroundings
+pub(super) fn readable(host_environment: &HostEnvironment) -> Vec<PathBuf> {
+    let of_variables = host_environment
         .environment
         .iter()
         .filter(|(name, _)| {
             name.to_str().is_some_and(|name| CERTIFICATES.contains(&name.to_ascii_uppercase().as_str()))
         })
         .map(|(_, value)| PathBuf::from(value));
-    let npm_settings = surroundings.home.iter().filter_map(|home| {
+    let npm_settings = host_environment.home.iter().filter_map(|home| {
         let text = std::fs::read_to_string(home.join(".npmrc")).ok()?;
         npm_settings(&text).find(|(name, _)| *name == "cafile").map(|(_, value)| PathBuf::from(value))
     });

@@ -14,7 +14,7 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use fence::Surroundings;
+use fence::HostEnvironment;
 use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -68,18 +68,24 @@ pub(super) struct PackageLock {
 }
 
 impl PackageDirectory {
-    pub(super) fn of(surroundings: &Surroundings, package: &Package, launcher: &Path) -> io::Result<Self> {
+    pub(super) fn of(
+        host_environment: &HostEnvironment,
+        package: &Package,
+        launcher: &Path,
+    ) -> io::Result<Self> {
         let identity = serde_json::to_vec(&(package, launcher))?;
         let digest = Sha256::digest(&identity);
         let hash = digest.iter().take(8).fold(0_u64, |hash, byte| hash << 8 | u64::from(*byte));
         let name = package.name().trim_start_matches('@').replace('/', "-");
         let readable: String = name.chars().take(60).collect();
-        Ok(Self(surroundings.packages()?.join(format!("{}-{readable}-{hash:016x}", package.tool.as_str()))))
+        Ok(Self(
+            host_environment.packages()?.join(format!("{}-{readable}-{hash:016x}", package.tool.as_str())),
+        ))
     }
 
     /// All that are there, by name.
-    pub(super) fn all(surroundings: &Surroundings) -> io::Result<Vec<Self>> {
-        let mut found: Vec<PathBuf> = std::fs::read_dir(surroundings.packages()?)?
+    pub(super) fn all(host_environment: &HostEnvironment) -> io::Result<Vec<Self>> {
+        let mut found: Vec<PathBuf> = std::fs::read_dir(host_environment.packages()?)?
             .flatten()
             .map(|entry| entry.path())
             .filter(|path| path.is_dir())

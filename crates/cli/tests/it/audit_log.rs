@@ -5,9 +5,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use audit::{AuditEntry, AuditLog, AuditSettings};
 use serde_json::Value;
 use session::SessionId;
-use session::audit::{AuditEntry, AuditLog, AuditSettings};
 use testkit::{WorkspaceDir, ringfence_binary, workspace_dir};
 
 fn audit(arguments: &[&dyn AsRef<OsStr>]) -> Output {

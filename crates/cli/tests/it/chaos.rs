@@ -63,7 +63,7 @@ async fn killing_the_server_answers_every_call_in_flight_once_and_the_next_call_
         let flags = ["--message-log".as_ref(), log.path().as_os_str()];
         let gateway = Gateway::unfenced().flag(lifecycle).fixture_flags(flags).start().await;
         if lifecycle != "--shared" {
-            gateway.wait_for_trial().await;
+            gateway.wait_for_probe().await;
         }
         let client = client(&gateway).await;
         let killed = pid(&client).await;
@@ -103,7 +103,7 @@ async fn killing_the_server_under_load_gives_each_call_its_own_result_or_an_erro
     const LANES: usize = 32;
     const CALLS_PER_LANE: usize = 40;
     let gateway = Gateway::unfenced().start().await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     let client = client(&gateway).await;
     let victim = pid(&client).await;
     let mut lanes = JoinSet::new();
@@ -340,7 +340,7 @@ fn note_status(statuses: &mut BTreeMap<u16, usize>, sent: (usize, String, u16)) 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ten_thousand_malformed_bodies_are_refused_without_a_crash_or_a_hang() {
     let gateway = Gateway::unfenced().start().await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     let mut generator = MalformedRequests::new(0x0005_eed0_f1e1_d5ed);
     survive_malformed_requests(&gateway, &mut generator, 10_000).await;
     assert_eq!(gateway.descendants().len(), 1, "no further process was started");
@@ -429,7 +429,7 @@ async fn a_flood_of_garbage_on_stdout_is_counted_and_does_not_hide_the_answers()
     let command = ["sh".into(), "-c".into(), script.into(), fixture];
     let gateway = Gateway::unfenced().command(command).start().await;
     let baseline = resident_bytes(gateway.pid());
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     assert_eq!(gateway.counter("bad_lines").await, LINES + 1, "the trial");
     let client = client(&gateway).await;
     echoes(&client, "an answer").await;
@@ -488,7 +488,7 @@ async fn a_call_that_the_server_answers_twice_is_answered_once() {
 async fn a_hundred_sessions_opened_and_ended_in_a_hurry_leave_nothing() {
     const SESSIONS: usize = 100;
     let gateway = Gateway::unfenced().start().await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     // Whatever is opened once and kept is part of the baseline.
     client(&gateway).await.delete().await;
     wait_until("nothing runs", async || gateway.descendants().is_empty()).await;

@@ -28,7 +28,7 @@ impl Ground {
         for directory in ["scope", "beside", "temp"] {
             std::fs::create_dir(workspace.join(directory)).unwrap();
         }
-        let launcher = Launcher::with_executable(&ringfence_binary()).with_nursery();
+        let launcher = Launcher::with_executable(&ringfence_binary()).with_zygote();
         Self { workspace, launcher, tier }
     }
 

@@ -483,7 +483,7 @@ async fn a_second_initialize_is_refused_on_a_live_session_and_starts_over_on_a_s
 #[tokio::test(flavor = "multi_thread")]
 async fn initialize_without_a_protocol_version_starts_nothing() {
     let gateway = Gateway::unfenced().start().await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     for params in [
         None,
         Some(json!({})),
@@ -534,7 +534,7 @@ async fn only_loopback_and_configured_hosts_are_served() {
         .flags(["--allowed-host", "dev.example", "--allowed-host", "other.example:8080"])
         .start()
         .await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     for good in [
         "localhost",
         "LOCALHOST:3000",
@@ -590,7 +590,7 @@ async fn web_origins_are_compared_whole_and_only_configured_ones_get_cors_header
         .flags(["--allowed-origin", "https://app.example", "--allowed-origin", "vscode-webview://abc"])
         .start()
         .await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     let initialize = |origin: &str| {
         gateway.client().post_initialize(&json!(1), json!({}), NEWEST).header("origin", origin)
     };

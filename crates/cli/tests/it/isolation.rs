@@ -109,7 +109,7 @@ async fn load_with_equal_ids_stays_apart_in_one_shared_process() {
 async fn every_session_has_a_process_and_a_memory_of_its_own() {
     // Without fences, in which every process has the same pid.
     let gateway = Gateway::unfenced().start().await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     let (first, second) = (client(&gateway).await, client(&gateway).await);
     let set = json!({"key": "k", "value": "of the first"});
     let get =

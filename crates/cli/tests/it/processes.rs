@@ -196,7 +196,7 @@ async fn a_crash_fails_the_calls_in_flight_and_the_next_call_gets_a_new_process(
     let log = MessageLog::new(directory.join("messages"));
     let gateway =
         Gateway::unfenced().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     std::fs::remove_file(log.path()).unwrap();
     let client = open(&gateway).await;
     let before = pid(&client).await;
@@ -332,7 +332,7 @@ async fn a_failed_start_does_not_spoil_the_next_session() {
     let starts = StartLog::new();
     let flags = ["--crash-first-n".into(), starts.path.clone().into_os_string(), "2".into()];
     let gateway = Gateway::unfenced().fixture_flags(flags).start().await;
-    gateway.wait_for_trial().await;
+    gateway.wait_for_probe().await;
     assert_eq!(starts.pids().len(), 1, "the gateway's own trial, which is no reason not to begin");
     let reply = initialize(&gateway).await;
     assert_eq!(reply.json()["error"]["data"]["exit_code"], 1, "{:?}", reply.body);

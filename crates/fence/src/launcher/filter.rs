@@ -241,7 +241,7 @@ impl Rules {
         }
     }
 
-    /// A limit on processor time kills, and a limit on files stops, whoever it is put on: the keeper too.
+    /// A limit on processor time kills, and a limit on files stops, whoever it is put on: the supervisor too.
     fn refuse_limiting_others(&mut self) {
         self.refuse_if(libc::SYS_prlimit64, &[is_not(0, 0)]);
     }

@@ -28,7 +28,7 @@ pub(super) fn enter(order: &Order) -> Result<(), StepError> {
     match sys::fork_sibling().step("clone")? {
         0 => Ok(()),
         pid => {
-            report(&Event::Keeper { pid });
+            report(&Event::Supervisor { pid });
             sys::exit(0)
         }
     }

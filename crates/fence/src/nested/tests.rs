@@ -10,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use rustix::fs::{Mode, OFlags};
 use rustix::process::{Signal, WaitOptions, WaitStatus, waitpid};
 
-use super::post::restrict;
-use super::usher::is_readable;
+use super::child_side::restrict;
+use super::fork_server::is_readable;
 use super::*;
 use crate::scratch;
 
@@ -166,8 +166,8 @@ fn an_usher_that_was_killed_is_replaced() {
     let domain = NestedDomain::prepare().unwrap();
     assert_eq!(nested(&domain, "echo first"), (true, "first\n".to_owned()));
     let process = |domain: &NestedDomain| {
-        let entrance = domain.entrance.lock().unwrap();
-        entrance.usher.as_ref().unwrap().process.try_clone().unwrap()
+        let entrance = domain.entrance.lock();
+        entrance.fork_server.as_ref().unwrap().process.try_clone().unwrap()
     };
     let first = process(&domain);
     rustix::process::pidfd_send_signal(&first, Signal::KILL).unwrap();
@@ -189,7 +189,7 @@ fn a_program_that_is_not_there_is_an_error() {
     assert_eq!(error.raw_os_error(), Some(libc::ENOENT));
     let error = domain.spawn(&missing, nothing.as_fd(), nothing.as_fd()).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ENOTDIR));
-    let huge = CString::new(vec![b'x'; Page::BYTES]).unwrap();
+    let huge = CString::new(vec![b'x'; ExecPage::BYTES]).unwrap();
     let large = NestedCommand { arguments: vec![huge], ..missing };
     let error = domain.spawn(&large, nothing.as_fd(), nothing.as_fd()).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::E2BIG));

@@ -1,8 +1,8 @@
 //! Telling the log which hosts were refused. The program inside decides how often that happens, so only so
 //! many refusals are told in a minute.
 
+use parking_lot::Mutex;
 use std::fmt::Display;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 const MOST_TOLD: u32 = 100;
@@ -42,7 +42,7 @@ impl RefusalLog {
     }
 
     fn next_turn(&self, now: Instant) -> Turn {
-        let mut told = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.0.lock();
         if now.duration_since(told.since) >= PERIOD {
             *told = Told { since: now, count: 0 };
         }

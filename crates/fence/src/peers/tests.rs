@@ -9,7 +9,7 @@ use rustix::process::Pid;
 
 use super::*;
 
-fn keepers() -> &'static Keepers {
+fn supervisors() -> &'static Supervisors {
     Box::leak(Box::default())
 }
 
@@ -67,7 +67,7 @@ fn listener(address: &str) -> TcpListener {
 #[test]
 fn a_plain_process_is_outside_also_when_it_is_remembered() {
     for address in ["127.0.0.1", "::1"] {
-        let (peers, listener) = (Peers::with(keepers()), listener(address));
+        let (peers, listener) = (Peers::with(supervisors()), listener(address));
         let mut shell = Shell::start();
         let first = shell.connect(&listener, 8);
         assert_eq!(judge(&peers, &first), Peer::Outside);
@@ -80,52 +80,52 @@ fn a_plain_process_is_outside_also_when_it_is_remembered() {
 }
 
 #[test]
-fn who_descends_from_a_keeper_is_fenced() {
-    let keepers = keepers();
-    let (peers, listener) = (Peers::with(keepers), listener("127.0.0.1"));
-    let mut keeper = Shell::start();
+fn who_descends_from_a_supervisor_is_fenced() {
+    let supervisors = supervisors();
+    let (peers, listener) = (Peers::with(supervisors), listener("127.0.0.1"));
+    let mut supervisor = Shell::start();
     let address = listener.local_addr().unwrap();
     // Its grandchild connects.
     let (ip, port) = (address.ip(), address.port());
-    keeper.run(&format!("(bash -c 'exec 8<>/dev/tcp/{ip}/{port}; echo done; read -u 8' & wait) & : "));
+    supervisor.run(&format!("(bash -c 'exec 8<>/dev/tcp/{ip}/{port}; echo done; read -u 8' & wait) & : "));
     let accepted = listener.accept().unwrap().0;
-    assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a keeper yet");
-    let registration = keepers.enter(keeper.pid());
+    assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a supervisor yet");
+    let registration = supervisors.enter(supervisor.pid());
     // Its number stands for another process now.
     peers.lock()[0].start -= 1;
     assert_eq!(judge(&peers, &accepted), Peer::Fenced);
-    let fresh = Peers::with(keepers);
+    let fresh = Peers::with(supervisors);
     assert_eq!(judge(&fresh, &accepted), Peer::Fenced);
     assert!(fresh.lock().is_empty());
     drop(registration);
-    assert_eq!(judge(&fresh, &accepted), Peer::Fenced, "a keeper that was let go of still runs");
+    assert_eq!(judge(&fresh, &accepted), Peer::Fenced, "a supervisor that was let go of still runs");
 }
 
 #[test]
 fn a_fenced_holder_counts_beside_one_outside() {
-    let keepers = keepers();
-    let (peers, listener) = (Peers::with(keepers), listener("127.0.0.1"));
+    let supervisors = supervisors();
+    let (peers, listener) = (Peers::with(supervisors), listener("127.0.0.1"));
     let mut shell = Shell::start();
     let accepted = shell.connect(&listener, 8);
     // A child of the shell inherits the connection, and so does its own child.
     shell.run("(bash -c 'echo done; read -u 8'; :) &");
-    assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a keeper yet");
+    assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a supervisor yet");
     let child = crate::children::children_of(shell.pid())[0];
     let grandchild = crate::children::children_of(child)[0];
     for fenced in [child, grandchild] {
-        let registration = keepers.enter(fenced);
-        assert_eq!(judge(&Peers::with(keepers), &accepted), Peer::Fenced);
+        let registration = supervisors.enter(fenced);
+        assert_eq!(judge(&Peers::with(supervisors), &accepted), Peer::Fenced);
         registration.reaped();
     }
 }
 
 #[test]
 fn while_a_fence_is_being_put_up_descendants_of_this_process_are_unknown() {
-    let keepers = keepers();
-    let (peers, listener) = (Peers::with(keepers), listener("127.0.0.1"));
+    let supervisors = supervisors();
+    let (peers, listener) = (Peers::with(supervisors), listener("127.0.0.1"));
     let mut shell = Shell::start();
     let accepted = shell.connect(&listener, 8);
-    let launching = keepers.launching();
+    let launching = supervisors.launching();
     assert_eq!(judge(&peers, &accepted), Peer::Unknown);
     drop(launching);
     assert_eq!(judge(&peers, &accepted), Peer::Outside);
@@ -134,7 +134,7 @@ fn while_a_fence_is_being_put_up_descendants_of_this_process_are_unknown() {
 #[test]
 fn this_process_is_no_client_of_its_own() {
     for (bind, connect) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")] {
-        let (peers, listener) = (Peers::with(keepers()), listener(bind));
+        let (peers, listener) = (Peers::with(supervisors()), listener(bind));
         let client = TcpStream::connect((connect, listener.local_addr().unwrap().port())).unwrap();
         let accepted = listener.accept().unwrap().0;
         assert_eq!(judge(&peers, &accepted), Peer::Fenced, "{bind}");
@@ -153,18 +153,18 @@ fn address_on_the_network() -> Option<IpAddr> {
 #[test]
 fn an_address_on_the_network_is_no_way_round() {
     let Some(address) = address_on_the_network() else { return };
-    let keepers = keepers();
+    let supervisors = supervisors();
     for bound in [address.to_string(), "0.0.0.0".to_owned()] {
-        let peers = Peers::with(keepers);
+        let peers = Peers::with(supervisors);
         let listener = listener(&bound);
         let port = listener.local_addr().unwrap().port();
         let mut shell = Shell::start();
         shell.run(&format!("exec 8<>/dev/tcp/{address}/{port}; echo done"));
         let accepted = listener.accept().unwrap().0;
         assert_eq!(accepted.peer_addr().unwrap().ip(), address);
-        assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a keeper yet");
-        let registration = keepers.enter(shell.pid());
-        assert_eq!(judge(&Peers::with(keepers), &accepted), Peer::Fenced, "{bound}");
+        assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a supervisor yet");
+        let registration = supervisors.enter(shell.pid());
+        assert_eq!(judge(&Peers::with(supervisors), &accepted), Peer::Fenced, "{bound}");
         registration.reaped();
         shell.run("exec 8>&-; echo done");
         let (peer, local) = (accepted.peer_addr().unwrap(), accepted.local_addr().unwrap());
@@ -175,7 +175,7 @@ fn an_address_on_the_network_is_no_way_round() {
 
 #[test]
 fn a_connection_that_was_closed_or_never_was_is_nobodys() {
-    let (peers, listener) = (Peers::with(keepers()), listener("127.0.0.1"));
+    let (peers, listener) = (Peers::with(supervisors()), listener("127.0.0.1"));
     let mut shell = Shell::start();
     let accepted = shell.connect(&listener, 8);
     shell.run("exec 8>&-; echo done");
@@ -194,7 +194,7 @@ fn a_connection_that_was_closed_or_never_was_is_nobodys() {
 
 #[test]
 fn a_connection_in_flight_between_processes_is_nobodys() {
-    let (peers, listener) = (Peers::with(keepers()), listener("127.0.0.1"));
+    let (peers, listener) = (Peers::with(supervisors()), listener("127.0.0.1"));
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let accepted = listener.accept().unwrap().0;
     let (sender, receiver) = crate::passing::channel().unwrap();
@@ -218,7 +218,7 @@ fn the_worst_holder_decides_and_then_who_hides() {
 
 #[test]
 fn only_so_many_are_remembered() {
-    let (peers, listener) = (Peers::with(keepers()), listener("127.0.0.1"));
+    let (peers, listener) = (Peers::with(supervisors()), listener("127.0.0.1"));
     let mut shells: Vec<Shell> = (0..MAX_REMEMBERED + 2).map(|_| Shell::start()).collect();
     for shell in &mut shells {
         let accepted = shell.connect(&listener, 8);
@@ -242,8 +242,8 @@ fn how_long_judging_takes() {
         }
         eprintln!("{what}: {:?}", begin.elapsed() / ROUNDS);
     };
-    time("not seen before", &|| judge(&Peers::with(&KEEPERS), &accepted));
-    let peers = Peers::with(&KEEPERS);
+    time("not seen before", &|| judge(&Peers::with(&SUPERVISORS), &accepted));
+    let peers = Peers::with(&SUPERVISORS);
     time("remembered", &|| judge(&peers, &accepted));
     eprintln!("processes of this user: {}", holders::processes_of_this_user().unwrap().len());
 }

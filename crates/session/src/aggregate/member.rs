@@ -1,7 +1,8 @@
 //! One of several servers, as one session has it: where it runs, what it offers, and why it does not.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -9,17 +10,17 @@ use config::{ExecutionContext, Start};
 use serde::Serialize;
 use wire::Request;
 
-use crate::attachment::Attachment;
 use crate::catalogue::Catalogue;
 use crate::handshake;
 use crate::plan::{Beneficiary, Terms};
 use crate::roster::Roster;
 use crate::scope::Scope;
-use crate::server::{Seat, Server};
+use crate::server::{Route, Server};
 use crate::session::Contexts;
-use crate::upstream::Transport;
 use crate::worker::{Greeting, Worker};
 use crate::{Instance, Session, SessionKey, Upstream};
+use upstream::Attachment;
+use upstream::Transport;
 
 /// What did not work is tried again after this long, if somebody asks.
 const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
@@ -28,8 +29,8 @@ const TRY_AGAIN_AFTER: Duration = Duration::from_secs(30);
 const TRY_ATTACHED_AFTER: Duration = Duration::from_millis(500);
 const ATTACHED_TRIES: usize = 4;
 
-/// A trial that takes longer is not waited for: the session's own server shows as much.
-const TRIAL_WITHIN: Duration = Duration::from_secs(20);
+/// A probe that takes longer is not waited for: the session's own server shows as much.
+const PROBE_WITHIN: Duration = Duration::from_secs(20);
 
 #[derive(Debug)]
 pub(crate) struct Member {
@@ -38,7 +39,7 @@ pub(crate) struct Member {
     placement: Placement,
     /// What it is greeted with.
     handshake: Arc<Request>,
-    seat: OnceLock<Seat>,
+    route: OnceLock<Route>,
     known: Mutex<Known>,
     /// Whether its own lists are being asked for.
     refresh: Mutex<Refresh>,
@@ -64,7 +65,7 @@ pub(crate) struct Choice {
 #[derive(Debug)]
 enum Placement {
     /// On this machine, or at a URL.
-    Here { upstream: Arc<Upstream>, trial: Option<Arc<Upstream>>, scope: Arc<Scope> },
+    Here { upstream: Arc<Upstream>, probe: Option<Arc<Upstream>>, scope: Arc<Scope> },
     /// On the client's machine.
     Attached(Arc<Upstream>),
     /// Nowhere.
@@ -128,7 +129,7 @@ impl Member {
         let placement = place(server, &choice, placing, terms);
         let handshake = server.greeting(&placing.handshake);
         let catalogue = match &placement {
-            Placement::Here { trial: Some(trial), .. } => server.known_catalogue(trial, &handshake),
+            Placement::Here { probe: Some(probe), .. } => server.known_catalogue(probe, &handshake),
             _ => None,
         };
         Self {
@@ -136,14 +137,14 @@ impl Member {
             choice,
             placement,
             handshake,
-            seat: OnceLock::new(),
+            route: OnceLock::new(),
             known: Mutex::new(Known { catalogue, ..Known::default() }),
             refresh: Mutex::default(),
         }
     }
 
     fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+        self.known.lock()
     }
 
     pub(super) fn catalogue(&self) -> Option<Arc<Catalogue>> {
@@ -169,11 +170,11 @@ impl Member {
     }
 
     fn is_attached(&self, session: &Session) -> bool {
-        session.attachment().is_some_and(|attachment| attachment.offers(self.server.name()))
+        session.attachment().is_some_and(|attachment| attachment.has(self.server.name()))
     }
 
     pub(super) fn workers(&self) -> Vec<Arc<Worker>> {
-        self.seat.get().map(Seat::workers).unwrap_or_default()
+        self.route.get().map(Route::workers).unwrap_or_default()
     }
 
     /// The worker for the next call; nothing runs before that needs it.
@@ -183,16 +184,16 @@ impl Member {
             Placement::Attached(upstream) => (upstream, Arc::new(Scope::nothing())),
             Placement::Off(_) => return None,
         };
-        let seat = self.seat.get_or_init(|| {
+        let route = self.route.get_or_init(|| {
             let greeting = Greeting {
                 handshake: Arc::clone(&self.handshake),
                 initialized: Some(Bytes::from_static(handshake::INITIALIZED)),
-                told: None,
+                advertised: None,
             };
-            self.server.seat(session, upstream, &scope, greeting)
+            self.server.route(session, upstream, &scope, greeting)
         });
-        let worker = seat.worker_for(session)?;
-        // A session that ends looks for its seats after it has said so.
+        let worker = route.worker_for(session)?;
+        // A session that ends looks for its routes after it has said so.
         if session.has_ended() {
             let (worker, session) = (Arc::clone(&worker), Arc::clone(session));
             tokio::spawn(async move { worker.leave(&session).await });
@@ -236,17 +237,17 @@ impl Member {
         begins
     }
 
-    /// Finds out what it offers: from a trial, or if that cannot be, from the session's own.
+    /// Finds out what it offers: from a probe, or if that cannot be, from the session's own.
     pub(super) async fn look(&self, session: &Arc<Session>) {
-        let trial = match &self.placement {
-            Placement::Here { trial: Some(trial), .. } => {
-                let trial = self.server.catalogue(Arc::clone(trial), Arc::clone(&self.handshake));
+        let probe = match &self.placement {
+            Placement::Here { probe: Some(probe), .. } => {
+                let probe = self.server.catalogue(Arc::clone(probe), Arc::clone(&self.handshake));
                 // Others may be tried before it.
-                tokio::time::timeout(TRIAL_WITHIN, trial).await.ok().and_then(Result::ok)
+                tokio::time::timeout(PROBE_WITHIN, probe).await.ok().and_then(Result::ok)
             }
             _ => None,
         };
-        let found = match trial {
+        let found = match probe {
             Some(catalogue) => Ok(catalogue),
             None => self.look_in(session).await,
         };
@@ -286,7 +287,7 @@ impl Member {
 
     /// Whether the caller is to ask for its lists; else somebody does so already, and will once more.
     pub(super) fn begin_refresh(&self) -> bool {
-        let mut refresh = self.refresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refresh = self.refresh.lock();
         let begins = *refresh == Refresh::Idle;
         *refresh = if begins { Refresh::Running } else { Refresh::Again };
         begins
@@ -294,7 +295,7 @@ impl Member {
 
     /// Whether they have to be asked for once more.
     pub(super) fn end_refresh(&self) -> bool {
-        let mut refresh = self.refresh.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut refresh = self.refresh.lock();
         let is_again = *refresh == Refresh::Again;
         *refresh = if is_again { Refresh::Running } else { Refresh::Idle };
         is_again
@@ -392,8 +393,8 @@ fn place(server: &Server, choice: &Choice, placing: &Placing, terms: &Terms) -> 
     };
     match member_scope(server, placing, terms) {
         Ok(scope) => {
-            let trial = plan.for_session(terms, Beneficiary { scope: None, ..whom }).ok();
-            Placement::Here { upstream, trial, scope }
+            let probe = plan.for_session(terms, Beneficiary { scope: None, ..whom }).ok();
+            Placement::Here { upstream, probe, scope }
         }
         Err(reason) => Placement::Off(reason),
     }
@@ -402,7 +403,7 @@ fn place(server: &Server, choice: &Choice, placing: &Placing, terms: &Terms) -> 
 /// Where a server may write: in the session's directories, or where the operator says, and in its storage.
 fn member_scope(server: &Server, placing: &Placing, terms: &Terms) -> Result<Arc<Scope>, String> {
     let (plan, whom, scope) = (&server.plan, placing.whom(), &placing.scope);
-    let rules = &server.deployment.rules;
+    let rules = &server.context.rules;
     let mut own = match plan.allowed_directories(terms, whom) {
         // Nobody's workspace is everybody's.
         None if plan.upstream.lifecycle == crate::Lifecycle::Shared => Scope::nothing(),
@@ -416,7 +417,8 @@ fn member_scope(server: &Server, placing: &Placing, terms: &Terms) -> Result<Arc
         own.label = None;
     }
     if let Some(directory) = plan.storage_directory(terms, whom) {
-        own.storage = Some(rules.storage(&directory).map_err(|error| format!("no storage: {error}"))?);
+        let storage = rules.storage(&directory).map_err(|error| format!("no storage: {error}"))?;
+        Arc::make_mut(&mut own.directories).storage = Some(storage);
     }
     Ok(Arc::new(own))
 }

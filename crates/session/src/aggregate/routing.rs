@@ -12,12 +12,12 @@ use wire::{ErrorReply, Outcome, Request, Response, Text, code, method};
 
 use super::{Aggregate, CALL_WITHIN, LIST_WITHIN};
 use crate::Session;
-use crate::audit::CallOutcome;
 use crate::call::Call;
 use crate::catalogue::{CatalogueError, List, list_all};
 use crate::inbound::empty_result;
 use crate::settings::MAX_TASKS;
 use crate::view::{Target, View, page_number, pages};
+use audit::CallOutcome;
 
 /// Resources whose server is remembered.
 const MAX_RESOURCES: usize = 100_000;
@@ -160,7 +160,7 @@ impl Aggregate {
         }
         let mut asked = JoinSet::new();
         for (place, member) in self.members.iter().enumerate() {
-            let has_some = member.catalogue().is_some_and(|catalogue| catalogue.offers.resources);
+            let has_some = member.catalogue().is_some_and(|catalogue| catalogue.capabilities.resources);
             if !has_some || member.trouble(session).is_some() {
                 continue;
             }
@@ -225,7 +225,7 @@ impl Aggregate {
         let listed = self.lock().resources.get(uri).copied();
         listed.or_else(|| self.view().member_for_uri(uri)).or_else(|| {
             let has_some = |place: &usize| {
-                self.members[*place].catalogue().is_some_and(|catalogue| catalogue.offers.resources)
+                self.members[*place].catalogue().is_some_and(|catalogue| catalogue.capabilities.resources)
             };
             let mut with_resources = (0..self.members.len()).filter(has_some);
             with_resources.next().filter(|_| with_resources.next().is_none() && !self.is_looking())

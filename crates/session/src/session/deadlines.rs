@@ -6,21 +6,21 @@ use std::time::Instant;
 
 use wire::{ErrorReply, code};
 
-use super::asks::{Ask, AskKind, RootsPurpose};
+use super::server_requests::{RootsPurpose, ServerRequest, ServerRequestKind};
 use super::{EndReason, Session, State};
-use crate::audit::CallOutcome;
 use crate::call::Overdue;
 use crate::error::timed_out;
 use crate::settings::{ANSWERED_SOON, ENDED_STREAM_AGE, MAX_ENDED_BYTES, MAX_ENDED_STREAMS};
 use crate::worker::cancellation;
+use audit::CallOutcome;
 
 impl Session {
     /// Looks at every deadline of the session. Says why it must end, if it must.
     pub(crate) fn tick(self: &Arc<Self>, now: Instant) -> Option<EndReason> {
         self.tick_gate(now);
-        self.expire_asks(now);
+        self.expire_server_requests(now);
         self.expire_calls(now);
-        let settings = &self.deployment.settings;
+        let settings = &self.context.settings;
         let is_listened_to = self.is_listened_to();
         let mut state = self.lock();
         if let Some(reason) = state.ended {
@@ -46,7 +46,10 @@ impl Session {
     fn expire_calls(&self, now: Instant) {
         let (calls, is_asked) = {
             let state = self.lock();
-            let is_asked = state.asks.values().any(|ask| matches!(ask.kind, AskKind::Upstream { .. }));
+            let is_asked = state
+                .server_requests
+                .values()
+                .any(|ask| matches!(ask.kind, ServerRequestKind::Upstream { .. }));
             (state.calls.values().cloned().collect::<Vec<_>>(), is_asked)
         };
         for call in calls {
@@ -57,7 +60,7 @@ impl Session {
             if is_asked {
                 call.clock().refresh();
             }
-            let settings = &self.deployment.settings;
+            let settings = &self.context.settings;
             let (timeout, longest) =
                 call.worker().map_or((settings.timeout, settings.max_timeout), |worker| {
                     (worker.call_timeout(), worker.longest_call())
@@ -67,7 +70,7 @@ impl Session {
                 Some(Overdue::NoProgress) => timed_out(timeout, "--timeout", "no answer and no progress for"),
                 Some(Overdue::TooLong) => timed_out(longest, "--max-timeout", "it ran for more than"),
             };
-            self.deployment.counters.timeouts.add();
+            self.context.counters.timeouts.add();
             tracing::warn!(session = %self.handle, id = ?call.client_id, "{}", error.message);
             if let Some(worker) = call.worker() {
                 worker.note_unanswered();
@@ -77,30 +80,35 @@ impl Session {
         }
     }
 
-    fn expire_asks(self: &Arc<Self>, now: Instant) {
-        let limit = |ask: &Ask| match ask.kind {
-            AskKind::Roots(RootsPurpose::Compare) => self.deployment.settings.scope_timeout,
-            _ => self.deployment.settings.max_timeout,
+    fn expire_server_requests(self: &Arc<Self>, now: Instant) {
+        let limit = |ask: &ServerRequest| match ask.kind {
+            ServerRequestKind::Roots(RootsPurpose::Compare) => self.context.settings.scope_timeout,
+            _ => self.context.settings.max_timeout,
         };
-        let is_old = |ask: &Ask| now.saturating_duration_since(ask.asked) >= limit(ask);
-        let old: Vec<u64> =
-            self.lock().asks.iter().filter(|(_, ask)| is_old(ask)).map(|(&number, _)| number).collect();
+        let is_old = |ask: &ServerRequest| now.saturating_duration_since(ask.asked) >= limit(ask);
+        let old: Vec<u64> = self
+            .lock()
+            .server_requests
+            .iter()
+            .filter(|(_, ask)| is_old(ask))
+            .map(|(&number, _)| number)
+            .collect();
         for number in old {
-            let ask = self.lock().asks.remove(&number);
+            let ask = self.lock().server_requests.remove(&number);
             match ask.map(|ask| ask.kind) {
-                Some(AskKind::Upstream { worker, id, .. }) => {
+                Some(ServerRequestKind::Upstream { worker, id, .. }) => {
                     let error = ErrorReply::new(code::SERVER_ERROR, "the client did not answer in time");
                     if let Some(worker) = worker.upgrade() {
-                        worker.answer_ask(&id, &error.to_message(Some(&id)));
+                        worker.answer_server_request(&id, &error.to_message(Some(&id)));
                     }
                 }
-                Some(AskKind::Roots(RootsPurpose::Compare)) => {
+                Some(ServerRequestKind::Roots(RootsPurpose::Compare)) => {
                     let session = Arc::clone(self);
                     tokio::spawn(
                         async move { session.reject_roots_change("roots/list was not answered").await },
                     );
                 }
-                Some(AskKind::Roots(RootsPurpose::Lock)) | None => {}
+                Some(ServerRequestKind::Roots(RootsPurpose::Lock)) | None => {}
             }
         }
     }

@@ -6,9 +6,9 @@ use wire::ErrorReply;
 
 use super::Session;
 use crate::Refusal;
-use crate::audit::{AuditEntry, CallOutcome};
 use crate::error::session_ended;
-use crate::server::Seat;
+use crate::server::Route;
+use audit::{AuditEntry, CallOutcome};
 
 /// Why a session is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,16 +60,16 @@ impl Session {
     }
 
     /// The same, with an error for whoever still uses the session.
-    pub(crate) async fn end_with(self: &Arc<Self>, reason: EndReason, last_words: Option<ErrorReply>) {
-        let error = last_words.clone().unwrap_or_else(session_ended);
+    pub(crate) async fn end_with(self: &Arc<Self>, reason: EndReason, end_error: Option<ErrorReply>) {
+        let error = end_error.clone().unwrap_or_else(session_ended);
         let (calls, streams) = {
             let mut state = self.lock();
             if state.ended.is_some() {
                 return;
             }
             state.ended = Some(reason);
-            state.last_words = last_words;
-            state.asks.clear();
+            state.end_error = end_error;
+            state.server_requests.clear();
             (std::mem::take(&mut state.calls), std::mem::take(&mut state.resumable))
         };
         self.gate.close();
@@ -89,13 +89,13 @@ impl Session {
     }
 
     async fn depart(&self, reason: EndReason) {
-        self.leave_seat().await;
+        self.leave_route().await;
         tracing::info!(session = %self.handle, reason = reason.as_str(), "session ended");
         // One that its client never heard of was not opened either.
         if self.version.get().is_none() {
             return;
         }
-        self.deployment.record(|| {
+        self.context.record(|| {
             let facts = self.facts();
             AuditEntry::SessionEnded {
                 session: self.handle,
@@ -107,19 +107,19 @@ impl Session {
         });
     }
 
-    async fn leave_seat(&self) {
-        for worker in self.seat().into_iter().flat_map(Seat::workers) {
+    async fn leave_route(&self) {
+        for worker in self.route().into_iter().flat_map(Route::workers) {
             worker.leave(self).await;
         }
     }
 
     /// What a user of a session that is over hears.
-    pub(crate) fn epitaph(&self) -> Option<Refusal> {
+    pub(crate) fn end_refusal(&self) -> Option<Refusal> {
         let state = self.lock();
         state.ended?;
         Some(
             state
-                .last_words
+                .end_error
                 .clone()
                 .map_or(Refusal::SessionNotFound, |reply| Refusal::Terminated(Box::new(reply))),
         )
@@ -129,8 +129,8 @@ impl Session {
         self.lock().ended
     }
 
-    pub(crate) fn last_words(&self) -> Option<ErrorReply> {
-        self.lock().last_words.clone()
+    pub(crate) fn end_error(&self) -> Option<ErrorReply> {
+        self.lock().end_error.clone()
     }
 
     pub fn has_ended(&self) -> bool {

@@ -36,8 +36,8 @@ impl Session {
             Some(event) => self.standalone.attach(Some(event.sequence)),
             None => self.stream_for(client)?.attach(None),
         };
-        if self.seat().is_none() {
-            self.ask_for_roots();
+        if self.route().is_none() {
+            self.request_roots();
         }
         Ok(reader)
     }
@@ -72,7 +72,7 @@ impl Session {
             state.others.remove(unread).stream.end();
         }
         let number = self.next_stream.fetch_add(1, Ordering::Relaxed);
-        let stream = Stream::new(number, false, &self.deployment.counters);
+        let stream = Stream::new(number, false, &self.context.counters);
         state.others.push(Other { client: client.cloned(), stream: Arc::clone(&stream) });
         Ok(stream)
     }

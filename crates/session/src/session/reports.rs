@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::Session;
 use crate::aggregate::MemberReport;
 use crate::catalogue::{List, list_all};
-use crate::server::Seat;
+use crate::server::Route;
 
 /// One tool of a session.
 #[derive(Clone, Debug, Serialize)]
@@ -41,13 +41,13 @@ impl Session {
     /// The tools that the client sees, each with its server and where that runs.
     pub async fn tools(&self) -> Vec<ToolReport> {
         let servers = self.servers();
-        let tools = match self.seat() {
-            Some(Seat::Many(aggregate)) => aggregate.tools().await,
-            Some(Seat::Worker(worker)) => {
+        let tools = match self.route() {
+            Some(Route::Many(aggregate)) => aggregate.tools().await,
+            Some(Route::Worker(worker)) => {
                 let listed = list_all(worker, List::Tools, worker.call_timeout()).await;
                 listed.unwrap_or_default().into_iter().map(|tool| (tool.own, 0)).collect()
             }
-            Some(Seat::PerCall { .. }) | None => Vec::new(),
+            Some(Route::PerCall { .. }) | None => Vec::new(),
         };
         let report = |(name, place): (String, usize)| {
             let server = servers.get(place)?;

@@ -3,34 +3,31 @@
 //! after the other.
 
 use std::os::unix::process::ExitStatusExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use tokio::net::unix::pipe;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 use wire::{InitializeResult, Outcome, Response};
 
 use super::{Link, Pending, State, Waiting, Worker, retract};
-use crate::audit::AuditEntry;
-use crate::connection::{Connection, End, Heard, Inbox};
-use crate::error::{StartFailure, upstream_died};
-use crate::fence_host::Enclosure;
-use crate::process::Process;
+use crate::error::upstream_died;
 use crate::scope::ScopeSource;
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
-use crate::upstream::{Program, Transport};
-use crate::worker_variables::Owner;
 use crate::{EndReason, Handle, Session};
+use audit::AuditEntry;
+use upstream::Transport;
+use upstream::{Connection, End, Inbox, Opening, Received};
+use upstream::{Owner, StartError};
 
 /// After the process died, what it had written may still be on its way; after its stdout closed, its end.
 const SETTLE: Duration = Duration::from_millis(500);
 
 impl Worker {
     pub(super) async fn start(self: Arc<Self>, generation: u64) {
-        let counters = &self.deployment.counters;
+        let counters = &self.context.counters;
         counters.worker_starts.add();
         if generation > 1 {
             counters.worker_restarts.add();
@@ -48,22 +45,22 @@ impl Worker {
     async fn launch(
         self: &Arc<Self>,
         generation: u64,
-    ) -> Result<(Arc<Connection>, InitializeResult), StartFailure> {
+    ) -> Result<(Arc<Connection>, InitializeResult), StartError> {
         let (process, inbox) = self.begin().await?;
         tracing::info!(upstream = self.upstream.name, pid = process.pid(), generation, "started");
         self.record_start(&process, generation);
         if !self.note_starting(&process) {
             process.kill().await;
             self.leave_fence();
-            return Err(StartFailure::Stopped);
+            return Err(StartError::Stopped);
         }
         let reader = tokio::spawn({
             let (worker, process) = (Arc::clone(self), Arc::clone(&process));
-            let limit = self.deployment.settings.max_message;
+            let limit = self.context.settings.max_message;
             async move {
                 let each = |heard| match heard {
-                    Heard::Line(line) => worker.receive(&process, line),
-                    Heard::Renewed => worker.tell_again(&process),
+                    Received::Line(line) => worker.receive(&process, line),
+                    Received::Renewed => worker.tell_again(&process),
                 };
                 process.listen(inbox, limit, each).await;
             }
@@ -77,8 +74,8 @@ impl Worker {
     }
 
     fn record_start(&self, process: &Connection, generation: u64) {
-        self.deployment.record(|| AuditEntry::WorkerStarted {
-            session: self.lock().sole_seat().map(|session| session.handle()),
+        self.context.record(|| AuditEntry::WorkerStarted {
+            session: self.lock().sole_session().map(|session| session.handle()),
             upstream: self.upstream.name.as_str().into(),
             pid: process.pid(),
             generation,
@@ -88,7 +85,7 @@ impl Worker {
 
     fn record_exit(&self, process: &Connection, generation: u64, session: Option<Handle>, end: Option<&End>) {
         let exit = end.and_then(End::exit);
-        self.deployment.record(|| AuditEntry::WorkerExited {
+        self.context.record(|| AuditEntry::WorkerExited {
             session,
             upstream: self.upstream.name.as_str().into(),
             pid: process.pid(),
@@ -98,59 +95,25 @@ impl Worker {
         });
     }
 
-    async fn begin(&self) -> Result<(Arc<Connection>, Inbox), StartFailure> {
-        match &self.upstream.transport {
-            Transport::Process(program) => {
-                let (process, stdout) = self.begin_process(program).await?;
-                Ok(Connection::process(process, stdout))
-            }
-            Transport::Http(address) => Ok(Connection::http(outbound::Endpoint {
-                url: address.url.clone(),
-                headers: address.headers.clone(),
-                max_message: self.deployment.settings.max_message,
-                connect_timeout: self.start_timeout(),
-            })),
-            Transport::Attached => {
-                let attachment = self.lock().sole_seat().and_then(|session| session.attachment());
-                let opened = attachment.and_then(|attachment| attachment.open(&self.upstream.name));
-                let (channel, lines) = opened.ok_or(StartFailure::NotAttached)?;
-                Ok(Connection::attached(channel, lines))
-            }
-        }
+    /// Starts the process or reaches the server, inside the worker's fence unless the operator wants none.
+    async fn begin(&self) -> Result<(Arc<Connection>, Inbox), StartError> {
+        let is_probe = self.scope.source == ScopeSource::Nothing;
+        let attachment = self.lock().sole_session().and_then(|session| session.attachment());
+        let opening = Opening {
+            upstream: &self.upstream,
+            directories: &self.scope.directories,
+            owner: self.owner(),
+            attachment,
+            fence: &self.fence,
+            turns: is_probe.then_some(&self.context.probe_launches),
+            max_message: self.context.settings.max_message,
+            connect_timeout: self.start_timeout(),
+        };
+        opening.open().await
     }
 
     fn start_timeout(&self) -> Duration {
-        self.upstream.timeouts.start.unwrap_or(self.deployment.settings.start_timeout)
-    }
-
-    /// Starts the process, inside the worker's fence unless the operator wants none.
-    async fn begin_process(&self, program: &Program) -> Result<(Process, pipe::Receiver), StartFailure> {
-        let (owner, name) = (self.owner(), &self.upstream.name);
-        let program = prepared(program).await?;
-        let Some(host) = program.fence.clone() else {
-            return Process::spawn(name, &program, &self.scope, owner.as_ref());
-        };
-        let kept = self.enclosure.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let scope = Arc::clone(&self.scope);
-        let failed = |error: std::io::Error| StartFailure::spawn(name.as_ref(), &error);
-        let launch = move || {
-            let enclosure = match kept {
-                Some(enclosure) => enclosure,
-                None => Arc::new(Enclosure::new(&host, &scope, owner)),
-            };
-            let launched = enclosure.launch(&program)?;
-            Ok((enclosure, launched))
-        };
-        let turn = match self.scope.source {
-            ScopeSource::Nothing => self.deployment.trial_launches.acquire().await.ok(),
-            _ => None,
-        };
-        let (enclosure, launched) =
-            tokio::task::spawn_blocking(launch).await.unwrap_or(Err(StartFailure::Stopped))?;
-        drop(turn);
-        let process = Process::adopt(name, &enclosure, launched).map_err(failed)?;
-        *self.enclosure.lock().unwrap_or_else(PoisonError::into_inner) = Some(enclosure);
-        Ok(process)
+        self.upstream.timeouts.start.unwrap_or(self.context.settings.start_timeout)
     }
 
     /// The session that the worker is for; several may come and go at a shared one.
@@ -159,7 +122,7 @@ impl Worker {
             return None;
         }
         let state = self.lock();
-        let session = state.sole_seat()?;
+        let session = state.sole_session()?;
         Some(Owner { session: session.handle(), instance: session.instance().clone() })
     }
 
@@ -174,7 +137,7 @@ impl Worker {
         }
     }
 
-    async fn greet(&self, process: &Connection) -> Result<InitializeResult, StartFailure> {
+    async fn greet(&self, process: &Connection) -> Result<InitializeResult, StartError> {
         let (sender, receiver) = oneshot::channel();
         let id = self.next_id.fetch_add(1, Ordering::Relaxed);
         let handshake = {
@@ -187,9 +150,9 @@ impl Worker {
         let outcome = tokio::select! {
             biased;
             Ok(response) = receiver => read_greeting(&response),
-            exit = process.ended() => Err(StartFailure::Exited { exit, stderr: process.stderr_tail() }),
+            exit = process.ended() => Err(StartError::Exited { exit, stderr: process.stderr_tail() }),
             () = tokio::time::sleep(limit) => {
-                Err(StartFailure::TimedOut { after: limit, stderr: process.stderr_tail() })
+                Err(StartError::TimedOut { after: limit, stderr: process.stderr_tail() })
             }
         };
         self.lock().pending.remove(&id);
@@ -199,10 +162,10 @@ impl Worker {
     fn come_up(self: &Arc<Self>, process: &Arc<Connection>, result: InitializeResult) {
         let mut state = self.lock();
         let result = Arc::new(result);
-        let told = state.told.take();
+        let told = state.advertised.take();
         let Link::Starting(starting) = &mut state.link else { return };
         let waiting = std::mem::take(&mut starting.waiting);
-        let sessions: Vec<_> = state.seats.values().cloned().collect();
+        let sessions: Vec<_> = state.sessions.values().cloned().collect();
         let is_other = state.negotiated.as_ref().is_some_and(|before| before.version != result.version);
         // Clients of several servers were told nothing about this one in particular.
         let contradicts = sessions.iter().any(|session| session.aggregate().is_none())
@@ -251,19 +214,19 @@ impl Worker {
             "the MCP server offers something else than its clients were told; its sessions end"
         );
         for item in waiting {
-            item.refuse(&StartFailure::Contradiction);
+            item.refuse(&StartError::Contradiction);
         }
         for session in sessions {
             tokio::spawn(async move { session.end(EndReason::UpstreamChanged).await });
         }
     }
 
-    fn fail_start(&self, generation: u64, failure: &StartFailure) {
+    fn fail_start(&self, generation: u64, failure: &StartError) {
         let mut state = self.lock();
         let Link::Starting(starting) = &mut state.link else { return };
         let waiting = std::mem::take(&mut starting.waiting);
         state.link = Link::Down;
-        if !matches!(failure, StartFailure::NotAttached) {
+        if !matches!(failure, StartError::NotAttached) {
             state.count_crash(Duration::ZERO);
         }
         let stderr = failure.stderr().unwrap_or_default();
@@ -290,10 +253,10 @@ impl Worker {
         let error = upstream_died(end, &state.last_stderr);
         state.last_failure = end.map(ToString::to_string).unwrap_or_default();
         let pending = std::mem::take(&mut state.pending);
-        let asks = std::mem::take(&mut state.asks);
+        let asks = std::mem::take(&mut state.server_requests);
         state.task_progress.clear();
         drop(state);
-        self.deployment.counters.worker_deaths.add();
+        self.context.counters.worker_deaths.add();
         tracing::error!(
             upstream = self.upstream.name,
             generation,
@@ -304,7 +267,7 @@ impl Worker {
         for pending in pending.into_values() {
             match pending {
                 Pending::Call(call, _) => call.fail(&error),
-                Pending::Asked(answer) => drop(answer.send(Err(StartFailure::Stopped))),
+                Pending::Asked(answer) => drop(answer.send(Err(StartError::Stopped))),
                 Pending::Own(_) => {}
             }
         }
@@ -321,9 +284,9 @@ impl State {
     }
 
     /// Whether the upstream must not be started again yet.
-    pub(super) fn crash_loop(&self) -> Option<StartFailure> {
+    pub(super) fn crash_loop(&self) -> Option<StartError> {
         let retry_in = self.not_before?.checked_duration_since(Instant::now())?;
-        Some(StartFailure::CrashLoop {
+        Some(StartError::CrashLoop {
             crashes: self.crashes,
             retry_in,
             stderr: self.last_stderr.clone(),
@@ -339,7 +302,7 @@ async fn supervise(
     mut reader: JoinHandle<()>,
     generation: u64,
 ) {
-    let session = worker.lock().sole_seat().map(|session| session.handle());
+    let session = worker.lock().sole_session().map(|session| session.handle());
     let end = tokio::select! {
         end = process.ended() => {
             // Answers that it had written before it died still count.
@@ -356,23 +319,15 @@ async fn supervise(
     worker.record_exit(&process, generation, session, process.has_ended().as_ref());
 }
 
-/// The program as it can be started now.
-async fn prepared(program: &Program) -> Result<Program, StartFailure> {
-    let program = program.clone();
-    let Some(preparation) = program.preparation.clone() else { return Ok(program) };
-    let prepare = move || (preparation.0)(program);
-    tokio::task::spawn_blocking(prepare).await.unwrap_or(Err(StartFailure::Stopped))
-}
-
-fn read_greeting(response: &Response) -> Result<InitializeResult, StartFailure> {
+fn read_greeting(response: &Response) -> Result<InitializeResult, StartError> {
     match response.outcome() {
         Outcome::Result(result) => {
-            InitializeResult::read(result).map_err(|reason| StartFailure::BadAnswer { reason })
+            InitializeResult::read(result).map_err(|reason| StartError::BadAnswer { reason })
         }
         Outcome::Error(error) => {
             let error: Value = serde_json::from_str(error).unwrap_or_default();
             let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
-            Err(StartFailure::Refused { message, error })
+            Err(StartError::Refused { message, error })
         }
     }
 }

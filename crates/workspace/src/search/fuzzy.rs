@@ -1,7 +1,7 @@
 //! Files by parts of their path, the best first.
 
+use parking_lot::Mutex;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
 
 use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
@@ -32,7 +32,7 @@ pub fn find_by_name(walk: Walk<'_>, query: &str, limit: usize) -> (Vec<FuzzyHit>
             let Some(score) = pattern.score(Utf32Str::new(&path, &mut characters), &mut matcher) else {
                 return true;
             };
-            let mut all = all.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut all = all.lock();
             all.1 += 1;
             all.0.push(FuzzyHit { below: finding.below.to_owned(), score });
             // Kept bounded, whatever the size of the tree.
@@ -42,7 +42,7 @@ pub fn find_by_name(walk: Walk<'_>, query: &str, limit: usize) -> (Vec<FuzzyHit>
             true
         }
     });
-    let (mut hits, count) = all.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (mut hits, count) = all.into_inner();
     keep_best(&mut hits, limit);
     (hits, count, outcome)
 }

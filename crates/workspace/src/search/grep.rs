@@ -1,12 +1,12 @@
 //! Lines that match a regular expression, found with ripgrep's own searcher: linear in time whatever the
 //! expression, binary files left alone.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use grep_regex::{RegexMatcher, RegexMatcherBuilder};
 use grep_searcher::{
@@ -127,12 +127,12 @@ pub fn grep(walk: Walk<'_>, query: &GrepQuery) -> Result<GrepReport, GrepRequest
             if let Some(hit) = search_file(&mut each, matcher, finding, query, &is_over) {
                 with_matches.fetch_add(1, Ordering::Relaxed);
                 total.fetch_add(hit.count, Ordering::Relaxed);
-                gathered.lock().unwrap_or_else(PoisonError::into_inner).add(hit);
+                gathered.lock().add(hit);
             }
             !patience.is_over()
         }
     });
-    let gathered = gathered.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let gathered = gathered.into_inner();
     Ok(GrepReport {
         hits: gathered.hits.into_values().map(|(hit, _)| hit).collect(),
         total_matches: total.into_inner(),

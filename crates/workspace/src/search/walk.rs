@@ -1,12 +1,13 @@
 //! A walk below a directory, on several threads. Every directory is opened beneath its parent's descriptor and
 //! no link is ever followed, so that nobody who moves things around can lead it elsewhere.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use ignore::overrides::Override;
@@ -161,7 +162,7 @@ struct Queue {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+        self.queue.lock()
     }
 
     /// The next directory; `None` when there will be no more.
@@ -178,7 +179,7 @@ impl Shared {
             if queue.busy == 0 {
                 return None;
             }
-            queue = self.news.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            self.news.wait(&mut queue);
         }
     }
 

@@ -1,9 +1,9 @@
 //! One command that was started: what is known of it, and waiting for it.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::fmt;
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::capture::Capture;
@@ -162,7 +162,7 @@ impl Operation {
             if cancelled() {
                 return Waited::Cancelled;
             }
-            let progress = self.progress();
+            let mut progress = self.progress();
             if progress.is_settled() {
                 return Waited::Ended;
             }
@@ -171,10 +171,7 @@ impl Operation {
                 return Waited::TimeOver;
             }
             let unsettled = |progress: &mut Progress| !progress.is_settled();
-            let (mut progress, time) = self
-                .changed
-                .wait_timeout_while(progress, left.min(WAIT_INTERVAL), unsettled)
-                .unwrap_or_else(PoisonError::into_inner);
+            let time = self.changed.wait_while_for(&mut progress, unsettled, left.min(WAIT_INTERVAL));
             if time.timed_out() {
                 let new = progress.take_new_output();
                 drop(progress);
@@ -211,7 +208,7 @@ impl Operation {
     }
 
     pub(super) fn progress(&self) -> MutexGuard<'_, Progress> {
-        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+        self.progress.lock()
     }
 
     pub(super) fn change(&self, change: impl FnOnce(&mut Progress)) {

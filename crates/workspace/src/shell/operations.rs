@@ -1,10 +1,11 @@
 //! The table of all operations: how many may run, which are remembered, and how all of them end.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use fence::nested::{NestedDomain, shield_this_process};
@@ -258,7 +259,7 @@ impl Operations {
 
     /// The table, without what need not be remembered any more.
     fn table(&self) -> MutexGuard<'_, Table> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table.lock();
         table.forget_beyond(&self.limits);
         table
     }

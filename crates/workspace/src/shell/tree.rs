@@ -4,10 +4,10 @@
 //! orphan is recognised by the mark in its environment, or by its session or group. A process that leaves its
 //! session *and* hides its environment belongs to nobody, and ends with the fence.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fence::{Membership, membership_of};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, waitpid};
@@ -20,7 +20,7 @@ pub(super) const MARK_VARIABLE: &str = "RINGFENCE_OPERATION_MARK";
 static SHELLS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn shells() -> MutexGuard<'static, Vec<Pid>> {
-    SHELLS.lock().unwrap_or_else(PoisonError::into_inner)
+    SHELLS.lock()
 }
 
 /// One operation's processes.

@@ -1,8 +1,8 @@
 //! `directory_tree`: everything below a directory, in outline.
 
+use parking_lot::Mutex;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::FileType;
 use serde_json::json;
@@ -53,7 +53,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         walk.run(|| {
             let found = &found;
             move |finding: &Finding<'_>| {
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut found = found.lock();
                 found.0.insert((finding.below.to_owned(), finding.kind == FileType::Directory));
                 if found.0.len() > limit {
                     found.0.pop_last();
@@ -63,7 +63,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
             }
         })
     });
-    let (entries, was_cut) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let (entries, was_cut) = found.into_inner();
     call.did("list", &path, 0);
     let is_truncated = was_cut || outcome.is_incomplete();
     let begin = path.plain_below();

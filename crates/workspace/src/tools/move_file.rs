@@ -1,10 +1,10 @@
 //! `move_file`: another name for a file or directory.
 
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::FileType;
 use serde_json::json;
@@ -138,7 +138,7 @@ fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Fail
         Walk::new(workspace, path, start, filter, patience).run(|| {
             |finding: &Finding<'_>| {
                 has_blocked.fetch_or(is_blocked(finding), Ordering::Relaxed);
-                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut files = files.lock();
                 if finding.kind == FileType::RegularFile && files.len() < MAX_NOTED {
                     files.push(finding.below.to_owned());
                 }
@@ -152,5 +152,5 @@ fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Fail
         let rule = "something in it is blocked by the operator".to_owned();
         return Err(PathError::Blocked { path: path.written().to_owned(), rule }.into());
     }
-    Ok(files.into_inner().unwrap_or_else(PoisonError::into_inner))
+    Ok(files.into_inner())
 }

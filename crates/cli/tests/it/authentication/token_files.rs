@@ -95,7 +95,7 @@ async fn a_changed_file_counts_and_a_bad_one_does_not() {
 
 #[tokio::test]
 async fn what_a_removed_caller_has_open_ends() {
-    let site = Site::new("auth-withdrawal");
+    let site = Site::new("auth-revocation");
     let gateway = site.start().await;
     let alice = site.open(&gateway, "alice", ALICE).await;
     let bob = site.open(&gateway, "bob", BOB).await;

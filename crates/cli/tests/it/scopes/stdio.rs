@@ -232,7 +232,7 @@ async fn a_change_before_the_lock_is_allowed_and_one_afterwards_ends_the_session
     client.respond(&question, roots(&[&project.path])).await;
     client.assert_works_in(&project.path).await;
     client.call("spawn_daemon", json!({})).await;
-    let nursery = descendants(client.pid()).len();
+    let zygote = descendants(client.pid()).len();
 
     client.send_call(&json!("running"), "sleep", json!({"ms": 3_600_000})).await;
     client.send(json!({"jsonrpc": "2.0", "method": ROOTS_CHANGED})).await;
@@ -245,7 +245,7 @@ async fn a_change_before_the_lock_is_allowed_and_one_afterwards_ends_the_session
         let message = answer["error"]["message"].as_str().unwrap();
         assert!(message.contains("roots change not allowed after sandbox lock"), "{message}");
     }
-    wait_until("the tree is gone", async || descendants(client.pid()).len() + 2 <= nursery).await;
+    wait_until("the tree is gone", async || descendants(client.pid()).len() + 2 <= zygote).await;
 }
 
 #[tokio::test]

@@ -49,7 +49,7 @@ async fn load_of_two_hundred_sessions_at_once_is_answered_and_leaves_nothing() {
         });
     }
     calls.join_all().await;
-    // A keeper and a server each.
+    // A supervisor and a server each.
     assert_eq!(site.gateway.descendants().len(), 2 * SESSIONS);
     let mut ending = JoinSet::new();
     for client in clients {
@@ -91,7 +91,7 @@ async fn a_gateway_that_is_killed_leaves_no_process_and_the_next_one_removes_its
         client.call_tool_for_text("spawn_daemon", json!({})).await;
     }
     below.extend(site.gateway.descendants());
-    assert!(below.len() >= 9, "a keeper, a server and a daemon each: {below:?}");
+    assert!(below.len() >= 9, "a supervisor, a server and a daemon each: {below:?}");
     site.gateway.kill().await;
     wait_until("every process is gone", async || !below.iter().any(|&pid| process_exists(pid))).await;
     assert!(site.session_files() > 0, "the control: nobody was there to remove them");
@@ -202,6 +202,6 @@ async fn clients_that_leave_during_a_trial_do_not_add_up() {
         wait_until("it was sent", async || gateway.descendants().len() > trial.len() || number > 0).await;
         leaving.abort();
     }
-    // A keeper and a server for each trial that may run at once.
+    // A supervisor and a server for each trial that may run at once.
     assert!(gateway.descendants().len() <= 4, "{:?}", gateway.descendants());
 }

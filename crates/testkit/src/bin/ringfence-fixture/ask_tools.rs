@@ -1,7 +1,7 @@
 //! Tools that send a request to the client and report what came back, verbatim.
 
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -97,7 +97,7 @@ fn raw_answer(answer: ClientAnswer) -> String {
 
 fn ask_unowned(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let ask: Ask = parse_arguments(arguments)?;
-    *server.unowned_answer.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    *server.unowned_answer.lock() = None;
     let server = Arc::clone(server);
     let work = move || {
         std::thread::sleep(Duration::from_millis(ask.ms));
@@ -110,11 +110,11 @@ fn ask_and_remember(server: &Server, ask: &Ask) {
     let (wake, mailbox) = channel();
     server.client_requests.ask(&server.output, ask.method(), ask.params().as_ref(), wake);
     if let Ok(WakeUp::Answered(answer)) = mailbox.recv() {
-        *server.unowned_answer.lock().unwrap_or_else(PoisonError::into_inner) = Some(raw_answer(answer));
+        *server.unowned_answer.lock() = Some(raw_answer(answer));
     }
 }
 
 fn ask_unowned_result(server: &Arc<Server>, _arguments: &str) -> Result<ToolOutcome, String> {
-    let answer = server.unowned_answer.lock().unwrap_or_else(PoisonError::into_inner);
+    let answer = server.unowned_answer.lock();
     Ok(text_outcome(answer.as_deref().unwrap_or("pending")))
 }

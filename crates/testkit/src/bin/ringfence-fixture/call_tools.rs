@@ -1,6 +1,6 @@
 //! Tools about plain calls: payloads of any size, slow calls and their cancellation, process memory.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -46,7 +46,7 @@ struct Big {
 
 fn big(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let wanted = parse_arguments::<Big>(arguments)?.bytes;
-    let mut kept = server.big_result.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = server.big_result.lock();
     if let Some((bytes, result)) = kept.as_ref()
         && *bytes == wanted
     {
@@ -98,13 +98,13 @@ struct Entry {
 
 fn state_set(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let entry: Entry = parse_arguments(arguments)?;
-    server.memory.lock().unwrap_or_else(PoisonError::into_inner).insert(entry.key, entry.value);
+    server.memory.lock().insert(entry.key, entry.value);
     Ok(text_outcome("set"))
 }
 
 /// The text is empty for a key that was never set.
 fn state_get(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let entry: Entry = parse_arguments(arguments)?;
-    let memory = server.memory.lock().unwrap_or_else(PoisonError::into_inner);
+    let memory = server.memory.lock();
     Ok(text_outcome(memory.get(&entry.key).map_or("", String::as_str)))
 }

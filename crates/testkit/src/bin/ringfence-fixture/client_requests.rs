@@ -1,9 +1,9 @@
 //! Requests that the server sends to the client, correlated with their answers by id.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Mutex, PoisonError};
 
 use serde_json::Value;
 
@@ -20,14 +20,14 @@ pub(crate) struct ClientRequests {
 impl ClientRequests {
     pub(crate) fn ask(&self, output: &Output, method: &str, params: Option<&Value>, wake: Sender<WakeUp>) {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner).insert(id, wake);
+        self.waiting.lock().insert(id, wake);
         output.send_request(id, method, params);
     }
 
     /// Hands an answer to whoever asked; answers to unknown ids are dropped.
     pub(crate) fn answer(&self, raw_id: &str, answer: ClientAnswer) {
         let Ok(id) = raw_id.parse() else { return };
-        let asker = self.waiting.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);
+        let asker = self.waiting.lock().remove(&id);
         if let Some(wake) = asker {
             // A cancelled call no longer listens.
             drop(wake.send(WakeUp::Answered(answer)));

@@ -1,7 +1,7 @@
 //! Tools about what the server sends besides answers: logs, notifications, raw lines, floods.
 
 use std::io::Write;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -68,8 +68,7 @@ struct Resource {
 
 fn notify_resource(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let resource: Resource = parse_arguments(arguments)?;
-    let subscribed =
-        server.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).contains(&resource.uri);
+    let subscribed = server.subscriptions.lock().contains(&resource.uri);
     if subscribed {
         let params = json!({"uri": resource.uri});
         server.output.send_notification("notifications/resources/updated", Some(&params));

@@ -1,9 +1,9 @@
 //! Standard output: one locked, buffered writer that every thread shares.
 
+use parking_lot::{Mutex, MutexGuard};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::AsFd;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 const BUFFER_BYTES: usize = 256 * 1024;
 
@@ -38,6 +38,6 @@ impl Output {
     }
 
     fn lock(&self) -> MutexGuard<'_, BufWriter<File>> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock()
     }
 }

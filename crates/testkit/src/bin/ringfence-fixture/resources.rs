@@ -1,7 +1,5 @@
 //! The resources that the conformance suite reads and subscribes to.
 
-use std::sync::PoisonError;
-
 use serde_json::{Value, json};
 
 use crate::conformance_tools::PNG_BASE64;
@@ -65,12 +63,12 @@ fn required_uri(params: &Value) -> Result<&str, Failure> {
 
 pub(crate) fn subscribe(server: &Server, params: &Value) -> Result<(), Failure> {
     let uri = required_uri(params)?.to_owned();
-    server.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).insert(uri);
+    server.subscriptions.lock().insert(uri);
     Ok(())
 }
 
 pub(crate) fn unsubscribe(server: &Server, params: &Value) -> Result<(), Failure> {
     let uri = required_uri(params)?;
-    server.subscriptions.lock().unwrap_or_else(PoisonError::into_inner).remove(uri);
+    server.subscriptions.lock().remove(uri);
     Ok(())
 }

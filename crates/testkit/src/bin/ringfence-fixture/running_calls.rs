@@ -1,9 +1,9 @@
 //! Calls that block: each has a thread and a mailbox through which a cancellation or the client's answer
 //! wakes it.
 
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// What a client answered: the raw JSON of `result` or of `error`.
@@ -66,18 +66,18 @@ pub(crate) struct RunningCalls {
 
 impl RunningCalls {
     pub(crate) fn begin(&self, raw_id: &str, wake: Sender<WakeUp>) {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).insert(raw_id.to_owned(), wake);
+        self.running.lock().insert(raw_id.to_owned(), wake);
     }
 
     pub(crate) fn end(&self, raw_id: &str) {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(raw_id);
+        self.running.lock().remove(raw_id);
     }
 
     /// A cancellation that hits no running call is forgotten.
     pub(crate) fn cancel(&self, raw_id: &str) {
-        let hit = self.running.lock().unwrap_or_else(PoisonError::into_inner).remove(raw_id);
+        let hit = self.running.lock().remove(raw_id);
         if let Some(wake) = hit {
-            self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).push(raw_id.to_owned());
+            self.cancelled.lock().push(raw_id.to_owned());
             // The call may have ended a moment ago; then nobody listens.
             drop(wake.send(WakeUp::Cancelled));
         }
@@ -85,6 +85,6 @@ impl RunningCalls {
 
     /// The raw ids of all cancelled calls, in the order of their cancellations.
     pub(crate) fn cancelled_ids(&self) -> Vec<String> {
-        self.cancelled.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.cancelled.lock().clone()
     }
 }

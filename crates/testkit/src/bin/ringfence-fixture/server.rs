@@ -1,9 +1,10 @@
 //! Everything that the threads of one fixture process share, and the handshake.
 
+use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::{Value, json};
 
@@ -63,15 +64,14 @@ impl Server {
 
     pub(crate) fn record_received_line(&self, line: &[u8]) {
         if let Some(log) = &self.message_log {
-            let written = log.lock().unwrap_or_else(PoisonError::into_inner).write_all(line);
+            let written = log.lock().write_all(line);
             written.expect("the message log takes another line");
         }
     }
 
     /// The result of `initialize`.
     pub(crate) fn initialize(&self, params: &Value) -> String {
-        *self.client_capabilities.lock().unwrap_or_else(PoisonError::into_inner) =
-            params["capabilities"].clone();
+        *self.client_capabilities.lock() = params["capabilities"].clone();
         let version = self.negotiate(params["protocolVersion"].as_str().unwrap_or_default());
         let mut capabilities = json!({
             "tools": {"listChanged": true},
@@ -102,20 +102,20 @@ impl Server {
     }
 
     pub(crate) fn client_has_capability(&self, name: &str) -> bool {
-        self.client_capabilities.lock().unwrap_or_else(PoisonError::into_inner).get(name).is_some()
+        self.client_capabilities.lock().get(name).is_some()
     }
 
     /// Whether `level` exists; if so, lower ones are no longer sent.
     pub(crate) fn set_log_level(&self, level: &str) -> bool {
         let rank = log_level_rank(level);
         if let Some(rank) = rank {
-            *self.lowest_log_level.lock().unwrap_or_else(PoisonError::into_inner) = rank;
+            *self.lowest_log_level.lock() = rank;
         }
         rank.is_some()
     }
 
     pub(crate) fn send_log(&self, level: &str, text: &str) {
-        let lowest = *self.lowest_log_level.lock().unwrap_or_else(PoisonError::into_inner);
+        let lowest = *self.lowest_log_level.lock();
         if log_level_rank(level).is_some_and(|rank| rank >= lowest) {
             let params = json!({"level": level, "logger": "ringfence-fixture", "data": text});
             self.output.send_notification("notifications/message", Some(&params));

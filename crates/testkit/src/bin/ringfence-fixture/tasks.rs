@@ -1,7 +1,8 @@
 //! Tasks of revision 2025-11-25, for the one tool that supports them: `sleep`.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde_json::{Value, json};
 
@@ -157,12 +158,13 @@ impl Tasks {
     fn wait_for_result(&self, id: &str) -> Option<String> {
         let is_working =
             |tasks: &mut Vec<Task>| tasks.iter().any(|task| task.id == id && !task.is_terminal());
-        let tasks = self.changed.wait_while(self.lock(), is_working).unwrap_or_else(PoisonError::into_inner);
+        let mut tasks = self.lock();
+        self.changed.wait_while(&mut tasks, is_working);
         tasks.iter().find(|task| task.id == id).and_then(|task| task.result.clone())
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Task>> {
-        self.tasks.lock().unwrap_or_else(PoisonError::into_inner)
+        self.tasks.lock()
     }
 }
 

@@ -1,0 +1,281 @@
+//! The chain of lines: how one is made from the one before, and how a line is taken apart again.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize, Serializer};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::entry::OwnEntry;
+use crate::timestamp::Timestamp;
+
+/// Longest line. Entries are bounded well below it, except for scopes of a thousand long paths.
+pub(super) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
+
+const BEFORE_HASH: &[u8] = b",\"hash\":\"";
+const AFTER_HASH: &[u8] = b"\"}";
+const HASH_DIGITS: usize = 64;
+
+/// SHA-256 of a line, written as 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct AuditHash([u8; 32]);
+
+impl AuditHash {
+    /// What stands before the first line.
+    pub const NOTHING: Self = Self([0; 32]);
+
+    fn of(bytes: &[u8]) -> Self {
+        Self(Sha256::digest(bytes).into())
+    }
+}
+
+impl fmt::Display for AuditHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for AuditHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl Serialize for AuditHash {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+/// Not 64 hexadecimal digits in lower case.
+#[derive(Debug, Error)]
+#[error("a hash has 64 digits of 0-9 and a-f")]
+pub struct HashError;
+
+impl FromStr for AuditHash {
+    type Err = HashError;
+
+    fn from_str(text: &str) -> Result<Self, HashError> {
+        let digit = |byte: u8| match byte {
+            b'0'..=b'9' => Some(byte - b'0'),
+            b'a'..=b'f' => Some(byte - b'a' + 10),
+            _ => None,
+        };
+        let digits: Vec<u8> = text.bytes().map(digit).collect::<Option<_>>().ok_or(HashError)?;
+        let (pairs, rest) = digits.as_chunks::<2>();
+        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
+        let hash = bytes.try_into().map_err(|_| HashError)?;
+        if rest.is_empty() { Ok(Self(hash)) } else { Err(HashError) }
+    }
+}
+
+/// What is wrong with a line.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum LineError {
+    #[error("this is no record")]
+    NotARecord,
+    #[error("the line is longer than {MAX_LINE_BYTES} bytes")]
+    TooLong,
+    #[error("the line was changed: its hash is not that of its contents")]
+    Changed,
+    #[error("record {found} follows where {expected} belongs: lines are missing")]
+    Missing { expected: u64, found: u64 },
+    #[error("record {found} follows where {expected} belongs: lines were inserted or moved")]
+    Misplaced { expected: u64, found: u64 },
+    #[error("the line does not continue the one before: one of them was replaced")]
+    Replaced,
+    #[error(
+        "the last line is incomplete ({bytes} bytes): the gateway was killed while it wrote, and cuts the line \
+         off at its next start"
+    )]
+    Torn { bytes: usize },
+}
+
+/// The place where the next line goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chain {
+    next: u64,
+    previous: AuditHash,
+}
+
+#[derive(Serialize)]
+struct Record<'a, E> {
+    seq: u64,
+    time: Timestamp,
+    #[serde(flatten)]
+    entry: &'a E,
+    previous: AuditHash,
+}
+
+impl Chain {
+    pub(super) const START: Self = Self { next: 1, previous: AuditHash::NOTHING };
+
+    pub(super) fn after(link: &Link) -> Self {
+        Self { next: link.seq + 1, previous: link.hash }
+    }
+
+    /// Adds a line for `entry`. One that would be too long is said to be lost.
+    pub(super) fn append(&mut self, lines: &mut Vec<u8>, time: Timestamp, entry: &impl Serialize) {
+        if !self.try_append(lines, time, entry) {
+            let is_short = self.try_append(lines, time, &OwnEntry::Lost { count: 1 });
+            debug_assert!(is_short);
+        }
+    }
+
+    fn try_append(&mut self, lines: &mut Vec<u8>, time: Timestamp, entry: &impl Serialize) -> bool {
+        let start = lines.len();
+        let record = Record { seq: self.next, time, entry, previous: self.previous };
+        let is_written = serde_json::to_writer(&mut *lines, &record).is_ok();
+        if !is_written || lines.len() - start + BEFORE_HASH.len() + HASH_DIGITS > MAX_LINE_BYTES {
+            lines.truncate(start);
+            return false;
+        }
+        // Arguments keep the line breaks that their client put between tokens; in strings JSON has none.
+        for byte in &mut lines[start..] {
+            if matches!(byte, b'\n' | b'\r') {
+                *byte = b' ';
+            }
+        }
+        // The closing brace comes after the hash.
+        lines.pop();
+        let hash = AuditHash::of(&lines[start..]);
+        lines.extend_from_slice(BEFORE_HASH);
+        lines.extend_from_slice(hash.to_string().as_bytes());
+        lines.extend_from_slice(AFTER_HASH);
+        lines.push(b'\n');
+        *self = Self { next: self.next + 1, previous: hash };
+        true
+    }
+
+    /// Goes on to a line that was read, if that is where it belongs.
+    pub(super) fn advance(&mut self, link: &Link) -> Result<(), LineError> {
+        let (expected, found) = (self.next, link.seq);
+        if found > expected {
+            return Err(LineError::Missing { expected, found });
+        }
+        if found < expected {
+            return Err(LineError::Misplaced { expected, found });
+        }
+        if link.previous != self.previous {
+            return Err(LineError::Replaced);
+        }
+        *self = Self::after(link);
+        Ok(())
+    }
+}
+
+/// What the chain needs of a line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Link {
+    pub(super) seq: u64,
+    pub(super) previous: AuditHash,
+    pub(super) hash: AuditHash,
+    /// Entries that the line says were lost.
+    pub(super) lost: u64,
+}
+
+#[derive(Deserialize)]
+struct Fields<'a> {
+    seq: u64,
+    #[serde(borrow)]
+    event: std::borrow::Cow<'a, str>,
+    #[serde(default)]
+    count: Option<&'a serde_json::value::RawValue>,
+    previous: &'a str,
+}
+
+impl Link {
+    /// Takes a line apart, without its line break, and checks its own hash.
+    pub(super) fn parse(line: &[u8]) -> Result<Self, LineError> {
+        let end = line.strip_suffix(AFTER_HASH).ok_or(LineError::NotARecord)?;
+        let (front, digits) = end.split_last_chunk::<HASH_DIGITS>().ok_or(LineError::NotARecord)?;
+        let content = front.strip_suffix(BEFORE_HASH).ok_or(LineError::NotARecord)?;
+        let hash = parse_hash(digits)?;
+        if AuditHash::of(content) != hash {
+            return Err(LineError::Changed);
+        }
+        let fields: Fields<'_> = serde_json::from_slice(line).map_err(|_| LineError::NotARecord)?;
+        let lost = match (fields.event.as_ref(), fields.count) {
+            ("lost", Some(count)) => count.get().parse().map_err(|_| LineError::NotARecord)?,
+            _ => 0,
+        };
+        let previous = parse_hash(fields.previous.as_bytes())?;
+        let is_numbered = (1..u64::MAX).contains(&fields.seq);
+        if !is_numbered || (fields.seq == 1) != (previous == AuditHash::NOTHING) {
+            return Err(LineError::NotARecord);
+        }
+        Ok(Self { seq: fields.seq, previous, hash, lost })
+    }
+
+    /// Whether this is the first line ever, and not the first that is left.
+    pub(super) fn is_first(&self) -> bool {
+        self.previous == AuditHash::NOTHING
+    }
+
+    /// The chain that this line must be the next one of.
+    pub(super) fn before(&self) -> Chain {
+        Chain { next: self.seq, previous: self.previous }
+    }
+}
+
+fn parse_hash(digits: &[u8]) -> Result<AuditHash, LineError> {
+    std::str::from_utf8(digits).ok().and_then(|digits| digits.parse().ok()).ok_or(LineError::NotARecord)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_read_as_it_is_written() {
+        let hash = AuditHash::of(b"x");
+        assert_eq!(hash.to_string().parse::<AuditHash>().unwrap(), hash);
+        let uppercase = hash.to_string().to_uppercase();
+        for bad in ["", "0", &"0".repeat(63), &"0".repeat(65), &"g".repeat(64), &uppercase] {
+            assert!(bad.parse::<AuditHash>().is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_bytes_before_it() {
+        let mut lines = Vec::new();
+        { Chain::START }.append(&mut lines, Timestamp::now(), &OwnEntry::Lost { count: 3 });
+        let text = String::from_utf8(lines).unwrap();
+        let (content, _) = text.split_once(",\"hash\":").unwrap();
+        assert!(
+            content.starts_with("{\"seq\":1,\"time\":\"")
+                && content.contains("\"event\":\"lost\",\"count\":3")
+        );
+        assert!(content.ends_with(&format!(",\"previous\":\"{}\"", "0".repeat(64))));
+        let hash = AuditHash::of(content.as_bytes());
+        assert_eq!(text, format!("{content},\"hash\":\"{hash}\"}}\n"));
+        let link = Link::parse(text.trim_end().as_bytes()).unwrap();
+        assert_eq!((link.seq, link.hash, link.lost, link.is_first()), (1, hash, 3, true));
+    }
+
+    #[test]
+    fn line_breaks_in_arguments_do_not_break_lines() {
+        #[derive(Serialize)]
+        struct Odd<'a> {
+            event: &'a str,
+            arguments: &'a serde_json::value::RawValue,
+        }
+        let nested = format!("{}{}", "[\n".repeat(2000), "\r\n]".repeat(2000));
+        let arguments = serde_json::value::RawValue::from_string(nested).unwrap();
+        let mut lines = Vec::new();
+        let mut chain = Chain::START;
+        chain.append(&mut lines, Timestamp::now(), &Odd { event: "x", arguments: &arguments });
+        assert_eq!(lines.iter().position(|byte| *byte == b'\n'), Some(lines.len() - 1));
+        Link::parse(lines.trim_ascii_end()).unwrap();
+    }
+
+    #[test]
+    fn a_line_that_is_too_long_is_said_to_be_lost() {
+        let mut lines = Vec::new();
+        let mut chain = Chain::START;
+        let long = std::collections::BTreeMap::from([("event", "x".repeat(MAX_LINE_BYTES))]);
+        chain.append(&mut lines, Timestamp::now(), &long);
+        assert_eq!(Link::parse(lines.trim_ascii_end()).unwrap().lost, 1);
+    }
+}

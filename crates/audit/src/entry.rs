@@ -1,0 +1,244 @@
+//! What the log tells. To add a field, add it to the variant; to add an event, add a variant.
+//!
+//! Sessions appear by handle only. What clients write is bounded here, so that a line is.
+
+use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
+
+use identity::{Handle, Principal};
+
+/// Longest text of an entry: as long as a path may be.
+const MAX_TEXT_BYTES: usize = 4096;
+
+/// Longest arguments of a call that are logged; of longer ones the length.
+const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
+
+/// One line of the log. `event` is the name of the variant in `snake_case`.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum AuditEntry {
+    SessionOpened {
+        session: Handle,
+        principal: Principal,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        instance: Option<AuditText>,
+        /// `name/version`, as the client calls itself.
+        client: AuditText,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        scope_source: Option<AuditText>,
+    },
+    ScopeLocked {
+        session: Handle,
+        scope: Vec<AuditText>,
+        source: AuditText,
+    },
+    ScopeRefused {
+        session: Handle,
+        reason: AuditText,
+    },
+    SessionEnded {
+        session: Handle,
+        reason: AuditText,
+        calls: u64,
+        errors: u64,
+        #[serde(serialize_with = "rounded")]
+        seconds: f64,
+    },
+    WorkerStarted {
+        /// None for a shared upstream.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        session: Option<Handle>,
+        upstream: AuditText,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
+        generation: u64,
+        confinement: AuditText,
+    },
+    WorkerExited {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        session: Option<Handle>,
+        upstream: AuditText,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pid: Option<i32>,
+        generation: u64,
+        code: Option<i32>,
+        signal: Option<i32>,
+    },
+    ToolCalled {
+        session: Handle,
+        upstream: AuditText,
+        /// None for requests that call no tool.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        tool: Option<AuditText>,
+        method: AuditText,
+        outcome: CallOutcome,
+        #[serde(serialize_with = "rounded")]
+        milliseconds: f64,
+        request_bytes: u64,
+        answer_bytes: u64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        arguments: Option<AuditArguments>,
+    },
+    /// What a server says that it did to a file.
+    FileOperation {
+        /// None if it cannot be told whose call it was.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        session: Option<Handle>,
+        upstream: AuditText,
+        tool: AuditText,
+        operation: AuditText,
+        path: AuditText,
+        bytes: u64,
+        outcome: AuditText,
+    },
+    /// A request that reached no session, or was turned away there.
+    RequestRefused {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        session: Option<Handle>,
+        reason: AuditText,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        peer: Option<AuditText>,
+    },
+}
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CallOutcome {
+    Ok,
+    /// An answer that says that the tool failed.
+    ToolError,
+    Error,
+    Cancelled,
+    Timeout,
+}
+
+impl AuditEntry {
+    /// About what it takes in memory, so that the queue is bounded in bytes too.
+    pub(super) fn weight(&self) -> usize {
+        let text = match self {
+            Self::SessionOpened { instance, client, scope_source, .. } => {
+                client.len() + length(instance.as_ref()) + length(scope_source.as_ref())
+            }
+            Self::ScopeLocked { scope, source, .. } => {
+                let texts = scope.iter().map(|path| path.len() + size_of::<AuditText>());
+                texts.sum::<usize>() + source.len()
+            }
+            Self::ScopeRefused { reason, .. } | Self::SessionEnded { reason, .. } => reason.len(),
+            Self::WorkerStarted { upstream, confinement, .. } => upstream.len() + confinement.len(),
+            Self::WorkerExited { upstream, .. } => upstream.len(),
+            Self::ToolCalled { upstream, tool, method, arguments, .. } => {
+                let arguments = arguments.as_ref().map_or(0, |arguments| arguments.0.get().len());
+                upstream.len() + length(tool.as_ref()) + method.len() + arguments
+            }
+            Self::FileOperation { upstream, tool, operation, path, outcome, .. } => {
+                upstream.len() + tool.len() + operation.len() + path.len() + outcome.len()
+            }
+            Self::RequestRefused { reason, peer, .. } => reason.len() + length(peer.as_ref()),
+        };
+        size_of::<Self>() + text
+    }
+}
+
+fn length(text: Option<&AuditText>) -> usize {
+    text.map_or(0, AuditText::len)
+}
+
+/// What the writer itself has to tell.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub(super) enum OwnEntry {
+    /// Entries that there was no room for, or that could not be written.
+    Lost { count: u64 },
+    /// A last line that a crash had left incomplete was cut off.
+    Recovered { lost_bytes: u64 },
+}
+
+/// Text of bounded length: what is longer ends in `…`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct AuditText(Box<str>);
+
+impl AuditText {
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+impl From<&str> for AuditText {
+    fn from(text: &str) -> Self {
+        if text.len() <= MAX_TEXT_BYTES {
+            return Self(text.into());
+        }
+        let end = (0..=MAX_TEXT_BYTES).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        Self(format!("{}…", &text[..end]).into())
+    }
+}
+
+impl From<String> for AuditText {
+    fn from(text: String) -> Self {
+        if text.len() <= MAX_TEXT_BYTES { Self(text.into()) } else { Self::from(text.as_str()) }
+    }
+}
+
+/// The arguments of a call as they came, or a text with their length where they are long.
+#[derive(Clone, Debug)]
+pub struct AuditArguments(Box<RawValue>);
+
+impl AuditArguments {
+    /// From JSON; None if it is none.
+    pub fn from_json(text: &str) -> Option<Self> {
+        let text = if text.len() <= MAX_ARGUMENTS_BYTES {
+            text.to_owned()
+        } else {
+            format!("\"{} bytes, too long for the log\"", text.len())
+        };
+        RawValue::from_string(text).ok().map(Self)
+    }
+}
+
+impl Serialize for AuditArguments {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+/// To a thousandth: what is beyond is noise.
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
+fn rounded<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_f64((value * 1000.0).round() / 1000.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_clients_write_is_bounded() {
+        let text = AuditText::from("ä".repeat(MAX_TEXT_BYTES));
+        assert!(text.len() <= MAX_TEXT_BYTES + '…'.len_utf8() && text.0.ends_with("ä…"));
+        assert_eq!(AuditText::from("short"), AuditText::from("short".to_owned()));
+        let long = format!("[{}1]", "1,".repeat(MAX_ARGUMENTS_BYTES));
+        let arguments = AuditArguments::from_json(&long).unwrap();
+        assert_eq!(arguments.0.get(), format!("\"{} bytes, too long for the log\"", long.len()));
+        assert!(AuditArguments::from_json("{").is_none());
+    }
+
+    #[test]
+    fn an_entry_is_flat_and_shows_no_session_id() {
+        let id = identity::SessionId::random();
+        let entry = AuditEntry::SessionOpened {
+            session: id.handle(),
+            principal: Principal::anonymous(),
+            instance: None,
+            client: "test/1".into(),
+            scope_source: None,
+        };
+        assert_eq!(
+            serde_json::to_value(&entry).unwrap(),
+            serde_json::json!({
+                "event": "session_opened", "session": id.handle().to_string(),
+                "principal": "anonymous", "client": "test/1",
+            })
+        );
+    }
+}

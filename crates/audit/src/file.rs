@@ -1,0 +1,269 @@
+//! The file that is written to: opened where the log ended, put aside when it is full.
+
+use std::fs::{File, TryLockError};
+use std::io::{self, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
+use thiserror::Error;
+
+use crate::AuditSettings;
+use crate::chain::{Chain, LineError, Link, MAX_LINE_BYTES};
+use crate::entry::OwnEntry;
+use crate::files;
+use crate::timestamp::Timestamp;
+
+/// What the end of a file is read in.
+const PIECE: usize = 64 * 1024;
+
+/// What every line begins with; a torn one with a part of it.
+const LINE_START: &[u8] = b"{\"seq\":";
+
+/// Why there is no log.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    #[error("the audit log {} is in use by another process", .path.display())]
+    InUse { path: PathBuf },
+    #[error("the audit log {} is a symbolic link", .path.display())]
+    Symlink { path: PathBuf },
+    #[error("{} does not end as an audit log: {flaw}", .path.display())]
+    NotALog { path: PathBuf, flaw: LineError },
+    #[error("the audit log {}: {source}", .path.display())]
+    Io { path: PathBuf, source: io::Error },
+}
+
+impl OpenError {
+    /// What the user can do about it.
+    pub fn hint(&self) -> &'static str {
+        match self {
+            Self::InUse { .. } => "give each gateway a log of its own, or end the other one",
+            Self::Symlink { .. } => "name the file itself",
+            Self::NotALog { .. } => {
+                "nothing was changed; move the file away, or name another, and a new log begins there"
+            }
+            Self::Io { .. } => "name a file in a directory that exists and that you may write in",
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct LogFile {
+    path: PathBuf,
+    file: File,
+    /// Up to here the file has whole lines that we know of.
+    length: u64,
+    /// A write failed and there may be more in the file than that.
+    has_surplus: bool,
+    /// The file has been put aside, but a new one could not be begun yet.
+    is_aside: bool,
+    settings: AuditSettings,
+    /// Locked as long as we write. A file of its own, because the log's file changes.
+    _lock: File,
+}
+
+impl LogFile {
+    /// Opens the log, repairs its end after a crash, and tells where its chain goes on.
+    pub(super) fn open(path: &Path, settings: AuditSettings) -> Result<(Self, Chain), OpenError> {
+        let failed = |source: io::Error| match source.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
+                OpenError::Symlink { path: path.to_owned() }
+            }
+            _ => OpenError::Io { path: path.to_owned(), source },
+        };
+        let lock = lock(path)?;
+        let file = files::open(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE).map_err(failed)?;
+        let tail = Tail::read(&file).map_err(failed)?;
+        let mut chain = match chain_after(path, &tail) {
+            Ok(chain) => chain,
+            Err(TailError::LineError(path, flaw)) => return Err(OpenError::NotALog { path, flaw }),
+            Err(TailError::Io(error)) => return Err(failed(error)),
+        };
+        files::make_private(&file).map_err(failed)?;
+        let mut log = Self {
+            path: path.to_owned(),
+            file,
+            length: tail.whole,
+            has_surplus: false,
+            is_aside: false,
+            settings,
+            _lock: lock,
+        };
+        if tail.torn > 0 {
+            log.recover(&tail, &mut chain).map_err(failed)?;
+        }
+        Ok((log, chain))
+    }
+
+    /// Keeps what a crash left of a line in a file beside, cuts it off, and says so in the log.
+    fn recover(&mut self, tail: &Tail, chain: &mut Chain) -> io::Result<()> {
+        let mut torn = vec![0; usize::try_from(tail.torn).unwrap_or(MAX_LINE_BYTES).min(MAX_LINE_BYTES)];
+        self.file.read_exact_at(&mut torn, tail.whole)?;
+        let aside = files::beside(&self.path, ".torn");
+        files::open(&aside, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?.write_all(&torn)?;
+        self.file.set_len(tail.whole)?;
+        let mut line = Vec::new();
+        chain.append(&mut line, Timestamp::now(), &OwnEntry::Recovered { lost_bytes: tail.torn });
+        self.append(&line)?;
+        tracing::warn!(
+            "the audit log {} ended in the middle of a line; {} bytes are now in {}",
+            self.path.display(),
+            tail.torn,
+            aside.display()
+        );
+        Ok(())
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether the file is full once `more` bytes are in it. An empty one never is.
+    pub(super) fn is_full_with(&self, more: usize) -> bool {
+        let length = self.length + more as u64;
+        length > 0 && length >= self.settings.max_file_bytes
+    }
+
+    /// Appends whole lines: all of them, or none.
+    pub(super) fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        if self.has_surplus {
+            self.file.set_len(self.length)?;
+            self.has_surplus = false;
+        }
+        if let Err(error) = self.file.write_all(lines) {
+            self.has_surplus = self.file.set_len(self.length).is_err();
+            return Err(error);
+        }
+        self.length += lines.len() as u64;
+        Ok(())
+    }
+
+    /// Another descriptor in the place of the file's, to make writing fail.
+    #[cfg(test)]
+    pub(super) fn swap_descriptor(&mut self, other: &mut File) {
+        std::mem::swap(&mut self.file, other);
+    }
+
+    pub(super) fn sync(&self) -> io::Result<()> {
+        self.file.sync_all()
+    }
+
+    /// Puts the file aside and begins a new one.
+    pub(super) fn rotate(&mut self) -> io::Result<()> {
+        if !self.is_aside {
+            self.sync()?;
+            self.put_aside()?;
+            self.is_aside = true;
+        }
+        self.file = files::open(&self.path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::EXCL)?;
+        (self.length, self.is_aside) = (0, false);
+        files::make_private(&self.file)?;
+        files::sync_directory(&self.path)
+    }
+
+    /// Can be tried again after it failed half way: only what is in the way moves.
+    fn put_aside(&self) -> io::Result<()> {
+        let kept = self.settings.kept_files;
+        if kept == 0 {
+            return std::fs::remove_file(&self.path);
+        }
+        let numbers = files::numbers(&self.path)?;
+        let free = (1..=u32::MAX).find(|number| !numbers.contains(number)).unwrap_or(u32::MAX);
+        for number in numbers.iter().rev().filter(|number| **number < free) {
+            let from = files::numbered(&self.path, *number);
+            if *number >= kept {
+                std::fs::remove_file(from)?;
+            } else {
+                std::fs::rename(from, files::numbered(&self.path, number + 1))?;
+            }
+        }
+        std::fs::rename(&self.path, files::numbered(&self.path, 1))
+    }
+}
+
+fn lock(path: &Path) -> Result<File, OpenError> {
+    let lock_path = files::beside(path, ".lock");
+    let file = files::open(&lock_path, OFlags::RDWR | OFlags::CREATE)
+        .map_err(|source| OpenError::Io { path: lock_path.clone(), source })?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(OpenError::InUse { path: path.to_owned() }),
+        Err(TryLockError::Error(source)) => Err(OpenError::Io { path: lock_path, source }),
+    }
+}
+
+enum TailError {
+    LineError(PathBuf, LineError),
+    Io(io::Error),
+}
+
+/// Where the chain goes on: after the last line of the file, or of the one before if this has none. A file that
+/// does not look like a log is left alone, because it is somebody's.
+fn chain_after(path: &Path, tail: &Tail) -> Result<Chain, TailError> {
+    let flawed = |path: &Path| {
+        let path = path.to_owned();
+        |flaw| TailError::LineError(path, flaw)
+    };
+    if let Some(line) = &tail.last_line {
+        return Link::parse(line).map(|link| Chain::after(&link)).map_err(flawed(path));
+    }
+    if tail.torn > 0 && !tail.begins_like_a_line {
+        return Err(flawed(path)(LineError::NotARecord));
+    }
+    let before = files::numbered(path, 1);
+    let file = match files::open(&before, OFlags::RDONLY) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Chain::START),
+        Err(error) => return Err(TailError::Io(error)),
+    };
+    let tail = Tail::read(&file).map_err(TailError::Io)?;
+    let line = tail.last_line.filter(|_| tail.torn == 0).ok_or(LineError::NotARecord);
+    line.and_then(|line| Link::parse(&line)).map(|link| Chain::after(&link)).map_err(flawed(&before))
+}
+
+/// How a file ends.
+struct Tail {
+    /// Bytes of whole lines.
+    whole: u64,
+    /// Bytes after them.
+    torn: u64,
+    /// The last whole line, without its line break.
+    last_line: Option<Vec<u8>>,
+    /// Of a file without a whole line: whether it can be the beginning of one.
+    begins_like_a_line: bool,
+}
+
+impl Tail {
+    fn read(file: &File) -> io::Result<Self> {
+        let length = file.metadata()?.len();
+        let mut start = [0; LINE_START.len()];
+        let known = usize::try_from(length).unwrap_or(usize::MAX).min(start.len());
+        file.read_exact_at(&mut start[..known], 0)?;
+        let begins_like_a_line = LINE_START.starts_with(&start[..known]);
+        let Some(last_break) = rfind_break(file, length)? else {
+            return Ok(Self { whole: 0, torn: length, last_line: None, begins_like_a_line });
+        };
+        let line_start = rfind_break(file, last_break)?.map_or(0, |place| place + 1);
+        let size = usize::try_from(last_break - line_start).unwrap_or(usize::MAX);
+        // A longer one is none of ours; what is read of it does not parse.
+        let mut line = vec![0; size.min(MAX_LINE_BYTES + 1)];
+        file.read_exact_at(&mut line, line_start)?;
+        let whole = last_break + 1;
+        Ok(Self { whole, torn: length - whole, last_line: Some(line), begins_like_a_line })
+    }
+}
+
+/// The place of the last line break before `end`.
+fn rfind_break(file: &File, mut end: u64) -> io::Result<Option<u64>> {
+    let mut piece = vec![0; PIECE];
+    while end > 0 {
+        let start = end.saturating_sub(PIECE as u64);
+        let size = usize::try_from(end - start).unwrap_or(PIECE);
+        file.read_exact_at(&mut piece[..size], start)?;
+        if let Some(place) = memchr::memrchr(b'\n', &piece[..size]) {
+            return Ok(Some(start + place as u64));
+        }
+        end = start;
+    }
+    Ok(None)
+}

@@ -1,0 +1,185 @@
+//! The process that waits for the command, and leaves nothing of it behind: PID 1 of a pid namespace, or a
+//! supervisor that adopts orphans. It ends everything when the command ends, when it is told to, and when the
+//! parent is no more.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
+
+use super::{InStep, StepError, report, sys};
+use crate::children::children_of;
+use crate::order::{Event, LIFELINE_FD};
+
+/// Signals that are passed on to the command.
+const FORWARDED: &[i32] = &[
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGWINCH,
+    libc::SIGCONT,
+];
+
+/// The exit code when the whole tree had to be killed.
+const KILLED: i32 = 128 + libc::SIGKILL;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// The first process of a pid namespace: its end is the end of all.
+    Init,
+    /// A plain process that adopts what its descendants leave behind.
+    Outside,
+}
+
+pub(super) struct Supervisor {
+    role: Role,
+    signals: OwnedFd,
+}
+
+/// Both sides of a fork, with the pipe on which the child tells why it did not become the command.
+pub(super) enum Forked {
+    Child { failure: File },
+    Parent { command: Pid, failure: File },
+}
+
+/// Forks the future command.
+pub(super) fn fork() -> Result<Forked, StepError> {
+    let (reader, writer) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).step("pipe")?;
+    match sys::fork().step("fork")? {
+        0 => {
+            // A session of its own, so that signals reach the command with its children.
+            rustix::process::setsid().step("setsid")?;
+            Ok(Forked::Child { failure: writer.into() })
+        }
+        pid => {
+            let command = Pid::from_raw(pid).ok_or_else(|| StepError::new("fork", "no pid"))?;
+            Ok(Forked::Parent { command, failure: reader.into() })
+        }
+    }
+}
+
+/// In the child: why it did not become the command.
+pub(super) fn tell_failure(mut pipe: File, errno: i32) {
+    let _ = pipe.write_all(&errno.to_ne_bytes());
+}
+
+/// In the parent: the same. The pipe closes without a word when the child has become the command.
+pub(super) fn read_failure(mut pipe: File) -> Option<i32> {
+    let mut errno = [0; 4];
+    pipe.read_exact(&mut errno).is_ok().then(|| i32::from_ne_bytes(errno))
+}
+
+impl Supervisor {
+    /// Blocks the signals that are read from a descriptor from now on.
+    pub(super) fn prepare(role: Role) -> Result<Self, StepError> {
+        if role == Role::Outside {
+            rustix::process::set_child_subreaper(Some(rustix::process::getpid())).step("subreaper")?;
+        }
+        let watched: Vec<i32> = FORWARDED.iter().copied().chain([libc::SIGCHLD]).collect();
+        Ok(Self { role, signals: sys::signal_descriptor(&watched).step("signalfd")? })
+    }
+
+    /// Waits until the command has ended, and everything it started.
+    pub(super) fn watch(self, command: Pid) -> ! {
+        hold_nothing_of_the_command();
+        report(&Event::Started);
+        loop {
+            self.wait_for_something();
+            if lifeline_is_cut() {
+                self.end_all(command, None);
+            }
+            while let Some(signal) = sys::next_signal(self.signals.as_fd()) {
+                if signal != libc::SIGCHLD {
+                    // The group first: the command's own children get what a terminal would send them.
+                    let _ = sys::kill(-command.as_raw_nonzero().get(), signal);
+                }
+            }
+            if let Some(status) = reap_until(command) {
+                self.end_all(command, Some(status));
+            }
+        }
+    }
+
+    fn wait_for_something(&self) {
+        let lifeline = lifeline();
+        let mut descriptors =
+            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&lifeline, PollFlags::IN)];
+        let _ = poll(&mut descriptors, None);
+    }
+
+    /// Kills what is left, reports how the command ended, and ends itself.
+    fn end_all(&self, command: Pid, mut status: Option<WaitStatus>) -> ! {
+        loop {
+            match self.role {
+                Role::Init => {
+                    let _ = sys::kill(-1, libc::SIGKILL);
+                }
+                Role::Outside => kill_descendants(),
+            }
+            match rustix::process::wait(WaitOptions::empty()) {
+                Ok(Some((pid, ended))) if pid == command => status = status.or(Some(ended)),
+                Ok(_) => {}
+                // No child is left.
+                Err(_) => break,
+            }
+        }
+        let code = status.and_then(WaitStatus::exit_status);
+        let signal = status.and_then(WaitStatus::terminating_signal);
+        report(&Event::Ended { code, signal });
+        // What still holds the other end of the events must not wait for this process to be reaped.
+        sys::exit(code.or_else(|| signal.map(|signal| 128 + signal)).unwrap_or(KILLED))
+    }
+}
+
+/// The pipes of the command must close when the command closes them.
+fn hold_nothing_of_the_command() {
+    if let Ok(nothing) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
+        let _ = rustix::stdio::dup2_stdin(&nothing);
+        let _ = rustix::stdio::dup2_stdout(&nothing);
+        let _ = rustix::stdio::dup2_stderr(&nothing);
+    }
+    let _ = std::env::set_current_dir("/");
+    // Nobody inside may look into this process.
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    sys::release_unused_memory();
+}
+
+fn lifeline() -> BorrowedFd<'static> {
+    // SAFETY: the descriptor was given to this process for its whole life.
+    unsafe { BorrowedFd::borrow_raw(LIFELINE_FD) }
+}
+
+fn lifeline_is_cut() -> bool {
+    let lifeline = lifeline();
+    let mut descriptors = [PollFd::new(&lifeline, PollFlags::IN)];
+    let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut descriptors, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// Reaps all that ended; the command's status if it is among them.
+fn reap_until(command: Pid) -> Option<WaitStatus> {
+    let mut found = None;
+    while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+        if pid == command {
+            found = Some(status);
+        }
+    }
+    found
+}
+
+/// Kills every descendant that is there now. What a killed process leaves behind becomes a child of this one
+/// and is met in the next round.
+fn kill_descendants() {
+    let mut unseen = vec![rustix::process::getpid()];
+    while let Some(parent) = unseen.pop() {
+        for child in children_of(parent) {
+            let _ = rustix::process::kill_process(child, Signal::KILL);
+            unseen.push(child);
+        }
+    }
+}

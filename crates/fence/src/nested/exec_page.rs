@@ -1,0 +1,78 @@
+//! What the next command is, where both the server and its fork server can see it.
+
+use std::ffi::CStr;
+use std::io;
+
+use super::NestedCommand;
+
+/// Memory that the server and its fork server share: what the next command is. At the same address in both, so that
+/// the pointers which `execve` wants can be written by the one and used by the other.
+#[derive(Debug)]
+pub(super) struct ExecPage {
+    pub(super) words: usize,
+}
+
+impl ExecPage {
+    /// As much as the kernel takes for arguments and environment under the usual limit of the stack. Memory is
+    /// taken for what is written only.
+    pub(super) const BYTES: usize = 2 * 1024 * 1024;
+
+    pub(super) fn new() -> io::Result<Self> {
+        // SAFETY: a new mapping, which overlaps nothing.
+        let start = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                Self::BYTES,
+                libc::PROT_READ | libc::PROT_WRITE,
+                libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            )
+        };
+        if start == libc::MAP_FAILED {
+            Err(io::Error::last_os_error())
+        } else {
+            Ok(Self { words: start.expose_provenance() })
+        }
+    }
+
+    /// The program, where the environment begins, the arguments, null, the environment, null; then the strings.
+    pub(super) fn write(&mut self, command: &NestedCommand) -> io::Result<()> {
+        const WORD: usize = size_of::<usize>();
+        let strings = || [&command.program].into_iter().chain(&command.arguments).chain(&command.environment);
+        let count = strings().count() + 3;
+        let bytes: usize = strings().map(|string| string.as_bytes_with_nul().len()).sum();
+        if count * WORD + bytes > Self::BYTES {
+            return Err(io::Error::from_raw_os_error(libc::E2BIG));
+        }
+        let mut words = Vec::with_capacity(count);
+        let mut text = Vec::with_capacity(bytes);
+        let text_start = self.words + count * WORD;
+        let mut place = |string: &CStr| {
+            let address = text_start + text.len();
+            text.extend_from_slice(string.to_bytes_with_nul());
+            address
+        };
+        words.push(place(&command.program));
+        words.push(self.words + (2 + command.arguments.len() + 1) * WORD);
+        words.extend(command.arguments.iter().map(|argument| place(argument)));
+        words.push(0);
+        words.extend(command.environment.iter().map(|variable| place(variable)));
+        words.push(0);
+        let start = std::ptr::with_exposed_provenance_mut::<u8>(self.words);
+        // SAFETY: both parts fit, as was counted. The last command has become a program or has failed, so
+        // nobody reads what is written over.
+        unsafe {
+            std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), start, count * WORD);
+            std::ptr::copy_nonoverlapping(text.as_ptr(), start.add(count * WORD), text.len());
+        }
+        Ok(())
+    }
+}
+
+impl Drop for ExecPage {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's alone, and nothing points into it any more.
+        unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(self.words), Self::BYTES) };
+    }
+}

@@ -1,0 +1,263 @@
+//! What a shared upstream must not mix up: whose subscription, whose log level, whose task.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use wire::{ErrorReply, Id, LogLevel, Outcome, Request, Response, Text, code, method, read_object};
+
+use crate::SessionId;
+use crate::call::Purpose;
+use crate::settings::{MAX_SUBSCRIPTIONS, MAX_TASKS};
+
+/// What is to be done with a client's request.
+#[derive(Debug)]
+pub(crate) enum Admission {
+    Forward(Purpose),
+    /// The upstream is to log at this level, the lowest that any client asked for.
+    ForwardLevel(LogLevel),
+    /// The upstream need not hear of it; the result is `{}`.
+    AnswerEmpty,
+    Refuse(ErrorReply),
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct SharedState {
+    subscribers: HashMap<String, HashSet<SessionId>>,
+    levels: HashMap<SessionId, LogLevel>,
+    task_owners: HashMap<String, SessionId>,
+    /// Tasks in the order of their creation, to forget the oldest first.
+    task_order: VecDeque<String>,
+}
+
+impl SharedState {
+    pub(crate) fn admit(&mut self, session: SessionId, request: &Request) -> Admission {
+        match request.method.as_str() {
+            method::SUBSCRIBE => self.admit_subscribe(session, request),
+            method::UNSUBSCRIBE => self.admit_unsubscribe(session, request),
+            method::SET_LEVEL => self.admit_level(session, request),
+            method::TASKS_GET | method::TASKS_RESULT | method::TASKS_CANCEL => {
+                self.admit_task(session, request)
+            }
+            method::TASKS_LIST => Admission::Forward(Purpose::ListTasks),
+            _ if request.wants_task() => Admission::Forward(Purpose::StartTask),
+            _ => Admission::Forward(Purpose::Plain),
+        }
+    }
+
+    /// For an upstream of one session: nothing is anybody else's, but a later generation must be told again.
+    pub(crate) fn admit_only(&mut self, session: SessionId, request: &Request) -> Admission {
+        match request.method.as_str() {
+            method::SUBSCRIBE => self.admit_subscribe(session, request),
+            method::UNSUBSCRIBE => self.admit_unsubscribe(session, request),
+            method::SET_LEVEL => self.admit_level(session, request),
+            _ => Admission::Forward(Purpose::Plain),
+        }
+    }
+
+    fn admit_subscribe(&self, session: SessionId, request: &Request) -> Admission {
+        let Some(uri) = request.uri() else { return Admission::Forward(Purpose::Plain) };
+        let held = self.subscribers.values().filter(|sessions| sessions.contains(&session)).count();
+        if held >= MAX_SUBSCRIPTIONS {
+            let message = format!("a session may hold at most {MAX_SUBSCRIPTIONS} subscriptions");
+            return Admission::Refuse(ErrorReply::new(code::SERVER_ERROR, message));
+        }
+        Admission::Forward(Purpose::Subscribe(uri))
+    }
+
+    fn admit_unsubscribe(&mut self, session: SessionId, request: &Request) -> Admission {
+        let Some(uri) = request.uri() else { return Admission::Forward(Purpose::Plain) };
+        let Some(sessions) = self.subscribers.get_mut(&uri) else {
+            return Admission::Forward(Purpose::Plain);
+        };
+        sessions.remove(&session);
+        if sessions.is_empty() {
+            self.subscribers.remove(&uri);
+            Admission::Forward(Purpose::Plain)
+        } else {
+            Admission::AnswerEmpty
+        }
+    }
+
+    fn admit_level(&mut self, session: SessionId, request: &Request) -> Admission {
+        let Some(level) = request.level() else { return Admission::Forward(Purpose::Plain) };
+        Admission::ForwardLevel(self.note_level(session, level))
+    }
+
+    /// The level that serves all clients, now that this one wants another.
+    pub(crate) fn note_level(&mut self, session: SessionId, level: LogLevel) -> LogLevel {
+        self.levels.insert(session, level);
+        self.levels.values().copied().min().unwrap_or(level)
+    }
+
+    fn admit_task(&self, session: SessionId, request: &Request) -> Admission {
+        match request.task_id() {
+            Some(task) if self.task_owners.get(&task) == Some(&session) => Admission::Forward(Purpose::Plain),
+            _ => Admission::Refuse(ErrorReply::new(code::INVALID_PARAMS, "Task not found")),
+        }
+    }
+
+    /// Learns from the answer to a call, and takes out of it what belongs to others.
+    pub(crate) fn filter_answer(
+        &mut self,
+        session: SessionId,
+        purpose: &Purpose,
+        response: &Response,
+        client_id: &Id,
+    ) -> Text {
+        if let Outcome::Result(result) = response.outcome() {
+            match purpose {
+                Purpose::Plain => {}
+                Purpose::Subscribe(uri) => {
+                    self.subscribers.entry(uri.clone()).or_default().insert(session);
+                }
+                Purpose::StartTask => self.learn_task(session, result),
+                Purpose::ListTasks => return self.own_tasks(session, result, client_id),
+            }
+        }
+        response.with_id(client_id)
+    }
+
+    fn learn_task(&mut self, session: SessionId, result: &str) {
+        #[derive(serde::Deserialize)]
+        struct Created {
+            task: Task,
+        }
+        let Ok(created) = read_object::<Created>(result) else { return };
+        self.task_owners.insert(created.task.id.clone(), session);
+        self.task_order.push_back(created.task.id);
+        if self.task_order.len() > MAX_TASKS
+            && let Some(oldest) = self.task_order.pop_front()
+        {
+            self.task_owners.remove(&oldest);
+        }
+    }
+
+    fn own_tasks(&self, session: SessionId, result: &str, client_id: &Id) -> Text {
+        let is_own = |task: &&&RawValue| {
+            read_object::<Task>(task.get()).is_ok_and(|task| self.task_owners.get(&task.id) == Some(&session))
+        };
+        let mut fields: HashMap<String, &RawValue> = serde_json::from_str(result).unwrap_or_default();
+        let tasks: Vec<&RawValue> =
+            fields.get("tasks").and_then(|tasks| serde_json::from_str(tasks.get()).ok()).unwrap_or_default();
+        let own: Vec<&RawValue> = tasks.iter().filter(is_own).copied().collect();
+        let own = serde_json::value::to_raw_value(&own).unwrap_or_default();
+        fields.insert("tasks".to_owned(), &own);
+        let result = serde_json::to_string(&fields).unwrap_or_default();
+        bytes::Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.as_json()))
+            .into()
+    }
+
+    pub(crate) fn task_owner(&self, task: &str) -> Option<SessionId> {
+        self.task_owners.get(task).copied()
+    }
+
+    pub(crate) fn subscribers(&self, uri: &str) -> impl Iterator<Item = SessionId> {
+        self.subscribers.get(uri).into_iter().flatten().copied()
+    }
+
+    /// Whether a client wants log messages of this level. One that never said gets all.
+    pub(crate) fn wants_log(&self, session: SessionId, level: Option<LogLevel>) -> bool {
+        match (self.levels.get(&session), level) {
+            (Some(wanted), Some(level)) => level >= *wanted,
+            _ => true,
+        }
+    }
+
+    /// What a restarted upstream must be told again: method and parameters.
+    pub(crate) fn replay(&self) -> Vec<(&'static str, Value)> {
+        let subscriptions = self.subscribers.keys().map(|uri| (method::SUBSCRIBE, json!({ "uri": uri })));
+        let level =
+            self.levels.values().min().map(|level| (method::SET_LEVEL, json!({ "level": level.as_str() })));
+        subscriptions.chain(level).collect()
+    }
+
+    /// Forgets a session; returns the resources that nobody is subscribed to any more.
+    pub(crate) fn forget(&mut self, session: SessionId) -> Vec<String> {
+        self.levels.remove(&session);
+        self.task_owners.retain(|_, owner| *owner != session);
+        self.task_order.retain(|task| self.task_owners.contains_key(task));
+        for sessions in self.subscribers.values_mut() {
+            sessions.remove(&session);
+        }
+        self.subscribers.extract_if(|_, sessions| sessions.is_empty()).map(|(uri, _)| uri).collect()
+    }
+}
+
+#[derive(serde::Deserialize)]
+struct Task {
+    #[serde(rename = "taskId")]
+    id: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use wire::Message;
+
+    fn request(method: &str, params: &str) -> Request {
+        let text = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{params}}}"#);
+        match Message::parse(text.into()) {
+            Ok(Message::Request(request)) => request,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn response(result: &str) -> Response {
+        match Message::parse(format!(r#"{{"jsonrpc":"2.0","id":1,"result":{result}}}"#).into()) {
+            Ok(Message::Response(response)) => response,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_upstream_stays_subscribed_while_anybody_is() {
+        let mut view = SharedState::default();
+        let (a, b) = (SessionId::random(), SessionId::random());
+        let subscribe = request(method::SUBSCRIBE, r#"{"uri":"x:y"}"#);
+        let unsubscribe = request(method::UNSUBSCRIBE, r#"{"uri":"x:y"}"#);
+        for session in [a, b] {
+            let Admission::Forward(purpose) = view.admit(session, &subscribe) else { panic!() };
+            view.filter_answer(session, &purpose, &response("{}"), &Id::number(1));
+        }
+        assert_eq!(view.subscribers("x:y").count(), 2);
+        assert!(matches!(view.admit(a, &unsubscribe), Admission::AnswerEmpty));
+        assert_eq!(view.subscribers("x:y").collect::<Vec<_>>(), [b]);
+        assert_eq!(view.replay(), [(method::SUBSCRIBE, json!({ "uri": "x:y" }))]);
+        assert!(matches!(view.admit(b, &unsubscribe), Admission::Forward(_)));
+    }
+
+    #[test]
+    fn the_upstream_logs_for_the_most_curious_and_each_client_hears_its_own_level() {
+        let mut view = SharedState::default();
+        let (a, b, silent) = (SessionId::random(), SessionId::random(), SessionId::random());
+        let level = |name| request(method::SET_LEVEL, &format!(r#"{{"level":"{name}"}}"#));
+        assert!(matches!(view.admit(a, &level("debug")), Admission::ForwardLevel(LogLevel::Debug)));
+        assert!(matches!(view.admit(b, &level("error")), Admission::ForwardLevel(LogLevel::Debug)));
+        assert!(view.wants_log(a, Some(LogLevel::Info)));
+        assert!(!view.wants_log(b, Some(LogLevel::Info)));
+        assert!(view.wants_log(silent, Some(LogLevel::Debug)));
+        assert_eq!(view.replay(), [(method::SET_LEVEL, json!({ "level": "debug" }))]);
+        view.forget(a);
+        assert!(matches!(view.admit(b, &level("error")), Admission::ForwardLevel(LogLevel::Error)));
+    }
+
+    #[test]
+    fn a_task_exists_only_for_its_owner() {
+        let mut view = SharedState::default();
+        let (a, b) = (SessionId::random(), SessionId::random());
+        for (session, task) in [(a, "task-a"), (b, "task-b")] {
+            let created = response(&format!(r#"{{"task":{{"taskId":"{task}"}}}}"#));
+            view.filter_answer(session, &Purpose::StartTask, &created, &Id::number(1));
+        }
+        let get = request(method::TASKS_GET, r#"{"taskId":"task-a"}"#);
+        assert!(matches!(view.admit(a, &get), Admission::Forward(_)));
+        assert!(matches!(view.admit(b, &get), Admission::Refuse(_)));
+        let all = response(r#"{"tasks":[{"taskId":"task-a","n":1.0},{"taskId":"task-b"}]}"#);
+        let seen = view.filter_answer(a, &Purpose::ListTasks, &all, &Id::number(9)).into_bytes();
+        assert_eq!(
+            seen,
+            &br#"{"jsonrpc":"2.0","id":9,"result":{"tasks":[{"taskId":"task-a","n":1.0}]}}"#[..]
+        );
+    }
+}

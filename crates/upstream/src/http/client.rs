@@ -1,0 +1,192 @@
+//! The HTTP side: one client per connection, the headers that go with every request, and where to send it.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use reqwest::{Client, Request, Url, redirect};
+
+use crate::http::Endpoint;
+
+const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
+const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// Node closes an idle connection after five seconds. To give it up earlier spares us most requests that are sent
+/// into a connection that is just being closed, whose fate is then unknown.
+const IDLE_CONNECTION: Duration = Duration::from_secs(4);
+const MAX_IDLE_CONNECTIONS: usize = 32;
+/// Finds out that the other machine is gone although a stream is quiet for hours.
+const KEEP_ALIVE: Duration = Duration::from_secs(30);
+/// Redirects within the same origin that are followed.
+const MAX_REDIRECTS: usize = 3;
+
+/// What the server gave us to be recognised by.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct Session {
+    /// Counts the greetings, to tell a session from the one that came after it.
+    pub(crate) number: u64,
+    pub(crate) id: Option<HeaderValue>,
+    pub(crate) version: Option<HeaderValue>,
+}
+
+/// Why an endpoint cannot be used. Fit for the user, and without secrets.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EndpointError {
+    #[error("the URL is not valid: {0}")]
+    Url(String),
+    #[error("the URL must begin with http:// or https://")]
+    Scheme,
+    #[error("{0:?} is not the name of a header")]
+    HeaderName(String),
+    #[error("the value of the header {0} has characters that no header can hold")]
+    HeaderValue(String),
+    #[error("TLS cannot be set up: {0}")]
+    Tls(#[from] rustls::Error),
+    #[error("no HTTP client can be made: {0}")]
+    Client(String),
+}
+
+pub(crate) struct Http {
+    client: Client,
+    url: Url,
+    headers: HeaderMap,
+}
+
+impl Http {
+    pub(crate) fn new(endpoint: Endpoint) -> Result<Self, EndpointError> {
+        let url = Url::parse(&endpoint.url).map_err(|error| EndpointError::Url(error.to_string()))?;
+        if !matches!(url.scheme(), "http" | "https") {
+            return Err(EndpointError::Scheme);
+        }
+        let headers = secret_headers(endpoint.headers)?;
+        let mut builder = Client::builder()
+            .http1_only()
+            .tcp_nodelay(true)
+            .tcp_keepalive(KEEP_ALIVE)
+            .connect_timeout(endpoint.connect_timeout)
+            .pool_idle_timeout(IDLE_CONNECTION)
+            .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
+            // What is sent twice is decided where it is known whether that is safe.
+            .retry(reqwest::retry::never())
+            .referer(false)
+            .redirect(redirect::Policy::custom(same_origin_only))
+            .user_agent(concat!("ringfence/", env!("CARGO_PKG_VERSION")));
+        builder = builder.tls_backend_preconfigured(tls()?);
+        let client = builder.build().map_err(|error| EndpointError::Client(explain(&error)))?;
+        Ok(Self { client, url, headers })
+    }
+
+    pub(crate) fn post(&self, session: &Session, line: Bytes) -> Request {
+        let mut request = self.request(reqwest::Method::POST, session);
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
+        *request.body_mut() = Some(line.into());
+        request
+    }
+
+    /// Asks for a stream: for the one that broke off after an event, or for the one that belongs to no call.
+    pub(crate) fn get(&self, session: &Session, last_event: Option<&str>) -> Request {
+        let mut request = self.request(reqwest::Method::GET, session);
+        let headers = request.headers_mut();
+        headers.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        if let Some(id) = last_event.and_then(|id| HeaderValue::from_bytes(id.as_bytes()).ok()) {
+            headers.insert(LAST_EVENT_ID, id);
+        }
+        request
+    }
+
+    pub(crate) fn delete(&self, session: &Session) -> Request {
+        self.request(reqwest::Method::DELETE, session)
+    }
+
+    pub(crate) fn execute(
+        &self,
+        request: Request,
+    ) -> impl Future<Output = reqwest::Result<reqwest::Response>> + use<> {
+        self.client.execute(request)
+    }
+
+    fn request(&self, method: reqwest::Method, session: &Session) -> Request {
+        let mut request = Request::new(method, self.url.clone());
+        let headers = request.headers_mut();
+        // The user's first: what the protocol needs stands above them.
+        headers.clone_from(&self.headers);
+        if let Some(id) = &session.id {
+            headers.insert(SESSION_ID, id.clone());
+        }
+        if let Some(version) = &session.version {
+            headers.insert(PROTOCOL_VERSION, version.clone());
+        }
+        request
+    }
+}
+
+/// The session id that a response carries.
+pub(crate) fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
+    headers
+        .get(SESSION_ID)
+        .filter(|id| !id.is_empty() && id.as_bytes().iter().all(u8::is_ascii_graphic))
+        .cloned()
+}
+
+/// What went wrong below HTTP, in the words of its first cause. The address is left out: it may hold a key.
+pub(crate) fn explain(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    if std::ptr::addr_eq(cause, error) {
+        return if error.is_timeout() {
+            "it took too long".to_owned()
+        } else {
+            "the request failed".to_owned()
+        };
+    }
+    cause.to_string()
+}
+
+fn secret_headers(pairs: Vec<(String, String)>) -> Result<HeaderMap, EndpointError> {
+    let mut headers = HeaderMap::with_capacity(pairs.len() + 4);
+    for (name, value) in pairs {
+        let parsed: HeaderName = name.parse().map_err(|_| EndpointError::HeaderName(name.clone()))?;
+        let mut value =
+            HeaderValue::from_bytes(value.as_bytes()).map_err(|_| EndpointError::HeaderValue(name))?;
+        value.set_sensitive(true);
+        headers.append(parsed, value);
+    }
+    Ok(headers)
+}
+
+/// Headers are secrets of this server and go nowhere else; and a POST must stay one.
+fn same_origin_only(attempt: redirect::Attempt<'_>) -> redirect::Action {
+    let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
+    let keeps_origin = attempt.previous().iter().all(|url| url.origin() == attempt.url().origin());
+    if keeps_method && keeps_origin && attempt.previous().len() <= MAX_REDIRECTS {
+        attempt.follow()
+    } else {
+        attempt.stop()
+    }
+}
+
+/// One TLS configuration for all connections: the certificates are read once, and sessions of TLS are resumed.
+pub fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
+    static TLS: OnceLock<Result<rustls::ClientConfig, rustls::Error>> = OnceLock::new();
+    TLS.get_or_init(|| {
+        // Also reads SSL_CERT_FILE and SSL_CERT_DIR. A machine without any certificates can still speak HTTP.
+        let found = rustls_native_certs::load_native_certs();
+        for error in &found.errors {
+            tracing::debug!(%error, "a root certificate cannot be read");
+        }
+        let mut roots = rustls::RootCertStore::empty();
+        let (added, ignored) = roots.add_parsable_certificates(found.certs);
+        tracing::debug!(added, ignored, "root certificates are read");
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let builder =
+            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+    })
+    .clone()
+}

@@ -1,0 +1,39 @@
+//! One connection to one MCP server, wherever it runs.
+//!
+//! An [`Upstream`] defines a server: a program, a URL, or a name on the client's machine. [`Connection`] is one
+//! running conversation with it: lines out, lines in, an end. Everything above this crate treats the three kinds
+//! alike.
+//!
+//! ```text
+//! Transport::Process  → Process   a child in a WorkerFence, its pipes, its process tree
+//! Transport::Http     → http      a Streamable HTTP client that looks like a pair of pipes
+//! Transport::Attached → Channel   frames to `ringfence connect` on the client's machine
+//! ```
+
+mod attachment;
+mod connection;
+mod definition;
+mod directories;
+mod fence_host;
+pub mod http;
+mod outbox;
+mod process;
+mod process_tree;
+mod start_error;
+mod stderr;
+mod worker_fence;
+mod worker_variables;
+
+pub use attachment::{ATTACH_PROTOCOL, Attachment, Frame, MAX_AVAILABLE};
+pub use connection::{Connection, End, Inbox, Opening, Received};
+pub use definition::{Address, Lifecycle, Preparation, Program, Timeouts, Transport, Upstream};
+pub use directories::Directories;
+pub use fence_host::FenceHost;
+pub use outbox::{MAX_OUTBOX_BYTES, Urgency};
+pub use process::Exit;
+pub use process_tree::{
+    adopt_orphans, cpu_ticks, end_all_children, reap_orphans, sweep_orphans, with_descendants,
+};
+pub use start_error::StartError;
+pub use worker_fence::FenceSlot;
+pub use worker_variables::Owner;

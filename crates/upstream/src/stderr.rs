@@ -1,0 +1,92 @@
+//! What a process writes to stderr: logged line by line, its end kept for error messages.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
+use wire::LineBuffer;
+
+/// How much of stderr is kept for error messages.
+const STDERR_TAIL_BYTES: usize = 4 * 1024;
+/// Longest stderr line that is logged whole.
+const STDERR_LINE_BYTES: usize = 2 * 1024;
+/// Lines of stderr logged per second and upstream; further lines are counted.
+const STDERR_LINES_PER_SECOND: u32 = 100;
+
+/// The last part of what a process wrote to stderr.
+#[derive(Debug, Default)]
+pub(crate) struct StderrTail(Mutex<VecDeque<u8>>);
+
+impl StderrTail {
+    fn add(&self, line: &[u8]) {
+        let mut tail = self.0.lock();
+        tail.extend(line);
+        tail.push_back(b'\n');
+        let excess = tail.len().saturating_sub(STDERR_TAIL_BYTES);
+        tail.drain(..excess);
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let tail = self.0.lock();
+        let (front, back) = tail.as_slices();
+        String::from_utf8_lossy(&[front, back].concat()).trim_end().to_owned()
+    }
+}
+
+pub(crate) async fn read_stderr(tail: Arc<StderrTail>, mut stderr: pipe::Receiver, name: String) {
+    let mut lines = LineBuffer::new(STDERR_LINE_BYTES);
+    let mut budget = LogBudget::default();
+    while let Ok(1..) = stderr.read_buf(lines.space()).await {
+        while let Some(line) = lines.next_line() {
+            let line = line.unwrap_or_else(|long| long.head());
+            tail.add(&line);
+            if budget.allows() {
+                tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&line));
+            }
+        }
+    }
+    let rest = std::mem::take(lines.space());
+    if !rest.is_empty() {
+        tail.add(&rest);
+        tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&rest));
+    }
+}
+
+/// Keeps a chatty upstream from flooding the log.
+#[derive(Default)]
+struct LogBudget {
+    second: Option<Instant>,
+    used: u32,
+}
+
+impl LogBudget {
+    fn allows(&mut self) -> bool {
+        let now = Instant::now();
+        if self.second.is_none_or(|second| now.duration_since(second) >= Duration::from_secs(1)) {
+            if self.used > STDERR_LINES_PER_SECOND {
+                tracing::info!("{} lines of stderr were not logged", self.used - STDERR_LINES_PER_SECOND);
+            }
+            (self.second, self.used) = (Some(now), 0);
+        }
+        self.used += 1;
+        self.used <= STDERR_LINES_PER_SECOND
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_keeps_the_end() {
+        let tail = StderrTail::default();
+        for number in 0..10_000 {
+            tail.add(format!("line {number}").as_bytes());
+        }
+        let text = tail.text();
+        assert!(text.ends_with("line 9999") && text.len() <= STDERR_TAIL_BYTES, "{text}");
+    }
+}

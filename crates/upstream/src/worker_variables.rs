@@ -1,0 +1,41 @@
+//! What a server finds out about its session from its environment.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use identity::{Handle, Instance};
+use serde_json::json;
+use wire::worker_variable::{CONFINEMENT, INSTANCE, SCOPE, SESSION};
+
+use crate::directories::Directories;
+
+/// The session that a worker is for, if it is for one.
+#[derive(Clone, Debug)]
+pub struct Owner {
+    pub session: Handle,
+    pub instance: Instance,
+}
+
+pub(crate) fn worker_variables(
+    owner: Option<&Owner>,
+    directories: &Directories,
+) -> Vec<(OsString, OsString)> {
+    let mut variables = Vec::new();
+    if let Some(owner) = owner {
+        variables.push((SESSION.into(), owner.session.to_string().into()));
+        variables.push((INSTANCE.into(), owner.instance.as_str().into()));
+    }
+    let uris: Vec<String> =
+        directories.paths().iter().map(|path| wire::file_uri(path.as_os_str().as_bytes())).collect();
+    if !uris.is_empty() {
+        variables.push((SCOPE.into(), json!(uris).to_string().into()));
+    }
+    variables
+}
+
+/// The same for what the fence is.
+pub(crate) fn confinement_variable(confinement: &fence::Confinement) -> (OsString, OsString) {
+    let mut text = serde_json::to_value(confinement).unwrap_or_default();
+    text["summary"] = confinement.summary().into();
+    (CONFINEMENT.into(), text.to_string().into())
+}
