@@ -25,7 +25,7 @@ pub(crate) struct WorkspaceArguments {
     /// a gateway, or else the working directory.
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
-    /// ServerSet only tools that do not write.
+    /// Offer only tools that do not write.
     #[arg(long)]
     read_only: bool,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) struct WorkspaceOptions {
     /// Make every write of the file tools reach the disk before it is reported.
     #[arg(long)]
     durable_writes: bool,
-    /// ServerSet only these tools (repeatable, or separated by commas).
+    /// Offer only these tools (repeatable, or separated by commas).
     #[arg(long, value_name = "TOOL", value_delimiter = ',')]
     allow_tool: Vec<String>,
     /// Do not offer these tools (repeatable, or separated by commas).

@@ -17,7 +17,7 @@ const MAX_FRAMES: usize = 1024;
 /// What both sides of an attachment speak: its WebSocket subprotocol.
 pub const ATTACH_PROTOCOL: &str = "ringfence.attach.1";
 
-/// Servers that one client's machine may server_name.
+/// Servers that one client's machine can make available.
 pub const MAX_AVAILABLE: usize = 256;
 
 /// What is said between a gateway and a client's machine.
