@@ -1,4 +1,4 @@
-//! What one server offers: its capabilities and its lists, item by item as it wrote them.
+//! The capabilities and lists of one server, item by item as it wrote them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,15 +6,17 @@ use std::time::Duration;
 
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wire::{InitializeResult, Outcome, method, read_object};
+use upstream::StartError;
+use wire::{InitializeResult, Outcome, code, read_object};
 
+use crate::list::List;
 use crate::worker::Worker;
 
-/// Pages of one list, and items of all of them. A server that never ends is cut off here.
+/// Bounds of one list: a server whose pages never end is cut off here.
 const MAX_PAGES: usize = 100;
 const MAX_ITEMS: usize = 10_000;
 
-/// A page that has not come by then is not waited for.
+/// How long one page is waited for.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
 
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,7 +28,7 @@ pub(crate) struct Catalogue {
     pub(crate) templates: Vec<Listed>,
 }
 
-/// What a server declared that it can do.
+/// The capabilities that a server declared.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
 pub(crate) struct ServerCapabilities {
@@ -42,7 +44,7 @@ pub(crate) struct ServerCapabilities {
 /// One tool, prompt, resource or template.
 #[derive(Clone, Debug)]
 pub(crate) struct Listed {
-    /// What its server calls it: a name, a URI or a URI template.
+    /// Its name, URI or URI template, as its server knows it.
     pub(crate) own: String,
     pub(crate) text: Box<RawValue>,
 }
@@ -50,73 +52,6 @@ pub(crate) struct Listed {
 impl PartialEq for Listed {
     fn eq(&self, other: &Self) -> bool {
         self.own == other.own && self.text.get() == other.text.get()
-    }
-}
-
-/// One of the lists that a server may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum List {
-    Tools,
-    Prompts,
-    Resources,
-    Templates,
-}
-
-impl List {
-    pub(crate) fn of_request(method: &str) -> Option<Self> {
-        Some(match method {
-            method::TOOLS_LIST => Self::Tools,
-            method::PROMPTS_LIST => Self::Prompts,
-            method::RESOURCES_LIST => Self::Resources,
-            method::TEMPLATES_LIST => Self::Templates,
-            _ => return None,
-        })
-    }
-
-    /// What a change of it is told by. Resources and their templates share one.
-    pub(crate) fn of_news(method: &str) -> Option<Self> {
-        Some(match method {
-            method::TOOLS_CHANGED => Self::Tools,
-            method::PROMPTS_CHANGED => Self::Prompts,
-            method::RESOURCES_CHANGED => Self::Resources,
-            _ => return None,
-        })
-    }
-
-    pub(crate) fn request(self) -> &'static str {
-        match self {
-            Self::Tools => method::TOOLS_LIST,
-            Self::Prompts => method::PROMPTS_LIST,
-            Self::Resources => method::RESOURCES_LIST,
-            Self::Templates => method::TEMPLATES_LIST,
-        }
-    }
-
-    pub(crate) fn news(self) -> &'static str {
-        match self {
-            Self::Tools => method::TOOLS_CHANGED,
-            Self::Prompts => method::PROMPTS_CHANGED,
-            Self::Resources | Self::Templates => method::RESOURCES_CHANGED,
-        }
-    }
-
-    /// The field of the result that holds the items.
-    pub(crate) fn field(self) -> &'static str {
-        match self {
-            Self::Tools => "tools",
-            Self::Prompts => "prompts",
-            Self::Resources => "resources",
-            Self::Templates => "resourceTemplates",
-        }
-    }
-
-    /// The field of an item that its server knows it by.
-    fn key(self) -> &'static str {
-        match self {
-            Self::Tools | Self::Prompts => "name",
-            Self::Resources => "uri",
-            Self::Templates => "uriTemplate",
-        }
     }
 }
 
@@ -157,13 +92,15 @@ impl ServerCapabilities {
     }
 }
 
-/// Why a server did not show what it has.
+/// Why a server did not show its lists.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum CatalogueError {
     #[error("{0}")]
-    Start(#[from] crate::StartError),
+    Start(#[from] StartError),
     #[error("it did not answer {method} within {} s", .after.as_secs())]
     Slow { method: &'static str, after: Duration },
+    #[error("it answered {method} with an error: {message}")]
+    Refused { method: &'static str, message: String },
 }
 
 impl CatalogueError {
@@ -173,12 +110,21 @@ impl CatalogueError {
 }
 
 impl Catalogue {
-    /// Asks a worker for everything but its resources, which depend on the moment.
+    /// Asks a worker for all its lists except resources, which change all the time.
     pub(crate) async fn of_worker(worker: &Arc<Worker>, within: Duration) -> Result<Self, CatalogueError> {
         let initialize = worker.ready().await?;
+        Self::after(&initialize, worker, within).await
+    }
+
+    /// The same for a worker that has answered `initialize`.
+    pub(crate) async fn after(
+        initialize: &InitializeResult,
+        worker: &Arc<Worker>,
+        within: Duration,
+    ) -> Result<Self, CatalogueError> {
         let answer: Value = serde_json::from_str(initialize.as_json()).unwrap_or_default();
         let mut catalogue = Self {
-            capabilities: ServerCapabilities::of(&initialize),
+            capabilities: ServerCapabilities::of(initialize),
             instructions: answer["instructions"].as_str().map(ToOwned::to_owned),
             ..Self::default()
         };
@@ -189,9 +135,9 @@ impl Catalogue {
             }
             match list_all(worker, list, within).await {
                 Ok(items) => *catalogue.items_mut(list) = items,
-                // Its tools are of use without the rest.
-                Err(CatalogueError::Slow { .. }) if list != List::Tools => {
-                    tracing::warn!(upstream = worker.upstream.name, "it did not answer {}", list.request());
+                // Its tools are useful without the rest.
+                Err(error) if list != List::Tools && !matches!(error, CatalogueError::Start(_)) => {
+                    tracing::warn!(upstream = worker.name(), "{error}");
                 }
                 Err(error) => return Err(error),
             }
@@ -217,7 +163,7 @@ impl Catalogue {
     }
 }
 
-/// All pages of one list. A server that refuses has none.
+/// All pages of one list; empty if the server does not know the method.
 pub(crate) async fn list_all(
     worker: &Arc<Worker>,
     list: List,
@@ -230,7 +176,15 @@ pub(crate) async fn list_all(
         let params = cursor.as_ref().map_or_else(|| json!({}), |cursor| json!({ "cursor": cursor }));
         let asked = tokio::time::timeout(within, worker.ask(method, params)).await;
         let response = asked.map_err(|_| CatalogueError::too_slow(list, within))??;
-        let Outcome::Result(result) = response.outcome() else { break };
+        let result = match response.outcome() {
+            Outcome::Result(result) => result,
+            Outcome::Error(error) if is_unknown_method(error) => break,
+            Outcome::Error(error) => {
+                let error: Value = serde_json::from_str(error).unwrap_or_default();
+                let message = error["message"].as_str().unwrap_or("no reason given").to_owned();
+                return Err(CatalogueError::Refused { method, message });
+            }
+        };
         cursor = read_page(result, list, &mut items);
         if cursor.is_none() || items.len() >= MAX_ITEMS {
             break;
@@ -240,7 +194,12 @@ pub(crate) async fn list_all(
     Ok(items)
 }
 
-/// Adds the items of one page; returns where the next one begins. What cannot be read is left out.
+fn is_unknown_method(error: &str) -> bool {
+    let error: Value = serde_json::from_str(error).unwrap_or_default();
+    error["code"] == code::METHOD_NOT_FOUND
+}
+
+/// Adds the items of one page, except those that cannot be read. Returns the cursor of the next page.
 fn read_page(result: &str, list: List, items: &mut Vec<Listed>) -> Option<String> {
     let page: HashMap<String, &RawValue> = read_object(result).ok()?;
     let listed: Vec<&RawValue> =

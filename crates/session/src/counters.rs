@@ -10,7 +10,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 use crate::EndReason;
 
-/// One number that only grows.
+/// A number that only grows.
 #[derive(Debug, Default)]
 pub struct Count(Counter);
 
@@ -19,8 +19,8 @@ impl Count {
         self.0.inc();
     }
 
-    /// Counts, and says whether this one is worth a line in the log: the first few are, then one in a
-    /// thousand, so that whoever causes them cannot flood it.
+    /// Counts, and says whether to log this one: the first few, then one in a thousand, so that their cause cannot
+    /// flood the log.
     pub fn add_and_should_log(&self) -> bool {
         let before = self.0.inc();
         before < 20 || before.is_multiple_of(1000)
@@ -31,7 +31,7 @@ impl Count {
     }
 }
 
-/// How long something took, as a distribution.
+/// A distribution of durations.
 #[derive(Debug)]
 pub(crate) struct Times(Histogram);
 
@@ -57,7 +57,7 @@ struct ReasonLabel {
     reason: &'static str,
 }
 
-/// One number for each reason.
+/// A number for each reason.
 #[derive(Debug, Default)]
 pub struct CountByReason(Family<ReasonLabel, Counter>);
 
@@ -72,7 +72,7 @@ pub struct Counters {
     pub sessions_opened: Count,
     pub sessions_ended: Count,
     pub(crate) ends: CountByReason,
-    /// What was refused to a client or a fence, by reason.
+    /// Refusals toward clients and fences, by reason.
     pub denials: CountByReason,
     /// Connections from inside fences.
     pub fenced_peers: Count,
@@ -82,21 +82,21 @@ pub struct Counters {
     pub worker_starts: Count,
     pub worker_restarts: Count,
     pub worker_deaths: Count,
-    /// Answers to what had been asked, but given up or answered before.
+    /// Answers to requests that had been given up or answered before.
     pub late_answers: Count,
-    /// Answers to ids that were never asked, from either side: the cross-talk detector.
+    /// Answers to ids that were never sent, from either side: detects cross-talk.
     pub stray_answers: Count,
     /// Lines of an upstream that are no JSON-RPC message, or too long.
     pub bad_lines: Count,
-    /// Notifications of an upstream without an owner, or that a full stream had no room for.
+    /// Notifications of an upstream without an owner, or dropped by a full stream.
     pub dropped_notifications: Count,
-    /// Requests of a shared upstream that no client could be named for.
+    /// Requests of a shared upstream that belong to no client.
     pub unattributed_requests: Count,
     /// From the client's request to its answer.
     pub(crate) call_times: Times,
     /// From `initialize` to the locked scope.
     pub(crate) lock_times: Times,
-    /// What requests waited for the scope.
+    /// How long requests waited for the scope.
     pub(crate) queue_waits: Times,
     /// From the start of a worker to its answer to `initialize`.
     pub(crate) start_times: Times,
@@ -127,7 +127,7 @@ impl Counters {
         self.ends.add(reason.as_str());
     }
 
-    /// Makes everything known to a registry, under names that do not change.
+    /// Registers all metrics, under names that do not change.
     pub fn register(&self, registry: &mut Registry, upstream: &str) {
         let counts: [(&str, &str, &Count); 13] = [
             ("session_creations", "Sessions opened", &self.sessions_opened),

@@ -1,20 +1,19 @@
 //! What all sessions and workers of one gateway share.
 
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use audit::{AuditEntry, AuditLog};
 use tokio::sync::Semaphore;
-use tokio::task::JoinSet;
+use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
 use crate::scope::{ScopeRefusal, ScopeRules};
 use crate::settings::Settings;
 use crate::ticker::Ticker;
-use audit::{AuditEntry, AuditLog};
 
-/// Servers that have nothing to write in, as on probe, are often started many at once. So many are launched at a time,
-/// because each launch keeps a thread and a core busy.
+/// Probes are often started many at once. So many are launched at a time, because each launch keeps a thread and a core
+/// busy.
 const PROBE_LAUNCHES: usize = 4;
 
 #[derive(Debug)]
@@ -24,12 +23,14 @@ pub(crate) struct GatewayContext {
     pub(crate) counters: Arc<Counters>,
     pub(crate) ticker: Ticker,
     pub(crate) audit: Option<Arc<AuditLog>>,
-    /// Turns of launching a server that has nothing to write in.
+    /// Turns of launching a server that is probed.
     pub(crate) probe_launches: Semaphore,
     /// Probes have ended since unused memory was given back.
     pub(crate) had_probes: AtomicBool,
+    /// Every task that runs on its own.
+    pub(crate) tasks: TaskTracker,
     /// What is still being cleared away after workers that have ended.
-    clearing: Mutex<JoinSet<()>>,
+    clearing: TaskTracker,
 }
 
 impl GatewayContext {
@@ -42,21 +43,21 @@ impl GatewayContext {
             audit,
             probe_launches: Semaphore::new(PROBE_LAUNCHES),
             had_probes: AtomicBool::new(false),
-            clearing: Mutex::default(),
+            tasks: TaskTracker::new(),
+            clearing: TaskTracker::new(),
         })
     }
 
-    /// Lets go of what may take long to go, without anybody waiting.
+    /// Drops what may take long to go on a thread that may block.
     pub(crate) fn clear_away<T: Send + 'static>(&self, what: T) {
-        let mut clearing = self.clearing.lock();
-        while clearing.try_join_next().is_some() {}
-        clearing.spawn_blocking(move || drop(what));
+        self.clearing.spawn_blocking(move || drop(what));
     }
 
     /// Waits until everything is cleared away.
     pub(crate) async fn cleared(&self) {
-        let mut clearing = std::mem::take(&mut *self.clearing.lock());
-        while clearing.join_next().await.is_some() {}
+        self.clearing.close();
+        self.clearing.wait().await;
+        self.clearing.reopen();
     }
 
     /// Looks at directories of a session. They may lie on a file system that does not answer, so this happens on a
@@ -74,7 +75,7 @@ impl GatewayContext {
         }
     }
 
-    /// Writes an entry, if there is a log; else nothing is made.
+    /// Writes an entry to the audit log, if there is one; else none is made.
     pub(crate) fn record(&self, entry: impl FnOnce() -> AuditEntry) {
         if let Some(audit) = &self.audit {
             audit.record(entry());

@@ -1,15 +1,14 @@
-//! `initialize` on its way to an upstream: the client's own with our roots in it, or the gateway's.
+//! `initialize` toward an upstream: the client's own with the gateway's roots, or the gateway's own.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use wire::{Message, Request, Version};
 
-/// What follows the answer to our own `initialize`.
+/// Follows the answer to the gateway's own `initialize`.
 pub(crate) const INITIALIZED: &[u8] = br#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#;
 
-/// The client's `initialize` as its upstream gets it. Whatever the client said about roots, the gateway
-/// answers for them, and they do not change.
+/// The client's `initialize` as its upstream gets it: the gateway answers for roots, and they do not change.
 pub(crate) fn with_our_roots(request: &Request) -> Request {
     let mut params: Value =
         request.params_text().and_then(|params| serde_json::from_str(params).ok()).unwrap_or_default();
@@ -20,8 +19,8 @@ pub(crate) fn with_our_roots(request: &Request) -> Request {
     initialize(&params)
 }
 
-/// How the gateway greets an upstream that several clients share. It declares whatever some client may be
-/// able to do; a client that cannot is not asked.
+/// Greets an upstream that several clients share. It declares all that some client may be able to do; a client that
+/// cannot is not asked.
 pub(crate) fn own() -> Request {
     initialize(&json!({
         "protocolVersion": Version::NEWEST.as_str(),
@@ -30,7 +29,7 @@ pub(crate) fn own() -> Request {
     }))
 }
 
-/// For a client that may never say `initialize` itself. What it turns out not to be able to do, it is not asked.
+/// Stands in for a client that may never say `initialize` itself. It is not asked for what it turns out not to support.
 pub(crate) fn on_behalf_of(client: &Value, version: Version) -> Request {
     initialize(&json!({
         "protocolVersion": version.as_str(),
@@ -40,7 +39,7 @@ pub(crate) fn on_behalf_of(client: &Value, version: Version) -> Request {
 }
 
 /// What the next client most probably says, to have its answer ready.
-pub(crate) fn probed() -> Request {
+pub(crate) fn expected() -> Request {
     initialize(&json!({
         "protocolVersion": Version::NEWEST.as_str(),
         "capabilities": {"roots": {}, "elicitation": {}},
@@ -56,7 +55,7 @@ fn initialize(params: &Value) -> Request {
     }
 }
 
-/// What an upstream's answer to an `initialize` depends on, as a hash: a client may say a lot.
+/// Hashes the parts of `initialize` that an upstream's answer depends on.
 pub(crate) fn fingerprint(handshake: &Request) -> [u8; 32] {
     let params: Value =
         handshake.params_text().and_then(|params| serde_json::from_str(params).ok()).unwrap_or_default();

@@ -1,56 +1,57 @@
-//! Sessions, upstreams and workers: who talks to which process, and how it ends. No HTTP in here.
+//! Sessions: who talks to which server, from `initialize` to the end. No HTTP in here.
 //!
-//! The principal type is [`Sessions`], the registry. It opens a [`Session`] for a client, which talks to a
-//! worker: one running upstream for one lifecycle key. What a client is to receive lies in [`Stream`]s; a
-//! connection reads one through a [`StreamReader`].
+//! The principal type is [`Sessions`], the registry. It opens a [`Session`] for a client. Messages for the client lie in
+//! streams; a connection reads one through a [`StreamReader`].
 //!
 //! ```text
-//! client ─► Session::call ─► Worker ─► Process (stdin)
-//! client ◄─ StreamReader ◄─ Stream ◄─ Worker (routing) ◄─ Process (stdout)
+//! client ─► Session::call ─► Gate ─► Route::call ─► Worker::call ─► upstream::Connection
+//! client ◄─ StreamReader ◄─ Stream ◄─ Client::answer ◄─ WorkerMachine::receive ◄─ upstream::Connection
 //! ```
+//!
+//! One direction: `registry → session → {gate, route} → worker → client → stream`. The machines (`gate`, `worker`,
+//! `route::merge`, `stream::buffer`, `probe`) are pure: events and the time go in, actions come out.
 
-mod aggregate;
-mod call;
-mod call_record;
-mod capability_cache;
 mod catalogue;
-mod catalogue_probes;
+mod client;
 mod counters;
 mod error;
 mod gate;
 mod gateway_context;
 mod handshake;
-mod inbound;
-mod overview;
+mod list;
+mod messages;
 mod plan;
-mod quota;
-mod roots_change;
+mod probe;
+mod record;
+mod registry;
 mod roster;
+mod route;
 mod scope;
 mod server;
 mod session;
-mod sessions;
 mod settings;
-mod shared_state;
 mod stream;
+#[cfg(test)]
+mod testing;
 mod ticker;
-mod tombstones;
-mod verbose_meta;
 mod view;
 mod worker;
-mod workspace_root;
+mod worker_id;
+mod workers;
 
-pub use aggregate::MemberReport;
 pub use counters::Counters;
 pub use error::Refusal;
-pub use overview::{SessionOverview, WorkerOverview};
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
-pub use scope::{OnRootsChange, RootsChoice, Scope, ScopeRefusal, ScopeRules, ScopeSource, WorkspaceChoice};
-pub use session::{Contexts, EndReason, Session, ToolReport};
-pub use sessions::{Caller, Sessions};
+pub use record::{Contexts, EndReason};
+pub use registry::{Caller, Sessions};
+pub use route::MemberReport;
+pub use scope::{
+    OnRootsChange, RootError, RootsChoice, Scope, ScopeRefusal, ScopeRules, ScopeSource, WorkspaceChoice,
+    parse_root,
+};
+pub use session::{Session, SessionOverview, ToolReport, WorkerOverview};
 pub use settings::Settings;
 pub use stream::{Delivery, First, Next, StreamReader};
-pub use workspace_root::{RootError, parse_root};
 
 pub use identity::{Handle, Instance, Principal, SessionId, SessionKey};
 pub use upstream::{

@@ -1,5 +1,5 @@
-//! What a gateway serves: one server that is passed through, or several as one. What each session fills in is
-//! filled in here.
+//! What a gateway serves: one server that is passed through, or several as one, and the templates that each session
+//! fills in.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ use crate::view::hex;
 use crate::{Instance, Lifecycle, SessionKey, Upstream};
 use upstream::{Address, Program, Transport};
 
-/// What clients find behind the endpoint.
+/// The servers behind the endpoint.
 #[derive(Debug)]
 pub enum ServerSet {
     /// One server, exactly as it is.
@@ -24,44 +24,44 @@ pub enum ServerSet {
     Many { servers: Vec<ServerPlan>, terms: Terms },
 }
 
-/// What holds for all servers of one configuration.
+/// Settings of all servers of one configuration.
 #[derive(Clone, Debug)]
 pub struct Terms {
     pub names: NameMode,
     pub secrets: Secrets,
-    /// Servers whose context is `local` run on this machine.
+    /// Whether servers whose context is `local` run on this machine.
     pub local_is_here: bool,
-    /// Where servers keep what stays.
+    /// Where servers keep data across sessions.
     pub storage: Option<PathBuf>,
 }
 
 /// One configured server.
 #[derive(Clone, Debug)]
 pub struct ServerPlan {
-    /// Without what a session fills in.
+    /// The upstream before a session fills in its templates.
     pub upstream: Arc<Upstream>,
     pub fill: Fill,
     pub context: ExecutionContext,
     /// Whether a client may choose the other context.
     pub overridable: bool,
-    /// Why it does not run at all, if so.
+    /// Why it does not run at all.
     pub disabled: Option<String>,
     pub tools: ToolRules,
     pub start: Start,
     pub storage: Storage,
-    /// How its tools are named, if not as those of the others.
+    /// How its tools are named, if not like those of the others.
     pub names: Option<NameMode>,
-    /// It is several servers itself. These of them are not shown, because they are here, too.
+    /// Servers behind it (it is a gateway itself) whose items are not shown, because they are configured here, too.
     pub hides: Vec<String>,
 }
 
-/// What is different in each session.
+/// The templates that each session fills in.
 #[derive(Clone, Debug, Default)]
 pub struct Fill {
     /// All arguments of the program.
     pub arguments: Vec<Template>,
     pub variables: Vec<(String, Template)>,
-    /// A file with more of them.
+    /// A file with more variables.
     pub variables_file: Option<PathBuf>,
     pub url: Option<Template>,
     pub headers: Vec<(String, Template)>,
@@ -69,26 +69,26 @@ pub struct Fill {
     pub allowed_directories: Option<Vec<Template>>,
 }
 
-/// Whom a server is prepared for.
+/// The session that a server is prepared for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Beneficiary<'a> {
     pub(crate) key: &'a SessionKey,
     pub(crate) instance: &'a Instance,
-    /// `None`: it is only tried, in an empty directory.
+    /// `None` for a probe, which runs in an empty directory.
     pub(crate) scope: Option<&'a Scope>,
 }
 
-/// In a probe the working directory is wherever the server finds itself.
+/// The working directory in a probe.
 const IN_PROBE: &str = ".";
 
-/// The session and window of a probe.
+/// Stands for session and instance in a probe.
 const PROBE: &str = "probe";
 
-/// Those of a process that serves several sessions.
+/// Stands for session and instance in a process that serves several sessions.
 const SHARED: &str = "shared";
 
 impl ServerPlan {
-    /// A server that is what it is for everybody.
+    /// A server without templates.
     pub fn fixed(upstream: Upstream) -> Self {
         Self {
             upstream: Arc::new(upstream),
@@ -104,12 +104,12 @@ impl ServerPlan {
         }
     }
 
-    /// Whether the operator means it for a client's machine that is not this one.
+    /// Whether it runs on a client's machine that is not this one.
     pub(crate) fn is_away(&self, terms: &Terms) -> bool {
         self.context == ExecutionContext::Local && !terms.local_is_here
     }
 
-    /// Where the server of a session keeps what stays: one place for each principal and workspace.
+    /// Where the server of a session keeps data: one place for each principal and workspace.
     pub(crate) fn storage_directory(&self, terms: &Terms, whom: Beneficiary<'_>) -> Option<PathBuf> {
         let (base, scope) = (terms.storage.as_ref()?, whom.scope?);
         if self.storage == Storage::None {
@@ -154,14 +154,14 @@ impl ServerPlan {
                         filled.into_iter().map(|(name, value)| (name, value.to_string_lossy().into_owned())),
                     );
                 }
-                // Nothing to run is named; but first somebody should hear which variable is missing.
+                // Nothing to run is named; a missing variable is the better reason to report.
                 Transport::Attached => drop(texts(&fill.variables)?),
             }
             Ok(Arc::new(upstream))
         })
     }
 
-    /// The directories that the operator lets it write in, if they are not those of the session.
+    /// The directories that the operator lets it write in, instead of those of the session.
     pub(crate) fn allowed_directories(
         &self,
         terms: &Terms,
@@ -187,7 +187,7 @@ impl ServerPlan {
         fill: impl FnOnce(&Values<'_>) -> Result<T, Missing>,
     ) -> Result<T, Missing> {
         let lifecycle = self.upstream.lifecycle;
-        // What everybody shares holds nothing of anybody.
+        // A process that all sessions share gets nothing of a single one.
         let is_everybodys = lifecycle == Lifecycle::Shared;
         let workspace = whom.scope.and_then(Scope::primary).filter(|_| !is_everybodys);
         let working_directory = match (whom.scope, workspace) {
@@ -201,7 +201,7 @@ impl ServerPlan {
         let principal = if is_everybodys { String::new() } else { whom.key.principal.to_string() };
         let handle = whom.key.id.handle().to_string();
         let (session_id, instance_id) = match whom.scope {
-            // What is tried is the same for all sessions.
+            // A probe is the same for all sessions.
             None => (PROBE, PROBE),
             Some(_) if lifecycle.serves_many() => (SHARED, SHARED),
             Some(_) => (handle.as_str(), whom.instance.as_str()),
@@ -217,7 +217,7 @@ impl ServerPlan {
 }
 
 impl Fill {
-    /// The variables of the file, if one is named. It must lie where the session cannot write.
+    /// The variables of the file, if one is named. The file must lie where the session cannot write.
     fn of_file(&self, scope: Option<&Scope>) -> Result<Vec<(String, OsString)>, Missing> {
         let Some(file) = &self.variables_file else { return Ok(Vec::new()) };
         let real = file.canonicalize().unwrap_or_else(|_| file.clone());

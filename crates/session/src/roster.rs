@@ -1,30 +1,34 @@
-//! The servers of one configuration. A session keeps the roster that it was opened with; a new configuration is a
-//! new roster.
+//! The servers of one configuration. A session keeps the roster that it was opened with; a new configuration is a new
+//! roster.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
+use identity::{Instance, Principal, SessionId, SessionKey};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
-use wire::{Request, Version};
+use upstream::{Lifecycle, Transport};
+use wire::{InitializeResult, Request, Version};
 
 use crate::catalogue::{Catalogue, ServerCapabilities};
 use crate::gateway_context::GatewayContext;
+use crate::handshake;
 use crate::plan::{Beneficiary, ServerPlan, ServerSet, Terms};
+use crate::probe::Advertised;
 use crate::server::Server;
 use crate::view::Views;
-use crate::{Instance, SessionKey};
-use upstream::Transport;
 
-/// A client's `initialize` is answered without the servers that could not be tried by then.
-const PROBE_WITHIN: Duration = Duration::from_secs(5);
+/// A client's `initialize` is answered without the servers that could not be probed by then: it never waits for a slow
+/// one.
+const PROBE_WITHIN: Duration = Duration::from_millis(700);
 
-/// What one server may say in the instructions for the model.
+/// Longest part of one server in the instructions for the model.
 const MAX_INSTRUCTIONS: usize = 4096;
 
 #[derive(Debug)]
 pub(crate) struct Roster {
+    context: Arc<GatewayContext>,
     /// In the order of the configuration, which is the order of all lists.
     pub(crate) servers: Vec<Arc<Server>>,
     /// `None`: there is one server, and it is passed through as it is.
@@ -32,14 +36,34 @@ pub(crate) struct Roster {
     pub(crate) views: Views,
 }
 
+/// The result of `initialize` for a client.
+#[derive(Debug)]
+pub(crate) struct Told {
+    /// The negotiated revision, if it is one that we know.
+    pub(crate) version: Option<Version>,
+    pub(crate) answer: String,
+}
+
+/// Who answers a client's `initialize`.
+#[derive(Debug)]
+pub(crate) enum Welcome {
+    /// The gateway, for several servers.
+    Gateway(Told),
+    /// The gateway, with what a probe of the one server has shown: its worker cannot start yet.
+    Probed(Told, Advertised),
+    /// The worker itself, as soon as it runs.
+    Worker,
+}
+
 impl Roster {
-    pub(crate) fn new(context: &Arc<GatewayContext>, offer: ServerSet) -> Arc<Self> {
-        let (plans, terms) = match offer {
+    pub(crate) fn new(context: &Arc<GatewayContext>, servers: ServerSet) -> Arc<Self> {
+        let (plans, terms) = match servers {
             ServerSet::One(upstream) => (vec![ServerPlan::fixed(upstream)], None),
             ServerSet::Many { servers, terms } => (servers, Some(terms)),
         };
-        let servers = plans.into_iter().map(|plan| Server::new(context, plan)).collect();
-        Arc::new(Self { servers, terms, views: Views::default() })
+        let is_passed_through = terms.is_none();
+        let servers = plans.into_iter().map(|plan| Server::new(context, plan, is_passed_through)).collect();
+        Arc::new(Self { context: Arc::clone(context), servers, terms, views: Views::default() })
     }
 
     /// The server that is passed through, if one is.
@@ -47,8 +71,60 @@ impl Roster {
         if self.terms.is_none() { self.servers.first() } else { None }
     }
 
-    /// What all servers offer to such a client, in their order. Of those that are not known in time, `None`.
-    pub(crate) async fn probed(
+    /// Whether all sessions work in the scope of one process.
+    pub(crate) fn shares_scope(&self) -> bool {
+        self.sole().is_some_and(|server| server.lifecycle() == Lifecycle::Shared)
+    }
+
+    /// Probes all servers in the background, with what the next client most probably says.
+    pub(crate) fn probe_all(self: &Arc<Self>) {
+        let (roster, handshake) = (Arc::clone(self), Arc::new(handshake::expected()));
+        self.context.tasks.spawn(async move {
+            if let Some(server) = roster.sole() {
+                server.advertise(server.greeting(&handshake)).await;
+            } else {
+                let key = SessionKey { principal: Principal::anonymous(), id: SessionId::random() };
+                roster.probed(&key, &Instance::random(), &handshake).await;
+            }
+        });
+    }
+
+    /// Answers a client's `initialize`, or leaves that to the worker. `starts_now`: the scope is known, so a worker can
+    /// start at once.
+    pub(crate) async fn welcome(
+        &self,
+        key: &SessionKey,
+        instance: &Instance,
+        handshake: &Arc<Request>,
+        requested: Version,
+        starts_now: bool,
+    ) -> Welcome {
+        let Some(server) = self.sole() else {
+            let answer = self.answer(key, instance, handshake, requested).await;
+            return Welcome::Gateway(Told { version: Some(requested), answer });
+        };
+        if starts_now && server.lifecycle() != Lifecycle::Call {
+            return Welcome::Worker;
+        }
+        let advertised = server.advertise(server.greeting(handshake)).await;
+        Welcome::Probed(self.negotiate(requested, &advertised.answer), advertised)
+    }
+
+    /// The result for a client of the one server. A client of a shared upstream gets the older of the revision that it
+    /// asked for and the one that the upstream speaks.
+    pub(crate) fn negotiate(&self, requested: Version, result: &InitializeResult) -> Told {
+        let serves_many = self.sole().is_some_and(|server| server.lifecycle().serves_many());
+        match result.version {
+            Some(upstream) if serves_many => {
+                let version = requested.min(upstream);
+                Told { version: Some(version), answer: result.with_version(version) }
+            }
+            version => Told { version, answer: result.as_json().to_owned() },
+        }
+    }
+
+    /// What all servers offer to such a client, in their order. `None` for those that are not known in time.
+    async fn probed(
         &self,
         key: &SessionKey,
         instance: &Instance,
@@ -66,8 +142,8 @@ impl Roster {
             let Ok(upstream) = server.plan.for_session(terms, whom) else { continue };
             let (server, handshake) = (Arc::clone(server), server.greeting(handshake));
             probes.spawn(async move {
-                let tried = tokio::time::timeout(PROBE_WITHIN, server.catalogue(upstream, handshake)).await;
-                (place, server.name().to_owned(), tried.ok().and_then(Result::ok))
+                let probed = tokio::time::timeout(PROBE_WITHIN, server.catalogue(upstream, handshake)).await;
+                (place, server.name().to_owned(), probed.ok().and_then(Result::ok))
             });
         }
         let mut known = probes.join_all().await;
@@ -76,7 +152,7 @@ impl Roster {
     }
 
     /// The answer to a client's `initialize`: what all servers together can do.
-    pub(crate) async fn answer(
+    async fn answer(
         &self,
         key: &SessionKey,
         instance: &Instance,
@@ -84,7 +160,20 @@ impl Roster {
         version: Version,
     ) -> String {
         let known = self.probed(key, instance, handshake).await;
-        // A server that is away or slow may turn out to have any of these.
+        let mut answer = json!({
+            "protocolVersion": version.as_str(),
+            "capabilities": self.capabilities(&known),
+            "serverInfo": { "name": "ringfence", "title": "ringfence", "version": env!("CARGO_PKG_VERSION") },
+        });
+        let instructions = instructions(&known);
+        if !instructions.is_empty() {
+            answer["instructions"] = instructions.into();
+        }
+        answer.to_string()
+    }
+
+    /// The capabilities of all servers together. A server that is away or slow may turn out to have any of them.
+    fn capabilities(&self, known: &[(String, Option<Arc<Catalogue>>)]) -> Value {
         let is_away = |server: &Arc<Server>| {
             let plan = &server.plan;
             plan.disabled.is_none() && self.terms.as_ref().is_some_and(|terms| plan.is_away(terms))
@@ -97,33 +186,20 @@ impl Roster {
             logging: has_unknown,
             ..ServerCapabilities::default()
         };
-        let offers =
-            known.iter().filter_map(|(_, it)| it.as_ref()).fold(unknown, |all, it| all.or(it.capabilities));
+        let found = known.iter().filter_map(|(_, it)| it.as_ref());
+        let all = found.fold(unknown, |all, it| all.or(it.capabilities));
         let mut capabilities = json!({ "tools": { "listChanged": true } });
-        let mut offer = |name: &str, is_there: bool, what: Value| {
+        let mut add = |name: &str, is_there: bool, what: Value| {
             if is_there {
                 capabilities[name] = what;
             }
         };
-        offer("prompts", offers.prompts, json!({ "listChanged": true }));
-        offer("resources", offers.resources, json!({ "listChanged": true, "subscribe": offers.subscribe }));
-        offer("completions", offers.completions, json!({}));
-        offer("logging", offers.logging, json!({}));
-        offer(
-            "tasks",
-            offers.tasks,
-            json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } }),
-        );
-        let mut answer = json!({
-            "protocolVersion": version.as_str(),
-            "capabilities": capabilities,
-            "serverInfo": { "name": "ringfence", "title": "ringfence", "version": env!("CARGO_PKG_VERSION") },
-        });
-        let instructions = instructions(&known);
-        if !instructions.is_empty() {
-            answer["instructions"] = instructions.into();
-        }
-        answer.to_string()
+        add("prompts", all.prompts, json!({ "listChanged": true }));
+        add("resources", all.resources, json!({ "listChanged": true, "subscribe": all.subscribe }));
+        add("completions", all.completions, json!({}));
+        add("logging", all.logging, json!({}));
+        add("tasks", all.tasks, json!({ "list": {}, "cancel": {}, "requests": { "tools": { "call": {} } } }));
+        capabilities
     }
 
     pub(crate) fn rest_idle(&self) {

@@ -1,5 +1,7 @@
-//! Where a session may write: the ladder of sources, the operator's rules, and the directories that it comes
-//! to. A scope is chosen once; what was looked at is recorded by device and inode, and the launcher compares.
+//! Where a session may write: the sources that can name it, the operator's rules, and the vetted directories. A scope is
+//! chosen once; its directories are recorded by device and inode, and the launcher compares them.
+
+mod root_uri;
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -14,15 +16,15 @@ use serde_json::{Value, json};
 use upstream::Directories;
 use wire::{Id, Outcome, Response, read_object};
 
-use crate::workspace_root::{RootError, parse_root};
+pub use self::root_uri::{RootError, parse_root};
 
-/// How much of a client's words an error repeats.
+/// How much of a client's text an error quotes.
 pub(crate) const MAX_QUOTED: usize = 200;
 
 /// How much of the name of a workspace on another machine is kept.
 const MAX_LABEL: usize = 1024;
 
-/// More roots than this are no workspace.
+/// Most roots of one workspace.
 const MAX_ROOTS: usize = 64;
 
 /// Who named the scope.
@@ -34,7 +36,7 @@ pub enum ScopeSource {
     Roots,
     /// The operator.
     Default,
-    /// The gateway itself, to try a server: an empty directory.
+    /// The gateway itself, for a probe: an empty directory.
     Nothing,
     /// The client, for whom it is on another machine: an empty directory here.
     Elsewhere,
@@ -87,7 +89,7 @@ impl Scope {
         self.directories.primary()
     }
 
-    /// What an upstream hears when it asks for roots.
+    /// The answer to an upstream that asks for roots.
     pub(crate) fn roots_answer(&self, id: &Id) -> Vec<u8> {
         let roots: Vec<Value> = self.roots().iter().map(|root| root_entry(root.path())).collect();
         format!(r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#, id.as_json(), json!({ "roots": roots }))
@@ -107,7 +109,7 @@ pub enum RootsChoice {
     All,
 }
 
-/// What a client's `roots/list_changed` does to a session whose scope came from its roots.
+/// What `roots/list_changed` does to a session whose scope came from roots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnRootsChange {
     /// The session ends, and its id is refused with the reason.
@@ -119,14 +121,14 @@ pub enum OnRootsChange {
     Reinit,
 }
 
-/// What the operator allows.
+/// The operator's rules.
 #[derive(Debug)]
 pub struct ScopeRules {
     pub roots: RootsChoice,
     pub on_change: OnRootsChange,
     /// For clients that name nothing; `None`: they are refused.
     pub default: Option<Vec<PathBuf>>,
-    /// Where scopes may lie; anywhere, if it is empty.
+    /// Where scopes may lie; anywhere, if empty.
     pub allowed: Vec<PathBuf>,
     /// Names that clients may use for directories.
     pub names: BTreeMap<String, PathBuf>,
@@ -140,7 +142,7 @@ pub enum WorkspaceChoice {
     Named(String),
     /// A name or an absolute path.
     NamedOrPath(String),
-    /// A directory on the client's own machine. Nothing here is meant by it.
+    /// A directory on the client's own machine; a label here.
     Elsewhere(String),
 }
 
@@ -190,7 +192,7 @@ impl ScopeRefusal {
     }
 }
 
-/// What a client's answer to `roots/list` says.
+/// A client's answer to `roots/list`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum RootsAnswer {
     /// An error or an empty list: the default applies.
@@ -227,7 +229,7 @@ impl RootsAnswer {
         }
     }
 
-    /// The words of the client may stand in it, however many.
+    /// Bounds the text, which may quote the client.
     fn malformed(error: &serde_json::Error) -> Self {
         Self::Malformed(error.to_string().chars().take(MAX_QUOTED).collect())
     }
@@ -269,7 +271,7 @@ impl ScopeRules {
             }
         };
         let root = match (self.names.get(text), choice) {
-            // What the operator named needs no further leave.
+            // A name of the operator is allowed by being named.
             (Some(path), _) => self.vet_named(path)?,
             (None, WorkspaceChoice::NamedOrPath(path)) if path.starts_with('/') => {
                 let reason =
@@ -287,14 +289,14 @@ impl ScopeRules {
         Ok(Scope::of(roots, ScopeSource::Default))
     }
 
-    /// Directories that the operator's configuration names for one server; those of the session are known.
+    /// Directories that the configuration names for one server; those of the session are vetted already.
     pub(crate) fn of_operator(&self, paths: &[PathBuf], session: &Scope) -> Result<Scope, ScopeRefusal> {
         let mut roots: Vec<VettedDirectory> = Vec::new();
         for path in paths {
             let known = session.roots().iter().find(|root| root.path() == path).cloned();
             let root =
                 known.map_or_else(|| self.host_environment.vet(path).map_err(ScopeRefusal::from), Ok)?;
-            // A link that stands at the path was put there by somebody else, perhaps by a tool of this session.
+            // A link at the path may have been put there by a tool of this session.
             let is_inside = session.roots().iter().any(|own| root.path().starts_with(own.path()));
             if root.path() != path && !is_inside {
                 return Err(ScopeRefusal::NotAllowed(root.path().to_owned()));
@@ -306,16 +308,15 @@ impl ScopeRules {
         Ok(Scope { label: session.label.clone(), ..Scope::of(roots, session.source) })
     }
 
-    /// A place for what stays, which only this user can look into.
+    /// A directory for persistent data, private to this user.
     pub(crate) fn storage(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
         use std::os::unix::fs::DirBuilderExt;
-        // If it cannot be made, it cannot be vetted either, and that says why.
+        // If this fails, vetting fails too, and says why.
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
         Ok(self.host_environment.vet(path)?)
     }
 
-    /// A directory that the operator named. It was canonical then: a link that stands at its path now was put
-    /// there by somebody else.
+    /// A directory that the operator named. It was canonical at start: a link at its path was put there later.
     fn vet_named(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
         let root = self.host_environment.vet(path)?;
         if root.path() == path { Ok(root) } else { Err(ScopeRefusal::NotAllowed(root.path().to_owned())) }

@@ -1,19 +1,20 @@
-//! Every limit and time of this crate, in one place.
+//! What an operator may set, and the bounds that sessions and workers share. A bound that one file alone uses stands
+//! there.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-/// What an operator may set. The bounds that nobody needs to change are constants below.
+/// What an operator may set.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
 pub struct Settings {
-    /// A call without an answer or progress for this long is given up.
+    /// How long a call may take without an answer or progress.
     pub timeout: Duration,
-    /// No call lives longer, progress or not.
+    /// How long a call may take with progress.
     pub max_timeout: Duration,
-    /// Starting an upstream, to its answer to `initialize`. A cold `npx` downloads meanwhile.
+    /// How long an upstream may take to answer `initialize`. A cold `npx` downloads meanwhile.
     pub start_timeout: Duration,
-    /// What a process may take at each step of being ended: after its stdin closed, after SIGTERM.
+    /// How long each step of ending a process may take: after its stdin closed, after SIGTERM.
     pub grace: Duration,
     /// Longest line of an upstream.
     pub max_message: usize,
@@ -23,11 +24,11 @@ pub struct Settings {
     pub handshake_timeout: Duration,
     /// No session becomes older.
     pub max_age: Option<Duration>,
-    /// What requests may wait for the client to tell its workspace.
+    /// How long requests may wait for the client to name its workspace.
     pub scope_timeout: Duration,
-    /// A client may read one stream and not another. Not so on stdio.
+    /// Whether a client may read one stream and not another. Not so on stdio.
     pub has_many_streams: bool,
-    /// A worker that several sessions share and none uses ends after this long.
+    /// How long a shared worker runs after its last session.
     pub idle_stop: Duration,
     pub max_sessions: usize,
     pub max_sessions_per_principal: Option<usize>,
@@ -38,11 +39,11 @@ pub struct Settings {
     pub calls_per_second: Option<NonZeroU32>,
     /// Of one client window.
     pub instance_calls_per_second: Option<NonZeroU32>,
-    /// Results say which client window they belong to.
+    /// Whether results say which client window they belong to.
     pub verbose_meta: bool,
-    /// The audit log holds the arguments of calls.
+    /// Whether the audit log holds the arguments of calls.
     pub audit_arguments: bool,
-    /// Client windows do not share a worker, even in one workspace.
+    /// Whether client windows have workers of their own, even in one workspace.
     pub isolate_instances: bool,
 }
 
@@ -73,34 +74,34 @@ impl Default for Settings {
     }
 }
 
-/// A call that is answered sooner, with nothing to be said before, is answered as one plain document.
+/// A call that is answered sooner, with no message before its answer, is answered as plain JSON.
 pub(crate) const ANSWERED_SOON: Duration = Duration::from_millis(100);
 
-/// Requests of an upstream that one client has not answered yet.
+/// Requests toward one client that it has not answered yet.
 pub(crate) const MAX_SERVER_REQUESTS: usize = 64;
 
 /// Calls and notifications that wait for an upstream to start.
 pub(crate) const MAX_WAITING: usize = 1024;
 
-/// Messages that a stream keeps for a client that is slow or comes back.
+/// How much a stream keeps for a client that is slow or comes back.
 pub(crate) const MAX_STREAM_EVENTS: usize = 256;
 pub(crate) const MAX_STREAM_BYTES: usize = 4 * 1024 * 1024;
 
-/// How long a client that was told to come back for the rest of a stream is expected.
+/// How long a client that was told to come back counts as reading.
 pub(crate) const PARKED_FOR: Duration = Duration::from_secs(60);
 
-/// Ended streams that a session keeps for clients that resume, by number, size and age.
+/// Ended streams that a session keeps for clients that resume.
 pub(crate) const MAX_ENDED_STREAMS: usize = 32;
 pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) const ENDED_STREAM_AGE: Duration = Duration::from_secs(300);
 
-/// Who owns which task of a shared upstream, and which calls still report progress as tasks.
+/// Tasks whose owner is remembered.
 pub(crate) const MAX_TASKS: usize = 4096;
 
 /// URIs that one session may be subscribed to at a shared upstream.
 pub(crate) const MAX_SUBSCRIPTIONS: usize = 1024;
 
-/// Calls in a row that one of several servers may leave unanswered, and how long it is then left alone.
+/// Calls in a row that one of several servers may leave unanswered before its circuit breaker opens, and for how long.
 pub(crate) const MAX_UNANSWERED: u32 = 3;
 pub(crate) const BREAKER_PAUSE: Duration = Duration::from_secs(30);
 

@@ -1,46 +1,22 @@
 //! What one client is to receive in order: the messages around one call, or those that belong to none.
 //!
-//! A stream outlives the connection that reads it. It keeps a bounded number of messages, so that a client
-//! that lost its connection can come back for what it missed.
+//! A stream outlives the connection that reads it. Its [`StreamBuffer`] keeps a bounded number of messages, so that a
+//! client that lost its connection can come back for what it missed.
 
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::VecDeque;
+mod buffer;
+
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use wire::Text;
 
-use crate::Counters;
-use crate::settings::{MAX_STREAM_BYTES, MAX_STREAM_EVENTS, PARKED_FOR};
-
-/// What a full stream may lose.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Keep {
-    /// A notification: a client can do without.
-    IfRoom,
-    /// A response or a request: somebody waits for it.
-    Always,
-}
-
-/// Whether somebody reads the stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Presence {
-    Absent,
-    Reading,
-    /// We closed the connection at this time and told the client to come back.
-    Parked(Instant),
-}
-
-/// A message with its place in the stream, counted from 1.
-#[derive(Clone, Debug)]
-pub struct Delivery {
-    pub sequence: u64,
-    pub text: Text,
-    /// The answer to the call that opened the stream; nothing follows.
-    pub is_answer: bool,
-}
+pub use self::buffer::Delivery;
+pub(crate) use self::buffer::Keep;
+use self::buffer::{Claim, Read, StreamBuffer};
+use crate::counters::Counters;
 
 /// How a call begins to be answered.
 #[derive(Debug)]
@@ -61,62 +37,33 @@ pub enum Next {
     TakenOver,
 }
 
-struct Kept {
-    delivery: Delivery,
-    keep: Keep,
-}
-
 #[derive(Debug)]
 pub(crate) struct Stream {
     pub(crate) number: u64,
-    /// Only the answer goes here, because it is answered together with others in one body.
+    /// Takes nothing but the answer, because that is sent together with others in one body.
     pub(crate) answer_only: bool,
     counters: Arc<Counters>,
     state: Mutex<State>,
 }
 
+#[derive(Debug, Default)]
 struct State {
-    events: VecDeque<Kept>,
-    bytes: usize,
-    next_sequence: u64,
-    /// Everything up to here was handed to a connection.
-    delivered: u64,
-    ended: bool,
-    /// Nothing arrived soon.
-    is_late: bool,
-    presence: Presence,
-    /// The connection that may read; a newer one takes over.
-    reader: u64,
+    buffer: StreamBuffer,
+    /// The connection that waits for a message.
     waker: Option<Waker>,
 }
 
-impl std::fmt::Debug for State {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("State")
-            .field("events", &self.events.len())
-            .field("ended", &self.ended)
-            .finish_non_exhaustive()
+impl State {
+    fn wake(&mut self) {
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
     }
 }
 
 impl Stream {
     pub(crate) fn new(number: u64, answer_only: bool, counters: &Arc<Counters>) -> Arc<Self> {
-        let state = State {
-            events: VecDeque::new(),
-            bytes: 0,
-            next_sequence: 1,
-            delivered: 0,
-            ended: false,
-            is_late: false,
-            presence: Presence::Absent,
-            reader: 0,
-            waker: None,
-        };
-        Arc::new(Self { number, answer_only, counters: Arc::clone(counters), state: Mutex::new(state) })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+        Arc::new(Self { number, answer_only, counters: Arc::clone(counters), state: Mutex::default() })
     }
 
     /// Adds a message. Older notifications may have to go for it.
@@ -129,96 +76,55 @@ impl Stream {
         self.add(text, Keep::Always, true);
     }
 
-    /// Ends the stream without an answer.
-    pub(crate) fn end(&self) {
-        let mut state = self.lock();
-        state.ended = true;
-        state.wake();
-    }
-
     fn add(&self, text: Text, keep: Keep, is_answer: bool) {
-        let mut state = self.lock();
-        if state.ended {
-            return;
-        }
-        let sequence = state.next_sequence;
-        state.next_sequence += 1;
-        state.bytes += text.len();
-        state.events.push_back(Kept { delivery: Delivery { sequence, text, is_answer }, keep });
-        state.ended = is_answer;
-        for _ in 0..state.make_room() {
+        let mut state = self.state.lock();
+        for _ in 0..state.buffer.push(text, keep, is_answer) {
             self.counters.dropped_notifications.add();
         }
         state.wake();
     }
 
+    /// Ends the stream without an answer.
+    pub(crate) fn end(&self) {
+        let mut state = self.state.lock();
+        state.buffer.end();
+        state.wake();
+    }
+
     /// Tells a reader that still waits for the first message that it takes longer.
     pub(crate) fn run_late(&self) {
-        let mut state = self.lock();
-        if !state.is_late {
-            state.is_late = true;
+        let mut state = self.state.lock();
+        if state.buffer.run_late() {
             state.wake();
         }
     }
 
-    /// Lets a connection read: after the message `after`, or whatever was not yet handed out. A connection
+    /// Lets a connection read: after the message `after`, or the messages that were not handed out yet. A connection
     /// that reads now is told that it was taken over.
     pub(crate) fn attach(self: &Arc<Self>, after: Option<u64>) -> StreamReader {
-        let mut state = self.lock();
-        state.reader += 1;
-        state.presence = Presence::Reading;
+        let mut state = self.state.lock();
+        let (claim, cursor) = state.buffer.attach(after);
         state.wake();
-        StreamReader {
-            cursor: after.unwrap_or(state.delivered),
-            reader: state.reader,
-            stream: Arc::clone(self),
-        }
+        StreamReader { stream: Arc::clone(self), claim, cursor }
     }
 
     /// Whether a message put here reaches the client soon.
-    pub(crate) fn has_reader(&self) -> bool {
-        match self.lock().presence {
-            Presence::Absent => false,
-            Presence::Reading => true,
-            Presence::Parked(since) => since.elapsed() < PARKED_FOR,
-        }
+    pub(crate) fn has_reader(&self, now: Instant) -> bool {
+        self.state.lock().buffer.has_reader(now)
+    }
+
+    /// Whether a request put here would be seen: it is read, not over, and not for an answer alone.
+    pub(crate) fn takes_requests(&self, now: Instant) -> bool {
+        let state = self.state.lock();
+        !self.answer_only && !state.buffer.is_ended() && state.buffer.has_reader(now)
     }
 
     pub(crate) fn is_ended(&self) -> bool {
-        self.lock().ended
+        self.state.lock().buffer.is_ended()
     }
 
     pub(crate) fn kept_bytes(&self) -> usize {
-        self.lock().bytes
-    }
-}
-
-impl State {
-    fn wake(&mut self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
-    }
-
-    /// Forgets what was delivered first, then notifications that nobody came for; says how many of those.
-    fn make_room(&mut self) -> usize {
-        let mut dropped = 0;
-        while self.events.len() > MAX_STREAM_EVENTS || self.bytes > MAX_STREAM_BYTES {
-            let delivered = self.delivered;
-            let is_delivered = |kept: &Kept| kept.delivery.sequence <= delivered;
-            let victim = if self.events.front().is_some_and(is_delivered) {
-                0
-            } else if let Some(found) = self.events.iter().position(|kept| kept.keep == Keep::IfRoom) {
-                dropped += 1;
-                found
-            } else {
-                break;
-            };
-            if let Some(kept) = self.events.remove(victim) {
-                self.bytes -= kept.delivery.text.len();
-            }
-        }
-        dropped
+        self.state.lock().buffer.kept_bytes()
     }
 }
 
@@ -226,7 +132,7 @@ impl State {
 #[derive(Debug)]
 pub struct StreamReader {
     stream: Arc<Stream>,
-    reader: u64,
+    claim: Claim,
     /// The last message that this connection was given.
     cursor: u64,
 }
@@ -250,7 +156,7 @@ impl StreamReader {
     pub async fn first(&mut self) -> First {
         poll_fn(|context| match self.poll_next(context) {
             Poll::Ready(next) => Poll::Ready(First::Arrived(next)),
-            Poll::Pending if self.stream.lock().is_late => Poll::Ready(First::Late),
+            Poll::Pending if self.stream.state.lock().buffer.is_late() => Poll::Ready(First::Late),
             Poll::Pending => Poll::Pending,
         })
         .await
@@ -261,45 +167,37 @@ impl StreamReader {
     }
 
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Next> {
-        let mut state = self.stream.lock();
-        if state.reader != self.reader {
-            return Poll::Ready(Next::TakenOver);
+        let mut state = self.stream.state.lock();
+        match state.buffer.read(self.claim, self.cursor) {
+            Read::Message(delivery) => {
+                self.cursor = delivery.sequence;
+                Poll::Ready(Next::Message(delivery))
+            }
+            Read::Ended => Poll::Ready(Next::End),
+            Read::TakenOver => Poll::Ready(Next::TakenOver),
+            Read::Empty => {
+                state.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
         }
-        let at = state.events.partition_point(|kept| kept.delivery.sequence <= self.cursor);
-        if let Some(kept) = state.events.get(at) {
-            let delivery = kept.delivery.clone();
-            self.cursor = delivery.sequence;
-            state.delivered = state.delivered.max(delivery.sequence);
-            return Poll::Ready(Next::Message(delivery));
-        }
-        if state.ended {
-            return Poll::Ready(Next::End);
-        }
-        state.waker = Some(context.waker().clone());
-        Poll::Pending
     }
 
     /// Leaves the stream for the client to come back to.
     pub fn park(self) {
-        let mut state = self.stream.lock();
-        if state.reader == self.reader {
-            state.presence = Presence::Parked(Instant::now());
-        }
+        self.stream.state.lock().buffer.park(self.claim, Instant::now());
     }
 }
 
 impl Drop for StreamReader {
     fn drop(&mut self) {
-        let mut state = self.stream.lock();
-        if state.reader == self.reader && state.presence == Presence::Reading {
-            state.presence = Presence::Absent;
-        }
+        self.stream.state.lock().buffer.detach(self.claim);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::{MAX_STREAM_BYTES, MAX_STREAM_EVENTS};
 
     fn text(content: &str) -> Text {
         bytes::Bytes::copy_from_slice(content.as_bytes()).into()
@@ -338,7 +236,7 @@ mod tests {
             Poll::Ready(Next::TakenOver)
         ));
         drop(old);
-        assert!(stream.has_reader());
+        assert!(stream.has_reader(Instant::now()));
         assert_eq!(read_all(&mut new), ["a"]);
     }
 
@@ -373,8 +271,8 @@ mod tests {
         let stream = Stream::new(1, false, &Arc::default());
         let reader = stream.attach(None);
         reader.park();
-        assert!(stream.has_reader());
+        assert!(stream.has_reader(Instant::now()));
         drop(stream.attach(None));
-        assert!(!stream.has_reader());
+        assert!(!stream.has_reader(Instant::now()));
     }
 }

@@ -1,5 +1,5 @@
-//! What a client sees of several servers: one list of tools, prompts and templates, each under a name that no other
-//! has, and the way back from that name to the server and its own name. Nothing is ever read out of a name.
+//! What a client sees of several servers: one list of tools, prompts and templates, each under a unique name, and the way
+//! back from that name to the server and its own name. Names are looked up, never parsed.
 
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -13,22 +13,23 @@ use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::catalogue::{Catalogue, List, Listed};
+use crate::catalogue::{Catalogue, Listed};
+use crate::list::List;
 
-/// Longest name that all clients take.
+/// Longest name that all clients accept.
 const MAX_NAME: usize = 64;
 
-/// Items of one page. Clients that do not know about pages see as many.
+/// Items of one page, which is all that a client without paging sees.
 const PAGE: usize = 1000;
 
-/// Different views of one roster that are kept for the next session.
+/// Views of one roster that are kept for the next session.
 const MAX_VIEWS: usize = 32;
 
-/// Where `_meta` of an item says which server it is of, and what that calls it.
+/// Keys in the `_meta` of an item: its server, and the name that the server gave it.
 const SERVER_KEY: &str = "io.ringfence/server";
 const OWN_NAME_KEY: &str = "io.ringfence/name";
 
-/// Whose an item is.
+/// The server of an item, and the name that the server gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Its place among the members.
@@ -41,13 +42,13 @@ pub(crate) struct Target {
 pub(crate) struct Part<'a> {
     pub(crate) name: &'a str,
     pub(crate) rules: &'a ToolRules,
-    /// `None`: not known.
+    /// `None`: not known yet.
     pub(crate) catalogue: Option<&'a Arc<Catalogue>>,
-    /// How they are named.
+    /// How its items are named.
     pub(crate) names: NameMode,
-    /// Servers behind this one whose items are left out.
+    /// Servers behind this one whose items are left out, because they are configured here, too.
     pub(crate) hides: &'a [String],
-    /// Whether its items are shown. They keep their names while they are not.
+    /// Whether its items are shown. Hidden items keep their names.
     pub(crate) is_shown: bool,
 }
 
@@ -57,7 +58,7 @@ pub(crate) struct View {
     prompts: Merged,
     templates: Vec<(Target, String)>,
     template_pages: Vec<Bytes>,
-    /// Held, so that their addresses tell views apart.
+    /// Kept alive: [`Views`] tells views apart by the addresses of their catalogues.
     _catalogues: Vec<Option<Arc<Catalogue>>>,
 }
 
@@ -66,7 +67,7 @@ struct Merged {
     /// The results of `…/list`, page by page.
     pages: Vec<Bytes>,
     targets: HashMap<String, Target>,
-    /// What is shown, in order: for reports.
+    /// The shown items in order, each with the place of its server.
     shown: Vec<(String, usize)>,
 }
 
@@ -184,7 +185,7 @@ fn merge(parts: &[Part<'_>], list: List) -> Merged {
     merged
 }
 
-/// What the members have, in order, with the name that each item wants.
+/// The items of all members in order, each with the name that it wants.
 fn collect<'a>(parts: &[Part<'a>], list: List) -> Vec<Item<'a>> {
     let mut items = Vec::new();
     for (member, part) in parts.iter().enumerate() {
@@ -208,7 +209,7 @@ fn collect<'a>(parts: &[Part<'a>], list: List) -> Vec<Item<'a>> {
     items
 }
 
-/// A name that several servers have gets its server's before it, where that is the way.
+/// Prefixes a name that several servers have with its server's, where the mode says so.
 fn prefix_conflicts(parts: &[Part<'_>], items: &mut [Item<'_>]) {
     let mut owners: HashMap<String, HashSet<usize>> = HashMap::new();
     for item in &*items {
@@ -222,7 +223,7 @@ fn prefix_conflicts(parts: &[Part<'_>], items: &mut [Item<'_>]) {
     }
 }
 
-/// A name that nobody has yet. `None`: the first to have it keeps it.
+/// A free name for the item. `None` if the first server that has the name keeps it.
 fn free_name(item: &Item<'_>, part: &Part<'_>, taken: &HashMap<String, Target>) -> Option<String> {
     let server = part.name;
     if !taken.contains_key(&item.wanted) {
@@ -237,7 +238,7 @@ fn free_name(item: &Item<'_>, part: &Part<'_>, taken: &HashMap<String, Target>) 
     (!taken.contains_key(&other)).then_some(other)
 }
 
-/// Whether an item of one that is several servers is of a server that is here, too.
+/// Whether an item comes through another gateway from a server that is configured here, too.
 fn is_hidden(listed: &Listed, hides: &[String]) -> bool {
     let of = || -> Option<String> {
         let item: Value = serde_json::from_str(listed.text.get()).ok()?;
@@ -250,14 +251,14 @@ fn prefixed(server: &str, own: &str) -> String {
     fitting(&format!("{server}_{own}"))
 }
 
-/// The name with nothing in it that a client may refuse.
+/// The name without characters that a client may refuse.
 fn fitting(name: &str) -> String {
     let is_fine = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
     let clean: String = name.chars().map(|c| if is_fine(c) { c } else { '_' }).collect();
     if clean.len() <= MAX_NAME { clean } else { with_hash(&clean, name) }
 }
 
-/// Shortened so that a few digits fit behind it, which come from `what`.
+/// The name, shortened, with a few digits of the hash of `what` behind it.
 fn with_hash(name: &str, what: &str) -> String {
     let digits = hex(&Sha256::digest(what)[..4]);
     let room = MAX_NAME - digits.len() - 1;
@@ -271,7 +272,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// The item under its new name, with a schema that clients can take, and a note of whose it is.
+/// The item under its new name, with a schema that clients accept, and its server in `_meta`.
 fn renamed(listed: &Listed, list: List, name: &str, server: &str) -> Box<RawValue> {
     let mut item: Map<String, Value> = serde_json::from_str(listed.text.get()).unwrap_or_default();
     if list == List::Tools {
@@ -282,7 +283,7 @@ fn renamed(listed: &Listed, list: List, name: &str, server: &str) -> Box<RawValu
     if !meta.is_object() {
         *meta = json!({});
     }
-    // One that is several servers itself has said which of them it is.
+    // Another gateway has named the server already.
     if meta[SERVER_KEY].is_null() {
         meta[SERVER_KEY] = server.into();
         meta[OWN_NAME_KEY] = listed.own.as_str().into();
@@ -290,7 +291,7 @@ fn renamed(listed: &Listed, list: List, name: &str, server: &str) -> Box<RawValu
     serde_json::value::to_raw_value(&item).unwrap_or_else(|_| listed.text.clone())
 }
 
-/// One schema that is none makes some clients refuse the whole list.
+/// Mends broken schemas: one is enough to make some clients refuse the whole list.
 fn mend_schemas(item: &mut Map<String, Value>, server: &str, tool: &str) {
     let is_object_schema = |schema: &Value| {
         schema["type"] == "object"
@@ -337,14 +338,14 @@ fn merge_templates(parts: &[Part<'_>]) -> (Vec<(Target, String)>, Vec<Bytes>) {
     (targets, pages(List::Templates, &texts))
 }
 
-/// The results of a list request; a list without items has one page, too.
+/// The results of a list request, one per page; an empty list has one page, too.
 pub(crate) fn pages(list: List, items: &[Box<RawValue>]) -> Vec<Bytes> {
     let count = items.len().div_ceil(PAGE).max(1);
     (0..count)
         .map(|page| {
             let part = &items[page * PAGE..items.len().min((page + 1) * PAGE)];
             let length: usize = part.iter().map(|item| item.get().len() + ",".len()).sum();
-            // As long as it will be, because it is kept.
+            // Sized exactly, because it is kept.
             let mut text = String::with_capacity(length + 64);
             let _ = write!(text, r#"{{"{}":["#, list.field());
             for (place, item) in part.iter().enumerate() {
@@ -365,7 +366,7 @@ pub(crate) fn page_number(cursor: Option<&str>) -> Option<usize> {
     cursor.map_or(Some(0), |cursor| cursor.parse().ok())
 }
 
-/// Which of a server's tools are shown.
+/// Decides which tools of a server are shown.
 struct Filter {
     allow: Option<GlobSet>,
     deny: GlobSet,

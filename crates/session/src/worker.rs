@@ -1,181 +1,83 @@
-//! One running upstream for one lifecycle key: started when needed, restarted after a crash with the same
-//! handshake, and shared by as many sessions as the lifecycle says.
+//! One running upstream for one lifecycle key: started when needed, restarted after a crash with the same handshake,
+//! and shared by as many sessions as the lifecycle says.
+//!
+//! [`WorkerMachine`] decides; this file performs its [`Action`]s. `generation.rs` launches, greets and watches the
+//! processes.
 
+mod circuit_breaker;
+mod client_handle;
+mod from_upstream;
 mod generation;
+mod machine;
+mod restarts;
+mod shared_state;
 
-use parking_lot::{Mutex, MutexGuard};
-use std::collections::{HashMap, VecDeque};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use serde_json::{Value, json};
-use tokio::sync::oneshot;
-use wire::{Id, InitializeResult, LogLevel, Notification, Request, Response, method};
+use identity::SessionId;
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::Value;
+use tokio::sync::{oneshot, watch};
+use upstream::{Connection, FenceSlot, Lifecycle, StartError, Upstream};
+use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Notification, Request, Response};
 
-use crate::call::{Call, Purpose};
-use crate::capability_cache::Advertised;
-use crate::error::{not_reading, session_ended};
+pub(crate) use self::client_handle::{ClientHandle, WorkerEvent};
+use self::machine::{Action, Note, Question, Work, WorkerMachine};
+pub(crate) use self::machine::{Greeting, WorkerTerms};
+use crate::client::{Assignment, Call, Client};
 use crate::gateway_context::GatewayContext;
-use crate::inbound::empty_result;
 use crate::scope::Scope;
-use crate::settings::{BREAKER_PAUSE, MAX_UNANSWERED, MAX_WAITING};
-use crate::shared_state::{Admission, SharedState};
-use crate::{Lifecycle, Session, SessionId, Transport, Upstream};
-use audit::CallOutcome;
-use upstream::Connection;
-use upstream::Urgency;
-use upstream::{FenceSlot, MAX_OUTBOX_BYTES, StartError};
+use crate::stream::Keep;
+use crate::worker_id::WorkerId;
 
 #[derive(Debug)]
 pub(crate) struct Worker {
-    pub(crate) context: Arc<GatewayContext>,
-    pub(crate) upstream: Arc<Upstream>,
-    /// Where the upstream may write, and what it hears of roots.
-    pub(crate) scope: Arc<Scope>,
-    /// Ids toward the upstream, never used twice, over all generations.
-    next_id: AtomicU64,
-    state: Mutex<State>,
+    id: WorkerId,
+    context: Arc<GatewayContext>,
+    upstream: Arc<Upstream>,
+    scope: Arc<Scope>,
+    core: Mutex<Core>,
     /// The fence that all generations run in, once there is one.
     fence: FenceSlot,
     /// Held while the process is being ended.
     ending: tokio::sync::Mutex<()>,
+    /// The newest generation whose request for roots was answered.
+    roots_answered: watch::Sender<u64>,
 }
 
-/// What an upstream is greeted with.
-#[derive(Clone, Debug)]
-pub(crate) struct Greeting {
-    /// The `initialize` that every generation is greeted with.
-    pub(crate) handshake: Arc<Request>,
-    /// The `notifications/initialized` that follows it, if it is known.
-    pub(crate) initialized: Option<Bytes>,
-    /// What the client was told before.
-    pub(crate) advertised: Option<Advertised>,
-}
-
+/// The machine, and the connection that its lines go to. Lines are written under the lock, so they keep their order.
 #[derive(Debug)]
-pub(crate) struct State {
-    link: Link,
-    /// Counts the processes that this worker has started.
-    generation: u64,
-    /// The `initialize` that every generation is greeted with.
-    handshake: Arc<Request>,
-    /// The `notifications/initialized` that follows it, once it is known.
-    initialized: Option<Bytes>,
-    advertised: Option<Advertised>,
-    negotiated: Option<Arc<InitializeResult>>,
-    pub(crate) pending: HashMap<u64, Pending>,
-    /// Requests of the upstream that a client has not answered: its id → who was asked, as what.
-    pub(crate) server_requests: HashMap<Id, (Weak<Session>, u64)>,
-    pub(crate) sessions: HashMap<SessionId, Arc<Session>>,
-    /// Calls that were answered with a task and still report progress: id → whose, under which token.
-    pub(crate) task_progress: VecDeque<(u64, Weak<Session>, Bytes)>,
-    pub(crate) shared: SharedState,
-    crashes: u32,
-    not_before: Option<Instant>,
-    last_stderr: String,
-    /// Why the last start or process ended.
-    last_failure: String,
-    /// Since when nobody sits here.
-    empty_since: Instant,
-    /// Calls that were given up since the last answer.
-    unanswered: u32,
-    /// Until when no call is let through, because too many were.
-    breaker_open_until: Option<Instant>,
-}
-
-#[derive(Debug)]
-enum Link {
-    Down,
-    Starting(Starting),
-    Up(Arc<Connection>),
-    /// For good.
-    Stopped,
-}
-
-/// An upstream that has not answered `initialize` yet.
-#[derive(Debug, Default)]
-struct Starting {
-    process: Option<Arc<Connection>>,
-    waiting: Vec<Waiting>,
-    /// What the waiting requests hold in memory.
-    bytes: usize,
-}
-
-/// Who waits for an answer of the upstream.
-#[derive(Debug)]
-pub(crate) enum Pending {
-    Call(Arc<Call>, Purpose),
-    /// The gateway itself.
-    Own(oneshot::Sender<Response>),
-    /// The same for a question that may have had to wait for the upstream to start.
-    Asked(oneshot::Sender<Result<Response, StartError>>),
-}
-
-/// What is done as soon as the upstream is up.
-#[derive(Debug)]
-enum Waiting {
-    Call(Arc<Call>, Box<Request>),
-    Ready(oneshot::Sender<Result<Arc<InitializeResult>, StartError>>),
-    /// The gateway itself wants to know something.
-    Ask(Box<Question>),
-}
-
-/// A request of the gateway itself.
-#[derive(Debug)]
-struct Question {
-    method: &'static str,
-    params: Value,
-    answer: oneshot::Sender<Result<Response, StartError>>,
+struct Core {
+    machine: WorkerMachine,
+    connection: Option<Arc<Connection>>,
 }
 
 impl Worker {
     /// Nothing runs yet.
-    pub(crate) fn new(
-        context: &Arc<GatewayContext>,
-        upstream: &Arc<Upstream>,
-        scope: &Arc<Scope>,
-        greeting: Greeting,
-    ) -> Arc<Self> {
-        let state = State {
-            link: Link::Down,
-            generation: 0,
-            handshake: greeting.handshake,
-            initialized: greeting.initialized,
-            advertised: greeting.advertised,
-            negotiated: None,
-            pending: HashMap::new(),
-            server_requests: HashMap::new(),
-            sessions: HashMap::new(),
-            task_progress: VecDeque::new(),
-            shared: SharedState::default(),
-            crashes: 0,
-            not_before: None,
-            last_stderr: String::new(),
-            last_failure: String::new(),
-            empty_since: Instant::now(),
-            unanswered: 0,
-            breaker_open_until: None,
-        };
+    pub(crate) fn new(context: &Arc<GatewayContext>, terms: WorkerTerms, greeting: Greeting) -> Arc<Self> {
         Arc::new(Self {
+            id: WorkerId::next(),
             context: Arc::clone(context),
-            upstream: Arc::clone(upstream),
-            scope: Arc::clone(scope),
-            next_id: AtomicU64::new(first_id(upstream)),
-            state: Mutex::new(state),
+            upstream: Arc::clone(&terms.upstream),
+            scope: Arc::clone(&terms.scope),
+            core: Mutex::new(Core {
+                machine: WorkerMachine::new(terms, greeting, Instant::now()),
+                connection: None,
+            }),
             fence: FenceSlot::default(),
             ending: tokio::sync::Mutex::default(),
+            roots_answered: watch::Sender::new(0),
         })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock()
+    pub(crate) fn id(&self) -> WorkerId {
+        self.id
     }
 
-    /// Whether an id toward the upstream was ever given out.
-    pub(crate) fn was_used(&self, id: u64) -> bool {
-        id < self.next_id.load(Ordering::Relaxed)
+    pub(crate) fn name(&self) -> &str {
+        &self.upstream.name
     }
 
     pub(crate) fn serves_many(&self) -> bool {
@@ -187,76 +89,26 @@ impl Worker {
         self.upstream.lifecycle == Lifecycle::Call
     }
 
-    /// One that the gateway itself has used up.
-    pub(crate) async fn stop_if_for_one_call(&self) {
-        if self.is_for_one_call() {
-            self.stop().await;
-        }
+    /// How long a call may take without an answer or progress.
+    pub(crate) fn call_timeout(&self) -> Duration {
+        self.upstream.timeouts.call.unwrap_or(self.context.settings.timeout)
     }
 
-    pub(crate) fn join(&self, session: &Arc<Session>) {
-        self.lock().sessions.insert(session.id(), Arc::clone(session));
-    }
-
-    /// The session is over: a process of its own ends; a shared one forgets it.
-    pub(crate) async fn leave(&self, session: &Session) {
-        if self.serves_many() {
-            self.forget(session);
-        } else {
-            self.stop().await;
-        }
-    }
-
-    fn forget(&self, session: &Session) {
-        let mut state = self.lock();
-        state.sessions.remove(&session.id());
-        state.empty_since = Instant::now();
-        let deserted = state.shared.forget(session.id());
-        let is_own = |call: &Call| call.session.id() == session.id();
-        let abandoned: Vec<u64> = state
-            .pending
-            .iter()
-            .filter_map(|(&id, pending)| {
-                matches!(pending, Pending::Call(call, _) if is_own(call)).then_some(id)
-            })
-            .collect();
-        for id in &abandoned {
-            state.pending.remove(id);
-        }
-        let asked = |asker: &Weak<Session>| asker.upgrade().is_none_or(|asked| asked.id() == session.id());
-        let unanswered: Vec<Id> = state
-            .server_requests
-            .iter()
-            .filter(|(_, (asker, _))| asked(asker))
-            .map(|(id, _)| id.clone())
-            .collect();
-        for id in &unanswered {
-            state.server_requests.remove(id);
-        }
-        let Link::Up(process) = &state.link else { return };
-        for id in abandoned {
-            process.send(&cancellation(id, "the client ended its session"));
-        }
-        for id in unanswered {
-            process.send(&session_ended().to_message(Some(&id)));
-        }
-        let process = Arc::clone(process);
-        for uri in deserted {
-            self.tell(&mut state, &process, method::UNSUBSCRIBE, &json!({ "uri": uri }));
-        }
-    }
-
-    /// Sends a request of the gateway itself whose answer does not matter.
-    fn tell(&self, state: &mut State, process: &Connection, method: &str, params: &Value) {
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        state.pending.insert(id, Pending::Own(oneshot::channel().0));
-        process.send(&own_request(id, method, params));
+    /// Takes a call of a client; starts the upstream if need be.
+    pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
+        call.assign(Assignment {
+            worker: self.id,
+            upstream: Arc::clone(&self.upstream),
+            timeout: self.call_timeout(),
+            max_timeout: self.upstream.timeouts.longest_call.unwrap_or(self.context.settings.max_timeout),
+        });
+        self.step(|machine, now| machine.submit(Work::Call(call, request), now));
     }
 
     /// Starts the upstream if need be and waits for its answer to `initialize`.
     pub(crate) async fn ready(self: &Arc<Self>) -> Result<Arc<InitializeResult>, StartError> {
         let (sender, receiver) = oneshot::channel();
-        self.submit(Waiting::Ready(sender));
+        self.step(|machine, now| machine.submit(Work::Ready(sender), now));
         receiver.await.unwrap_or(Err(StartError::Stopped))
     }
 
@@ -267,318 +119,252 @@ impl Worker {
         params: Value,
     ) -> Result<Response, StartError> {
         let (answer, receiver) = oneshot::channel();
-        self.submit(Waiting::Ask(Box::new(Question { method, params, answer })));
+        let question = Box::new(Question { method, params, answer });
+        self.step(|machine, now| machine.submit(Work::Ask(question), now));
         receiver.await.unwrap_or(Err(StartError::Stopped))
     }
 
-    /// How much a client wants to hear. One that several use logs as much as any of them wants.
-    pub(crate) fn tell_level(&self, session: SessionId, level: LogLevel) {
-        let mut state = self.lock();
-        let level = state.shared.note_level(session, level);
-        if let Link::Up(process) = &state.link {
-            let process = Arc::clone(process);
-            self.tell(&mut state, &process, method::SET_LEVEL, &json!({ "level": level.as_str() }));
-        }
+    pub(crate) fn join(&self, handle: ClientHandle) {
+        self.core.lock().machine.join(handle);
     }
 
-    /// What a call may take without an answer or progress.
-    pub(crate) fn call_timeout(&self) -> Duration {
-        self.upstream.timeouts.call.unwrap_or(self.context.settings.timeout)
-    }
-
-    /// The same with progress.
-    pub(crate) fn longest_call(&self) -> Duration {
-        self.upstream.timeouts.longest_call.unwrap_or(self.context.settings.max_timeout)
-    }
-
-    /// A call was given up. After several in a row the upstream is left alone for a while.
-    pub(crate) fn note_unanswered(&self) {
-        let mut state = self.lock();
-        state.unanswered += 1;
-        if self.upstream.is_guarded && state.unanswered >= MAX_UNANSWERED {
-            state.breaker_open_until = Some(Instant::now() + BREAKER_PAUSE);
-        }
-    }
-
-    pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
-        self.submit(Waiting::Call(call, request));
-    }
-
-    /// The client has finished its handshake. Written once per generation, before any later request.
-    pub(crate) fn finish_handshake(&self, initialized: &Notification) {
+    /// The session is over: a process of its own ends; a shared one forgets it.
+    pub(crate) async fn leave(self: &Arc<Self>, session: SessionId) {
         if self.serves_many() {
-            return;
+            self.step(|machine, now| machine.leave(session, now));
+        } else {
+            self.stop().await;
         }
-        let mut state = self.lock();
-        if state.initialized.is_none() {
-            state.initialized = Some(initialized.text());
-            if let Link::Up(process) = &state.link {
-                process.send(&initialized.text());
-            }
-        }
+    }
+
+    /// How much a client wants to hear.
+    pub(crate) fn set_level(self: &Arc<Self>, session: SessionId, level: LogLevel) {
+        self.step(|machine, _| machine.set_level(session, level));
+    }
+
+    /// The client has finished its handshake.
+    pub(crate) fn finish_handshake(self: &Arc<Self>, initialized: &Notification) {
+        self.step(|machine, _| machine.finish_handshake(initialized.text()));
     }
 
     /// Passes a message on if the upstream runs; it is not worth starting one for.
-    pub(crate) fn send_if_up(&self, line: &[u8]) {
-        if let Link::Up(process) = &self.lock().link {
-            process.send(line);
-        }
+    pub(crate) fn send_if_up(self: &Arc<Self>, line: Bytes) {
+        self.step(|machine, _| machine.send_if_up(line));
     }
 
-    /// Passes on a client's answer, if the upstream that asked still runs and waits for it.
-    pub(crate) fn answer_server_request(&self, upstream_id: &Id, line: &[u8]) {
-        let mut state = self.lock();
-        if state.server_requests.remove(upstream_id).is_some()
-            && let Link::Up(process) = &state.link
-        {
-            process.send(line);
-        }
+    /// Passes on a client's answer to a request of the upstream.
+    pub(crate) fn answer_request(self: &Arc<Self>, upstream_id: &Id, line: Bytes) {
+        self.step(|machine, _| machine.answer_request(upstream_id, line));
     }
 
     /// Takes a call back: its answer is no longer waited for, and the upstream is told so.
-    pub(crate) fn withdraw(&self, call: &Call, notice: impl FnOnce(u64) -> Bytes) {
-        let Some(id) = call.sent_as() else { return };
-        let mut state = self.lock();
-        if state.pending.remove(&id).is_some()
-            && let Link::Up(process) = &state.link
-        {
-            process.send(&notice(id));
-        }
+    pub(crate) fn withdraw(self: &Arc<Self>, call: &Call, notice: impl FnOnce(u64) -> Bytes) {
+        self.step(|machine, _| machine.withdraw(call, notice));
     }
 
-    fn submit(self: &Arc<Self>, item: Waiting) {
-        let mut state = self.lock();
-        match &mut state.link {
-            Link::Up(process) => {
-                let process = Arc::clone(process);
-                if let Some(failure) = state.breaker_refusal() {
-                    drop(state);
-                    return item.refuse(&failure);
-                }
-                self.forward(&mut state, &process, item);
-            }
-            Link::Starting(starting) => {
-                if let Err(item) = starting.add(item) {
-                    drop(state);
-                    item.refuse(&StartError::TooManyWaiting);
-                }
-            }
-            Link::Stopped => {
-                drop(state);
-                item.refuse(&StartError::Stopped);
-            }
-            Link::Down => {
-                if let Some(failure) = state.crash_loop() {
-                    drop(state);
-                    return item.refuse(&failure);
-                }
-                state.link = Link::Starting(Starting { waiting: vec![item], ..Starting::default() });
-                state.generation += 1;
-                tokio::spawn(Arc::clone(self).start(state.generation));
-            }
-        }
-    }
-
-    fn forward(&self, state: &mut State, process: &Connection, item: Waiting) {
-        match item {
-            Waiting::Ready(sender) => {
-                if let Some(result) = &state.negotiated {
-                    let _ = sender.send(Ok(Arc::clone(result)));
-                }
-            }
-            Waiting::Ask(question) => {
-                let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-                let Question { method, params, answer } = *question;
-                // Nobody waits any more for those that took too long.
-                state
-                    .pending
-                    .retain(|_, pending| !matches!(pending, Pending::Asked(asker) if asker.is_closed()));
-                if process.send_call(&own_request(id, method, &params), Urgency::Now) {
-                    state.pending.insert(id, Pending::Asked(answer));
-                }
-            }
-            // A call that was cancelled while it waited is not sent.
-            Waiting::Call(call, _) if !call.session.is_open(&call) => call.release(),
-            Waiting::Call(call, request) => self.forward_call(state, process, &call, &request),
-        }
-    }
-
-    fn forward_call(&self, state: &mut State, process: &Connection, call: &Arc<Call>, request: &Request) {
-        let session = call.session.id();
-        let admission = if self.serves_many() {
-            state.shared.admit(session, request)
-        } else {
-            state.shared.admit_only(session, request)
-        };
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let (purpose, line) = match admission {
-            Admission::Forward(purpose) => (purpose, request.toward_upstream(id)),
-            Admission::ForwardLevel(level) => (Purpose::Plain, request.with_level(id, level)),
-            Admission::AnswerEmpty => {
-                return call.answer(empty_result(&call.client_id).into(), CallOutcome::Ok);
-            }
-            Admission::Refuse(error) => return call.fail(&error),
-        };
-        let is_alone = state.pending.is_empty();
-        let urgency = if is_alone { Urgency::Now } else { Urgency::WithOthers };
-        if process.send_call(&line, urgency) {
-            call.mark_sent(id);
-            state.pending.insert(id, Pending::Call(Arc::clone(call), purpose));
-        } else {
-            call.fail(&not_reading());
-        }
+    /// Takes back a call that took too long.
+    pub(crate) fn give_up(self: &Arc<Self>, call: &Call) {
+        self.step(|machine, now| {
+            machine.note_unanswered(now);
+            machine.withdraw(call, |id| crate::messages::cancellation(id, "timeout"))
+        });
     }
 
     /// Ends the process for good, with everything it started.
-    pub(crate) async fn stop(&self) {
-        // Whoever comes second waits too: the files go when the process has gone.
+    pub(crate) async fn stop(self: &Arc<Self>) {
+        // A second caller waits too: the files go when the process has gone.
         let _ending = self.ending.lock().await;
-        let (link, asks) = {
-            let mut state = self.lock();
-            // Calls and routes hold the session, which holds this worker.
-            state.pending.clear();
-            state.sessions.clear();
-            (std::mem::replace(&mut state.link, Link::Stopped), std::mem::take(&mut state.server_requests))
-        };
-        retract(asks);
-        match link {
-            Link::Up(process) => process.end(self.context.settings.grace).await,
-            Link::Starting(Starting { process, waiting, .. }) => {
-                for item in waiting {
-                    item.refuse(&StartError::Stopped);
-                }
-                if let Some(process) = process {
-                    process.kill().await;
-                }
-            }
-            Link::Down | Link::Stopped => {}
+        match self.close() {
+            Some((connection, true)) => connection.end(self.context.settings.grace).await,
+            Some((connection, false)) => connection.kill().await,
+            None => {}
         }
         self.leave_fence();
     }
 
-    /// Ends the process if nobody has used it for so long; the next call starts another.
+    /// Closes the machine for good. Returns the connection that must be ended, and whether it was in use.
+    fn close(self: &Arc<Self>) -> Option<(Arc<Connection>, bool)> {
+        let mut core = self.core.lock();
+        let (was_up, actions) = core.machine.stop();
+        let connection = core.connection.take();
+        self.perform(core, actions);
+        connection.map(|connection| (connection, was_up))
+    }
+
+    /// Stops a worker that the gateway itself has used up.
+    pub(crate) async fn stop_if_for_one_call(self: &Arc<Self>) {
+        if self.is_for_one_call() {
+            self.stop().await;
+        }
+    }
+
+    /// Ends the process if no session has used it for so long; the next call starts another.
     pub(crate) async fn rest(&self, after: Duration) {
         let _ending = self.ending.lock().await;
-        let process = {
-            let mut state = self.lock();
-            if !state.sessions.is_empty() || state.empty_since.elapsed() < after {
-                return;
-            }
-            let Link::Up(process) = &state.link else { return };
-            let process = Arc::clone(process);
-            state.link = Link::Down;
-            process
+        let connection = {
+            let mut core = self.core.lock();
+            if core.machine.rest(after, Instant::now()) { core.connection.take() } else { None }
         };
-        tracing::info!(upstream = self.upstream.name, "nobody uses it; it rests");
-        process.end(self.context.settings.grace).await;
+        if let Some(connection) = connection {
+            tracing::info!(upstream = self.name(), "not in use; stopping it until the next call");
+            connection.end(self.context.settings.grace).await;
+        }
     }
 
-    /// What the worker is doing, which generation it is in, and its process if it has one.
+    /// State, generation and connection, for reports.
     pub(crate) fn condition(&self) -> (&'static str, u64, Option<Arc<Connection>>) {
-        let state = self.lock();
-        let (name, process) = match &state.link {
-            Link::Down => ("down", None),
-            Link::Starting(starting) => ("starting", starting.process.clone()),
-            Link::Up(process) => ("up", Some(Arc::clone(process))),
-            Link::Stopped => ("stopped", None),
-        };
-        (name, state.generation, process)
+        let core = self.core.lock();
+        let (state, generation) = core.machine.condition();
+        (state, generation, core.connection.clone())
     }
 
-    /// Whether nobody has sat here for so long.
+    /// Whether no session has used the worker for so long.
     pub(crate) fn is_deserted(&self, after: Duration) -> bool {
-        let state = self.lock();
-        state.sessions.is_empty() && state.empty_since.elapsed() >= after
+        self.core.lock().machine.is_deserted(after, Instant::now())
     }
 
-    /// The files of the fence go, now that nobody is in it.
+    /// Clears the files of the fence away, now that no process is in it.
     fn leave_fence(&self) {
         if let Some(fence) = self.fence.take() {
             self.context.clear_away(fence);
         }
     }
-}
 
-impl State {
-    /// Why no call is let through now. The first one after the pause shows whether more can be.
-    fn breaker_refusal(&mut self) -> Option<StartError> {
-        let retry_in = self.breaker_open_until?.checked_duration_since(Instant::now());
-        if retry_in.is_none() {
-            self.breaker_open_until = None;
-        }
-        retry_in.map(|retry_in| StartError::NotAnswering { unanswered: self.unanswered, retry_in })
+    /// Gives the machine an event and performs what follows.
+    fn step(self: &Arc<Self>, event: impl FnOnce(&mut WorkerMachine, Instant) -> Vec<Action>) {
+        let mut core = self.core.lock();
+        let actions = event(&mut core.machine, Instant::now());
+        self.perform(core, actions);
     }
 
-    /// It answers.
-    pub(crate) fn note_answer(&mut self) {
-        self.unanswered = 0;
-        self.breaker_open_until = None;
-    }
-
-    pub(crate) fn sole_session(&self) -> Option<&Arc<Session>> {
-        if self.sessions.len() == 1 { self.sessions.values().next() } else { None }
-    }
-}
-
-impl Starting {
-    /// Lets an item wait, unless too much waits already.
-    fn add(&mut self, item: Waiting) -> Result<(), Waiting> {
-        let bytes = self.bytes + item.size();
-        if self.waiting.len() >= MAX_WAITING || bytes > MAX_OUTBOX_BYTES {
-            return Err(item);
-        }
-        self.bytes = bytes;
-        self.waiting.push(item);
-        Ok(())
-    }
-}
-
-impl Waiting {
-    fn size(&self) -> usize {
-        match self {
-            Self::Call(_, request) => request.size(),
-            Self::Ready(_) | Self::Ask(_) => 0,
-        }
-    }
-
-    fn refuse(self, failure: &StartError) {
-        match self {
-            Self::Call(call, ..) => {
-                call.fail(&failure.reply());
-                // It may have been settled before, when it had no worker yet.
-                call.release();
+    /// Writes lines under the lock, then does the rest without it.
+    fn perform(self: &Arc<Self>, mut core: MutexGuard<'_, Core>, actions: Vec<Action>) {
+        let mut rest = Vec::new();
+        for action in actions {
+            match action {
+                Action::Send(line) => {
+                    if let Some(connection) = &core.connection {
+                        connection.send(&line);
+                    }
+                }
+                Action::SendCall { id, line, urgency } => {
+                    let is_sent = core.connection.as_ref().is_some_and(|it| it.send_call(&line, urgency));
+                    if !is_sent {
+                        rest.extend(core.machine.not_sent(id));
+                    }
+                }
+                other => rest.push(other),
             }
-            Self::Ready(sender) => drop(sender.send(Err(failure.clone()))),
-            Self::Ask(question) => drop(question.answer.send(Err(failure.clone()))),
+        }
+        drop(core);
+        for action in rest {
+            self.perform_one(action);
         }
     }
-}
 
-/// Nobody waits any more for what clients were asked.
-fn retract(asks: HashMap<Id, (Weak<Session>, u64)>) {
-    for (session, number) in asks.into_values() {
-        if let Some(session) = session.upgrade() {
-            session.retract_server_request(number);
+    fn perform_one(self: &Arc<Self>, action: Action) {
+        match action {
+            Action::Send(_) | Action::SendCall { .. } => {}
+            Action::Start { generation } => {
+                self.context.tasks.spawn(Arc::clone(self).start(generation));
+            }
+            Action::Answer { call, text, outcome } => call.answer(text, outcome),
+            Action::Fail { call, error } => call.fail(&error),
+            Action::Deliver { client, text, prefer } => client.deliver(text, Keep::IfRoom, prefer),
+            Action::Progress { call, text } => call.client.deliver_progress(&call, text),
+            Action::AskClient { client, request } => self.ask_client(&client, &request),
+            Action::WithdrawRequest { client, number, notice } => client.withdraw_request(number, notice),
+            Action::Tell(handle, event) => handle.tell(event),
+            Action::Subscription { client, uri, is_on } => client.note_subscription(self.name(), &uri, is_on),
+            Action::LogLevel { client, level } => client.record().log_level = Some(level),
+            Action::RecordFiles { session, files } => {
+                for operation in &files.operations {
+                    self.context.record(|| operation.entry(session, self.name(), &files.tool));
+                }
+            }
+            Action::Settle { generation } => {
+                self.context.tasks.spawn(Arc::clone(self).settle(generation));
+            }
+            Action::RootsAnswered => {
+                let generation = self.core.lock().machine.condition().1;
+                self.roots_answered.send_replace(generation);
+            }
+            Action::Retire => {
+                let worker = Arc::clone(self);
+                self.context.tasks.spawn(async move { worker.stop().await });
+            }
+            Action::Note(note) => self.note(note),
         }
     }
-}
 
-/// Whoever else uses the same session of a server elsewhere has ids of its own, most probably small ones.
-fn first_id(upstream: &Upstream) -> u64 {
-    match upstream.transport {
-        Transport::Process(_) | Transport::Attached => 1,
-        Transport::Http(_) => u64::from(uuid::Uuid::new_v4().as_fields().0) << 16 | 1,
+    /// Passes a request of the upstream on to a client, or refuses it in the client's place.
+    fn ask_client(self: &Arc<Self>, client: &Arc<Client>, request: &Request) {
+        match client.accept_request(self.id, request) {
+            Ok(number) => {
+                let (id, known) = (request.id.clone(), Arc::clone(client));
+                self.step(|machine, _| machine.request_accepted(id, known, number));
+                client.send_request(number, request);
+            }
+            Err(refusal) => {
+                let line = refusal.to_message(Some(&request.id));
+                self.step(|_, _| vec![Action::Send(line)]);
+            }
+        }
     }
-}
 
-fn own_request(id: u64, method: &str, params: &Value) -> Vec<u8> {
-    json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string().into_bytes()
-}
+    fn note(&self, note: Note) {
+        let (counters, upstream) = (&self.context.counters, self.name());
+        match note {
+            Note::LateAnswer => counters.late_answers.add(),
+            Note::StrayAnswer(id) => {
+                if counters.stray_answers.add_and_should_log() {
+                    tracing::warn!(upstream, ?id, "the MCP server answered a request that was never sent");
+                }
+            }
+            Note::DroppedNotification(method) => {
+                counters.dropped_notifications.add();
+                tracing::debug!(upstream, method, "dropped: it belongs to no session");
+            }
+            Note::UnattributedRequest { method, reason } => {
+                if counters.unattributed_requests.add_and_should_log() {
+                    tracing::warn!(upstream, method, "{reason}");
+                }
+            }
+            Note::RequestIdUsedTwice(id) => {
+                tracing::warn!(upstream, ?id, "the MCP server used a request id twice");
+            }
+            Note::Died { generation, lost_calls, message } => {
+                counters.worker_deaths.add();
+                tracing::error!(upstream, generation, lost_calls, "{message}");
+            }
+            Note::Contradicted => tracing::error!(
+                upstream,
+                "the MCP server offers something else than its clients were told; their sessions end"
+            ),
+        }
+    }
 
-/// The `notifications/cancelled` for a call that the upstream knows as `id`.
-pub(crate) fn cancellation(id: u64, reason: &str) -> Bytes {
-    format!(
-        r#"{{"jsonrpc":"2.0","method":"notifications/cancelled","params":{{"requestId":{id},"reason":"{reason}"}}}}"#
-    )
-    .into()
+    /// Routes one line of the upstream's stdout.
+    fn receive(self: &Arc<Self>, line: Result<Bytes, LineTooLong>) {
+        let line = match line {
+            Ok(line) if line.is_empty() => return,
+            Ok(line) => line,
+            Err(too_long) => {
+                if self.context.counters.bad_lines.add_and_should_log() {
+                    tracing::error!(upstream = self.name(), "stdout: {too_long}; it was dropped");
+                }
+                return self.step(|machine, _| machine.lose_line(&too_long));
+            }
+        };
+        match Message::parse(line.clone()) {
+            Ok(message) => self.step(|machine, now| machine.receive(message, now)),
+            Err(error) => {
+                if self.context.counters.bad_lines.add_and_should_log() {
+                    let start = String::from_utf8_lossy(&line[..line.len().min(200)]).into_owned();
+                    let upstream = self.name();
+                    tracing::warn!(upstream, start, "stdout held a line that is no MCP message: {error}");
+                }
+            }
+        }
+    }
 }

@@ -39,7 +39,7 @@ pub enum Message {
 }
 
 /// A call that wants an answer.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Request {
     pub id: Id,
     pub method: String,

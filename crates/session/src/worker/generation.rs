@@ -1,29 +1,31 @@
-//! One generation of a worker: a process is started, greeted with the handshake, put to use, and watched to
-//! its end. A crash fails what was in flight; the next call begins another generation, unless they crash one
-//! after the other.
+//! One generation of a worker: a process is launched, greeted with the handshake, put to use, and watched to its end.
+//! A crash fails the calls in flight; the next call begins another generation, unless they crash one after the other.
 
 use std::os::unix::process::ExitStatusExt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
-use tokio::sync::oneshot;
-use tokio::task::JoinHandle;
-use wire::{InitializeResult, Outcome, Response};
-
-use super::{Link, Pending, State, Waiting, Worker, retract};
-use crate::error::upstream_died;
-use crate::scope::ScopeSource;
-use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
-use crate::{EndReason, Handle, Session};
 use audit::AuditEntry;
-use upstream::Transport;
-use upstream::{Connection, End, Inbox, Opening, Received};
-use upstream::{Owner, StartError};
+use identity::Handle;
+use serde_json::{Value, json};
+use tokio::task::JoinHandle;
+use upstream::{Connection, End, Inbox, Opening, Owner, Received, StartError};
+use wire::{InitializeResult, Outcome, Response, method};
+
+use super::Worker;
+use crate::scope::ScopeSource;
 
 /// After the process died, what it had written may still be on its way; after its stdout closed, its end.
-const SETTLE: Duration = Duration::from_millis(500);
+const LAST_OUTPUT_WITHIN: Duration = Duration::from_millis(500);
+
+/// A server that is known to ask for its roots when it starts has so long to do it.
+const ASKS_WITHIN: Duration = Duration::from_secs(2);
+
+/// After it was told its roots, a server looks at them on its disk before it uses them.
+const PROCESSES_ROOTS_FOR: Duration = Duration::from_millis(25);
+
+/// A server that does not answer a ping by then is put to use all the same.
+const PONG_WITHIN: Duration = Duration::from_secs(2);
 
 impl Worker {
     pub(super) async fn start(self: Arc<Self>, generation: u64) {
@@ -34,11 +36,20 @@ impl Worker {
         }
         let began = Instant::now();
         match self.launch(generation).await {
-            Ok((process, result)) => {
+            Ok((connection, result)) => {
                 counters.start_times.observe(began.elapsed());
-                self.come_up(&process, result);
+                self.step(|machine, now| machine.greeted(result, now));
+                if let Some(end) = connection.has_ended() {
+                    // It died right after its answer, before its watcher could know that it was in use.
+                    self.note_death(generation, Some(&end), &connection);
+                }
             }
-            Err(failure) => self.fail_start(generation, &failure),
+            Err(error) => {
+                let stderr = error.stderr().unwrap_or_default();
+                tracing::error!(upstream = self.name(), generation, stderr, "{error}");
+                self.step(|machine, now| machine.start_failed(&error, now));
+                self.drop_dead_connection();
+            }
         }
     }
 
@@ -46,64 +57,33 @@ impl Worker {
         self: &Arc<Self>,
         generation: u64,
     ) -> Result<(Arc<Connection>, InitializeResult), StartError> {
-        let (process, inbox) = self.begin().await?;
-        tracing::info!(upstream = self.upstream.name, pid = process.pid(), generation, "started");
-        self.record_start(&process, generation);
-        if !self.note_starting(&process) {
-            process.kill().await;
+        let (connection, inbox) = self.open().await?;
+        tracing::info!(upstream = self.name(), pid = connection.pid(), generation, "started");
+        self.record_start(&connection, generation);
+        if !self.adopt(&connection, generation) {
+            connection.kill().await;
             self.leave_fence();
             return Err(StartError::Stopped);
         }
-        let reader = tokio::spawn({
-            let (worker, process) = (Arc::clone(self), Arc::clone(&process));
-            let limit = self.context.settings.max_message;
-            async move {
-                let each = |heard| match heard {
-                    Received::Line(line) => worker.receive(&process, line),
-                    Received::Renewed => worker.tell_again(&process),
-                };
-                process.listen(inbox, limit, each).await;
-            }
-        });
-        tokio::spawn(supervise(Arc::clone(self), Arc::clone(&process), reader, generation));
-        let answer = self.greet(&process).await;
+        let reader = self.context.tasks.spawn(Arc::clone(self).listen(Arc::clone(&connection), inbox));
+        self.context.tasks.spawn(Arc::clone(self).watch(Arc::clone(&connection), reader, generation));
+        let answer = self.greet(&connection).await;
         if answer.is_err() {
-            process.kill().await;
+            connection.kill().await;
         }
-        answer.map(|result| (process, result))
-    }
-
-    fn record_start(&self, process: &Connection, generation: u64) {
-        self.context.record(|| AuditEntry::WorkerStarted {
-            session: self.lock().sole_session().map(|session| session.handle()),
-            upstream: self.upstream.name.as_str().into(),
-            pid: process.pid(),
-            generation,
-            confinement: process.confinement().unwrap_or("none").into(),
-        });
-    }
-
-    fn record_exit(&self, process: &Connection, generation: u64, session: Option<Handle>, end: Option<&End>) {
-        let exit = end.and_then(End::exit);
-        self.context.record(|| AuditEntry::WorkerExited {
-            session,
-            upstream: self.upstream.name.as_str().into(),
-            pid: process.pid(),
-            generation,
-            code: exit.and_then(|exit| exit.status.code()),
-            signal: exit.and_then(|exit| exit.status.signal()),
-        });
+        answer.map(|result| (connection, result))
     }
 
     /// Starts the process or reaches the server, inside the worker's fence unless the operator wants none.
-    async fn begin(&self) -> Result<(Arc<Connection>, Inbox), StartError> {
+    async fn open(&self) -> Result<(Arc<Connection>, Inbox), StartError> {
         let is_probe = self.scope.source == ScopeSource::Nothing;
-        let attachment = self.lock().sole_session().and_then(|session| session.attachment());
+        let client = self.core.lock().machine.sole_session().map(|handle| Arc::clone(&handle.client));
+        let owner = client.as_ref().filter(|_| !self.serves_many());
         let opening = Opening {
             upstream: &self.upstream,
             directories: &self.scope.directories,
-            owner: self.owner(),
-            attachment,
+            owner: owner.map(|own| Owner { session: own.handle(), instance: own.instance().clone() }),
+            attachment: client.as_ref().and_then(|client| client.attachment()),
             fence: &self.fence,
             turns: is_probe.then_some(&self.context.probe_launches),
             max_message: self.context.settings.max_message,
@@ -116,210 +96,141 @@ impl Worker {
         self.upstream.timeouts.start.unwrap_or(self.context.settings.start_timeout)
     }
 
-    /// The session that the worker is for; several may come and go at a shared one.
-    fn owner(&self) -> Option<Owner> {
-        if self.serves_many() {
-            return None;
+    /// Makes the connection known to [`Worker::stop`]. Returns false if the worker was stopped meanwhile.
+    fn adopt(&self, connection: &Arc<Connection>, generation: u64) -> bool {
+        let mut core = self.core.lock();
+        let is_wanted = core.machine.is_starting(generation);
+        if is_wanted {
+            core.connection = Some(Arc::clone(connection));
         }
-        let state = self.lock();
-        let session = state.sole_session()?;
-        Some(Owner { session: session.handle(), instance: session.instance().clone() })
+        is_wanted
     }
 
-    /// Makes the process known to [`Worker::stop`]. False: the worker was stopped meanwhile.
-    fn note_starting(&self, process: &Arc<Connection>) -> bool {
-        match &mut self.lock().link {
-            Link::Starting(starting) => {
-                starting.process = Some(Arc::clone(process));
-                true
+    /// Reads the upstream to its end.
+    async fn listen(self: Arc<Self>, connection: Arc<Connection>, inbox: Inbox) {
+        let each = |received| match received {
+            Received::Line(line) => self.receive(line),
+            Received::Renewed => {
+                tracing::info!(
+                    upstream = self.name(),
+                    "the server had forgotten its session; it has a new one"
+                );
+                self.step(|machine, _| machine.replay());
             }
-            _ => false,
-        }
+        };
+        connection.listen(inbox, self.context.settings.max_message, each).await;
     }
 
-    async fn greet(&self, process: &Connection) -> Result<InitializeResult, StartError> {
-        let (sender, receiver) = oneshot::channel();
-        let id = self.next_id.fetch_add(1, Ordering::Relaxed);
-        let handshake = {
-            let mut state = self.lock();
-            state.pending.insert(id, Pending::Own(sender));
-            Arc::clone(&state.handshake)
+    async fn greet(&self, connection: &Connection) -> Result<InitializeResult, StartError> {
+        let (id, receiver) = {
+            let mut core = self.core.lock();
+            let (id, receiver) = core.machine.begin_greeting();
+            connection.send(&core.machine.handshake().toward_upstream(id));
+            (id, receiver)
         };
-        process.send(&handshake.toward_upstream(id));
         let limit = self.start_timeout();
         let outcome = tokio::select! {
             biased;
-            Ok(response) = receiver => read_greeting(&response),
-            exit = process.ended() => Err(StartError::Exited { exit, stderr: process.stderr_tail() }),
+            Ok(response) = receiver => response.and_then(|response| read_answer(&response)),
+            exit = connection.ended() => {
+                Err(StartError::Exited { exit, stderr: connection.stderr_tail() })
+            }
             () = tokio::time::sleep(limit) => {
-                Err(StartError::TimedOut { after: limit, stderr: process.stderr_tail() })
+                Err(StartError::TimedOut { after: limit, stderr: connection.stderr_tail() })
             }
         };
-        self.lock().pending.remove(&id);
+        self.core.lock().machine.forget_request(id);
         outcome
     }
 
-    fn come_up(self: &Arc<Self>, process: &Arc<Connection>, result: InitializeResult) {
-        let mut state = self.lock();
-        let result = Arc::new(result);
-        let told = state.advertised.take();
-        let Link::Starting(starting) = &mut state.link else { return };
-        let waiting = std::mem::take(&mut starting.waiting);
-        let sessions: Vec<_> = state.sessions.values().cloned().collect();
-        let is_other = state.negotiated.as_ref().is_some_and(|before| before.version != result.version);
-        // Clients of several servers were told nothing about this one in particular.
-        let contradicts = sessions.iter().any(|session| session.aggregate().is_none())
-            && (is_other || told.is_some_and(|told| !told.holds_for(&result)));
-        state.negotiated = Some(result);
-        state.link = Link::Up(Arc::clone(process));
-        if contradicts {
-            drop(state);
-            return self.start_over(waiting, sessions);
+    /// Waits until a server that asks for its roots when it starts has asked, was answered and has looked at them. Its
+    /// first call would otherwise overtake its roots.
+    pub(super) async fn settle(self: Arc<Self>, generation: u64) {
+        let mut answered = self.roots_answered.subscribe();
+        let asked = answered.wait_for(|newest| *newest >= generation);
+        if tokio::time::timeout(ASKS_WITHIN, asked).await.is_ok() {
+            // The first answer shows that the roots were read, the second one that there was time to process them.
+            self.ping().await;
+            tokio::time::sleep(PROCESSES_ROOTS_FOR).await;
+            self.ping().await;
+        } else {
+            tracing::debug!(upstream = self.name(), "it did not ask for its roots this time");
+            self.core.lock().machine.forget_roots_habit();
         }
-        if let Some(initialized) = &state.initialized {
-            process.send(initialized);
-        }
-        self.replay(&mut state, process);
-        for item in waiting {
-            self.forward(&mut state, process, item);
-        }
-        let generation = state.generation;
-        drop(state);
-        for aggregate in sessions.iter().filter_map(|session| session.aggregate()) {
-            aggregate.came_up(self);
-        }
-        if let Some(end) = process.has_ended() {
-            // It died right after its answer, when it was not in use yet and nobody minded.
-            self.fall(generation, Some(&end), process);
-        }
+        self.step(|machine, now| machine.settled(generation, now));
     }
 
-    /// What the upstream must hear again: subscriptions, the log level.
-    fn replay(&self, state: &mut State, process: &Connection) {
-        for (method, params) in state.shared.replay() {
-            self.tell(state, process, method, &params);
-        }
+    async fn ping(self: &Arc<Self>) {
+        let _ = tokio::time::timeout(PONG_WITHIN, self.ask(method::PING, json!({}))).await;
     }
 
-    /// It has forgotten its session, and was greeted again.
-    fn tell_again(&self, process: &Connection) {
-        tracing::info!(upstream = self.upstream.name, "it had forgotten its session, and has a new one");
-        self.replay(&mut self.lock(), process);
-    }
-
-    /// The clients believe something that does not hold: their sessions end, and they begin new ones.
-    fn start_over(&self, waiting: Vec<Waiting>, sessions: Vec<Arc<Session>>) {
-        tracing::error!(
-            upstream = self.upstream.name,
-            "the MCP server offers something else than its clients were told; its sessions end"
-        );
-        for item in waiting {
-            item.refuse(&StartError::Contradiction);
-        }
-        for session in sessions {
-            tokio::spawn(async move { session.end(EndReason::UpstreamChanged).await });
-        }
-    }
-
-    fn fail_start(&self, generation: u64, failure: &StartError) {
-        let mut state = self.lock();
-        let Link::Starting(starting) = &mut state.link else { return };
-        let waiting = std::mem::take(&mut starting.waiting);
-        state.link = Link::Down;
-        if !matches!(failure, StartError::NotAttached) {
-            state.count_crash(Duration::ZERO);
-        }
-        let stderr = failure.stderr().unwrap_or_default();
-        stderr.clone_into(&mut state.last_stderr);
-        state.last_failure = failure.to_string();
-        drop(state);
-        tracing::error!(upstream = self.upstream.name, generation, stderr, "{failure}");
-        for item in waiting {
-            item.refuse(failure);
-        }
-    }
-
-    /// The process ended by itself while it was in use.
-    fn fall(&self, generation: u64, end: Option<&End>, process: &Connection) {
-        let mut state = self.lock();
-        if state.generation != generation || !matches!(state.link, Link::Up(_)) {
-            return;
-        }
-        state.link = Link::Down;
-        if !matches!(self.upstream.transport, Transport::Attached) {
-            state.count_crash(process.started.elapsed());
-        }
-        state.last_stderr = process.stderr_tail();
-        let error = upstream_died(end, &state.last_stderr);
-        state.last_failure = end.map(ToString::to_string).unwrap_or_default();
-        let pending = std::mem::take(&mut state.pending);
-        let asks = std::mem::take(&mut state.server_requests);
-        state.task_progress.clear();
-        drop(state);
-        self.context.counters.worker_deaths.add();
-        tracing::error!(
-            upstream = self.upstream.name,
-            generation,
-            lost_calls = pending.len(),
-            "{}",
-            error.message
-        );
-        for pending in pending.into_values() {
-            match pending {
-                Pending::Call(call, _) => call.fail(&error),
-                Pending::Asked(answer) => drop(answer.send(Err(StartError::Stopped))),
-                Pending::Own(_) => {}
+    /// Watches one process to its end.
+    async fn watch(
+        self: Arc<Self>,
+        connection: Arc<Connection>,
+        mut reader: JoinHandle<()>,
+        generation: u64,
+    ) {
+        let session = self.core.lock().machine.sole_session().map(|handle| handle.client.handle());
+        let end = tokio::select! {
+            end = connection.ended() => {
+                // Answers that it had written before it died still count.
+                let _ = tokio::time::timeout(LAST_OUTPUT_WITHIN, &mut reader).await;
+                Some(end)
             }
+            _ = &mut reader => tokio::time::timeout(LAST_OUTPUT_WITHIN, connection.ended()).await.ok(),
+        };
+        self.note_death(generation, end.as_ref(), &connection);
+        connection.kill().await;
+        // It may have been put to use in between.
+        self.note_death(generation, connection.has_ended().as_ref(), &connection);
+        reader.abort();
+        self.record_exit(&connection, generation, session, connection.has_ended().as_ref());
+    }
+
+    fn note_death(self: &Arc<Self>, generation: u64, end: Option<&End>, connection: &Connection) {
+        let (lived, stderr) = (connection.started.elapsed(), connection.stderr_tail());
+        self.step(|machine, now| machine.died(generation, end, lived, &stderr, now));
+        self.drop_dead_connection();
+    }
+
+    fn drop_dead_connection(&self) {
+        let mut core = self.core.lock();
+        if core.machine.is_down() {
+            core.connection = None;
         }
-        retract(asks);
+    }
+
+    fn record_start(&self, connection: &Connection, generation: u64) {
+        self.context.record(|| AuditEntry::WorkerStarted {
+            session: self.core.lock().machine.sole_session().map(|handle| handle.client.handle()),
+            upstream: self.name().into(),
+            pid: connection.pid(),
+            generation,
+            confinement: connection.confinement().unwrap_or("none").into(),
+        });
+    }
+
+    fn record_exit(
+        &self,
+        connection: &Connection,
+        generation: u64,
+        session: Option<Handle>,
+        end: Option<&End>,
+    ) {
+        let exit = end.and_then(End::exit);
+        self.context.record(|| AuditEntry::WorkerExited {
+            session,
+            upstream: self.name().into(),
+            pid: connection.pid(),
+            generation,
+            code: exit.and_then(|exit| exit.status.code()),
+            signal: exit.and_then(|exit| exit.status.signal()),
+        });
     }
 }
 
-impl State {
-    fn count_crash(&mut self, lived: Duration) {
-        self.crashes = if lived < CRASH_AGE { self.crashes + 1 } else { 1 };
-        let doublings = self.crashes.saturating_sub(2).min(16);
-        let wait = FIRST_BACKOFF.saturating_mul(1 << doublings).min(MAX_BACKOFF);
-        self.not_before = (self.crashes >= 2).then(|| Instant::now() + wait);
-    }
-
-    /// Whether the upstream must not be started again yet.
-    pub(super) fn crash_loop(&self) -> Option<StartError> {
-        let retry_in = self.not_before?.checked_duration_since(Instant::now())?;
-        Some(StartError::CrashLoop {
-            crashes: self.crashes,
-            retry_in,
-            stderr: self.last_stderr.clone(),
-            reason: self.last_failure.clone(),
-        })
-    }
-}
-
-/// Watches one process to its end.
-async fn supervise(
-    worker: Arc<Worker>,
-    process: Arc<Connection>,
-    mut reader: JoinHandle<()>,
-    generation: u64,
-) {
-    let session = worker.lock().sole_session().map(|session| session.handle());
-    let end = tokio::select! {
-        end = process.ended() => {
-            // Answers that it had written before it died still count.
-            let _ = tokio::time::timeout(SETTLE, &mut reader).await;
-            Some(end)
-        }
-        _ = &mut reader => tokio::time::timeout(SETTLE, process.ended()).await.ok(),
-    };
-    worker.fall(generation, end.as_ref(), &process);
-    process.kill().await;
-    // It may have been put to use in between.
-    worker.fall(generation, process.has_ended().as_ref(), &process);
-    reader.abort();
-    worker.record_exit(&process, generation, session, process.has_ended().as_ref());
-}
-
-fn read_greeting(response: &Response) -> Result<InitializeResult, StartError> {
+fn read_answer(response: &Response) -> Result<InitializeResult, StartError> {
     match response.outcome() {
         Outcome::Result(result) => {
             InitializeResult::read(result).map_err(|reason| StartError::BadAnswer { reason })

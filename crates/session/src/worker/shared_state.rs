@@ -2,23 +2,36 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
+use identity::SessionId;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use wire::{ErrorReply, Id, LogLevel, Outcome, Request, Response, Text, code, method, read_object};
 
-use crate::SessionId;
-use crate::call::Purpose;
+use crate::messages;
 use crate::settings::{MAX_SUBSCRIPTIONS, MAX_TASKS};
 
-/// What is to be done with a client's request.
+/// What to do with a client's request.
 #[derive(Debug)]
 pub(crate) enum Admission {
     Forward(Purpose),
-    /// The upstream is to log at this level, the lowest that any client asked for.
-    ForwardLevel(LogLevel),
+    /// The client wants its own level; the upstream logs at the lowest that any client asked for.
+    ForwardLevel {
+        own: LogLevel,
+        upstream: LogLevel,
+    },
     /// The upstream need not hear of it; the result is `{}`.
     AnswerEmpty,
     Refuse(ErrorReply),
+}
+
+/// What the answer to a call is for, beside passing it on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Plain,
+    Subscribe(String),
+    ListTasks,
+    /// The answer may name a task, which then belongs to the caller.
+    StartTask,
 }
 
 #[derive(Debug, Default)]
@@ -31,26 +44,19 @@ pub(crate) struct SharedState {
 }
 
 impl SharedState {
-    pub(crate) fn admit(&mut self, session: SessionId, request: &Request) -> Admission {
+    /// Decides about a request. Tasks are told apart only where several sessions share the upstream; subscriptions and
+    /// log levels are remembered for any upstream, because a later generation must hear them again.
+    pub(crate) fn admit(&mut self, session: SessionId, request: &Request, is_shared: bool) -> Admission {
         match request.method.as_str() {
             method::SUBSCRIBE => self.admit_subscribe(session, request),
             method::UNSUBSCRIBE => self.admit_unsubscribe(session, request),
             method::SET_LEVEL => self.admit_level(session, request),
+            _ if !is_shared => Admission::Forward(Purpose::Plain),
             method::TASKS_GET | method::TASKS_RESULT | method::TASKS_CANCEL => {
                 self.admit_task(session, request)
             }
             method::TASKS_LIST => Admission::Forward(Purpose::ListTasks),
             _ if request.wants_task() => Admission::Forward(Purpose::StartTask),
-            _ => Admission::Forward(Purpose::Plain),
-        }
-    }
-
-    /// For an upstream of one session: nothing is anybody else's, but a later generation must be told again.
-    pub(crate) fn admit_only(&mut self, session: SessionId, request: &Request) -> Admission {
-        match request.method.as_str() {
-            method::SUBSCRIBE => self.admit_subscribe(session, request),
-            method::UNSUBSCRIBE => self.admit_unsubscribe(session, request),
-            method::SET_LEVEL => self.admit_level(session, request),
             _ => Admission::Forward(Purpose::Plain),
         }
     }
@@ -81,7 +87,7 @@ impl SharedState {
 
     fn admit_level(&mut self, session: SessionId, request: &Request) -> Admission {
         let Some(level) = request.level() else { return Admission::Forward(Purpose::Plain) };
-        Admission::ForwardLevel(self.note_level(session, level))
+        Admission::ForwardLevel { own: level, upstream: self.note_level(session, level) }
     }
 
     /// The level that serves all clients, now that this one wants another.
@@ -144,8 +150,7 @@ impl SharedState {
         let own = serde_json::value::to_raw_value(&own).unwrap_or_default();
         fields.insert("tasks".to_owned(), &own);
         let result = serde_json::to_string(&fields).unwrap_or_default();
-        bytes::Bytes::from(format!(r#"{{"jsonrpc":"2.0","id":{},"result":{result}}}"#, client_id.as_json()))
-            .into()
+        messages::result(client_id, &result).into()
     }
 
     pub(crate) fn task_owner(&self, task: &str) -> Option<SessionId> {
@@ -172,7 +177,7 @@ impl SharedState {
         subscriptions.chain(level).collect()
     }
 
-    /// Forgets a session; returns the resources that nobody is subscribed to any more.
+    /// Forgets a session. Returns the resources that have no subscriber left.
     pub(crate) fn forget(&mut self, session: SessionId) -> Vec<String> {
         self.levels.remove(&session);
         self.task_owners.retain(|_, owner| *owner != session);
@@ -217,14 +222,14 @@ mod tests {
         let subscribe = request(method::SUBSCRIBE, r#"{"uri":"x:y"}"#);
         let unsubscribe = request(method::UNSUBSCRIBE, r#"{"uri":"x:y"}"#);
         for session in [a, b] {
-            let Admission::Forward(purpose) = view.admit(session, &subscribe) else { panic!() };
+            let Admission::Forward(purpose) = view.admit(session, &subscribe, true) else { panic!() };
             view.filter_answer(session, &purpose, &response("{}"), &Id::number(1));
         }
         assert_eq!(view.subscribers("x:y").count(), 2);
-        assert!(matches!(view.admit(a, &unsubscribe), Admission::AnswerEmpty));
+        assert!(matches!(view.admit(a, &unsubscribe, true), Admission::AnswerEmpty));
         assert_eq!(view.subscribers("x:y").collect::<Vec<_>>(), [b]);
         assert_eq!(view.replay(), [(method::SUBSCRIBE, json!({ "uri": "x:y" }))]);
-        assert!(matches!(view.admit(b, &unsubscribe), Admission::Forward(_)));
+        assert!(matches!(view.admit(b, &unsubscribe, true), Admission::Forward(_)));
     }
 
     #[test]
@@ -232,14 +237,23 @@ mod tests {
         let mut view = SharedState::default();
         let (a, b, silent) = (SessionId::random(), SessionId::random(), SessionId::random());
         let level = |name| request(method::SET_LEVEL, &format!(r#"{{"level":"{name}"}}"#));
-        assert!(matches!(view.admit(a, &level("debug")), Admission::ForwardLevel(LogLevel::Debug)));
-        assert!(matches!(view.admit(b, &level("error")), Admission::ForwardLevel(LogLevel::Debug)));
+        assert!(matches!(
+            view.admit(a, &level("debug"), true),
+            Admission::ForwardLevel { upstream: LogLevel::Debug, .. }
+        ));
+        assert!(matches!(
+            view.admit(b, &level("error"), true),
+            Admission::ForwardLevel { upstream: LogLevel::Debug, .. }
+        ));
         assert!(view.wants_log(a, Some(LogLevel::Info)));
         assert!(!view.wants_log(b, Some(LogLevel::Info)));
         assert!(view.wants_log(silent, Some(LogLevel::Debug)));
         assert_eq!(view.replay(), [(method::SET_LEVEL, json!({ "level": "debug" }))]);
         view.forget(a);
-        assert!(matches!(view.admit(b, &level("error")), Admission::ForwardLevel(LogLevel::Error)));
+        assert!(matches!(
+            view.admit(b, &level("error"), true),
+            Admission::ForwardLevel { upstream: LogLevel::Error, .. }
+        ));
     }
 
     #[test]
@@ -251,8 +265,8 @@ mod tests {
             view.filter_answer(session, &Purpose::StartTask, &created, &Id::number(1));
         }
         let get = request(method::TASKS_GET, r#"{"taskId":"task-a"}"#);
-        assert!(matches!(view.admit(a, &get), Admission::Forward(_)));
-        assert!(matches!(view.admit(b, &get), Admission::Refuse(_)));
+        assert!(matches!(view.admit(a, &get, true), Admission::Forward(_)));
+        assert!(matches!(view.admit(b, &get, true), Admission::Refuse(_)));
         let all = response(r#"{"tasks":[{"taskId":"task-a","n":1.0},{"taskId":"task-b"}]}"#);
         let seen = view.filter_answer(a, &Purpose::ListTasks, &all, &Id::number(9)).into_bytes();
         assert_eq!(

@@ -5,9 +5,11 @@ use std::sync::Arc;
 use serde_json::json;
 use wire::{ErrorReply, Notification, Response, code};
 
+use super::Session;
+use crate::client::RootsPurpose;
+use crate::error::Refusal;
+use crate::record::EndReason;
 use crate::scope::{MAX_QUOTED, OnRootsChange, RootsAnswer, ScopeSource};
-use crate::session::{Prefer, RootsPurpose};
-use crate::{EndReason, Refusal, Session};
 
 impl Session {
     /// The client's roots are others now. What its session may do never grows.
@@ -17,18 +19,19 @@ impl Session {
     ) -> Result<(), Refusal> {
         let Some(scope) = self.scope() else { return Ok(()) };
         let is_bound_to_roots = scope.source() == ScopeSource::Roots;
-        if !is_bound_to_roots || self.serves_many() {
+        // A worker of several sessions is never ended for one client.
+        let serves_many = self.roster.sole().is_some_and(|server| server.lifecycle().serves_many());
+        if !is_bound_to_roots || serves_many {
             return Ok(());
         }
-        let policy = self.context().rules.on_change;
+        let policy = self.context.rules.on_change;
         match policy {
             OnRootsChange::Ignore => {
                 tracing::warn!(session = %self.handle(), "the client's roots changed; the scope stays as it is");
             }
-            OnRootsChange::Compare if self.is_asked_for_comparison() => {}
+            OnRootsChange::Compare if self.client.is_asked_for(RootsPurpose::Compare) => {}
             OnRootsChange::Compare => {
-                let stream = self.choose_stream(Prefer::Call);
-                self.send_roots_request(&stream, RootsPurpose::Compare);
+                self.client.request_roots(None, RootsPurpose::Compare);
             }
             OnRootsChange::Reinit => {
                 tracing::warn!(session = %self.handle(), "the client's roots changed; it is to start over");
@@ -66,11 +69,11 @@ impl Session {
     pub(crate) fn compare_roots(self: &Arc<Self>, response: &Response) {
         let answer = RootsAnswer::read(response);
         let session = Arc::clone(self);
-        tokio::spawn(async move {
+        self.context.tasks.spawn(async move {
             let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
-            let changed = session.context().look_at_files(move |rules| rules.of_roots(answer)).await;
+            let changed = session.context.look_at_files(move |rules| rules.of_roots(answer)).await;
             let is_within = matches!(
-                (&changed, session.scope()), (Ok(changed), Some(scope)) if scope.directories.contain(&changed.directories)
+                (&changed, &session.scope()), (Ok(changed), Some(scope)) if scope.directories.contain(&changed.directories)
             );
             if is_within {
                 tracing::info!(session = %session.handle(), "the client's roots changed within the scope");

@@ -30,7 +30,7 @@ pub enum RootError {
     Backslash,
     #[error("it is longer than {MAX_PATH} bytes")]
     TooLong,
-    #[error("it was left as a variable that nobody filled in")]
+    #[error("it is a variable that was not filled in")]
     Unfilled,
 }
 
@@ -70,7 +70,7 @@ fn check_plain(path: &[u8]) -> Result<(), RootError> {
     if path.contains(&b'\\') {
         return Err(RootError::Backslash);
     }
-    // What is still encoded was encoded twice, to be decoded by somebody who decodes twice.
+    // An encoding that is left after decoding was meant for a second decoder.
     let is_encoded = |bytes: &[u8]| {
         [&b"%2e"[..], b"%2f", b"%5c", b"%00"].iter().any(|code| bytes.eq_ignore_ascii_case(code))
     };

@@ -1,40 +1,31 @@
 //! One request of a client on its way: where its answer goes, and until when it is waited for.
 
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
-use wire::{ErrorReply, Id, Text};
-
-use crate::Session;
-use crate::call_record::CallRecord;
-use crate::stream::Stream;
-use crate::worker::Worker;
 use audit::CallOutcome;
+use bytes::Bytes;
+use upstream::Upstream;
+use wire::{ErrorReply, Id, Request, Text};
 
-/// What the gateway must do with the answer beside passing it on (shared upstreams only).
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Purpose {
-    Plain,
-    Subscribe(String),
-    ListTasks,
-    /// The answer may name a task, which then belongs to the caller.
-    StartTask,
-}
+use super::Client;
+use super::call_record::CallRecord;
+use crate::stream::Stream;
+use crate::worker_id::WorkerId;
 
 #[derive(Debug)]
 pub(crate) struct Call {
-    pub(crate) session: Arc<Session>,
+    pub(crate) client: Arc<Client>,
+    /// The id that the client gave it.
     pub(crate) client_id: Id,
     /// The client's progress token, as JSON text.
     pub(crate) progress_token: Option<Bytes>,
     pub(crate) is_task: bool,
     pub(crate) began: Instant,
     pub(crate) stream: Arc<Stream>,
-    /// Who was given the call, once it was.
-    worker: OnceLock<Arc<Worker>>,
+    /// The worker that has the call, once one has.
+    assignment: OnceLock<Assignment>,
     /// The id that the upstream knows the call by, once it was sent.
     sent_as: AtomicU64,
     clock: Clock,
@@ -42,24 +33,43 @@ pub(crate) struct Call {
     record: Option<Box<CallRecord>>,
 }
 
+/// The worker that a call was given to.
+#[derive(Clone, Debug)]
+pub(crate) struct Assignment {
+    pub(crate) worker: WorkerId,
+    pub(crate) upstream: Arc<Upstream>,
+    /// How long the call may take without an answer or progress.
+    pub(crate) timeout: Duration,
+    /// How long it may take with progress.
+    pub(crate) max_timeout: Duration,
+}
+
 impl Call {
-    pub(crate) fn new(session: &Arc<Session>, request: &wire::Request, stream: Arc<Stream>) -> Self {
+    pub(crate) fn new(client: &Arc<Client>, request: &Request, stream: Arc<Stream>, now: Instant) -> Self {
         Self {
-            session: Arc::clone(session),
+            client: Arc::clone(client),
             client_id: request.id.clone(),
             progress_token: request.wants_progress(),
             is_task: request.wants_task(),
-            began: Instant::now(),
+            began: now,
             stream,
-            worker: OnceLock::new(),
+            assignment: OnceLock::new(),
             sent_as: AtomicU64::new(0),
             clock: Clock::default(),
-            record: CallRecord::of(request, session.context()),
+            record: CallRecord::of(request, client.context()),
         }
     }
 
-    pub(crate) fn mark_sent(&self, id: u64) {
-        self.clock.start();
+    pub(crate) fn assign(&self, assignment: Assignment) {
+        let _ = self.assignment.set(assignment);
+    }
+
+    pub(crate) fn assignment(&self) -> Option<&Assignment> {
+        self.assignment.get()
+    }
+
+    pub(crate) fn mark_sent(&self, id: u64, now: Instant) {
+        self.clock.start(now);
         self.sent_as.store(id, Ordering::Relaxed);
     }
 
@@ -72,59 +82,22 @@ impl Call {
         &self.clock
     }
 
-    /// Whether the audit log will tell of it.
-    pub(crate) fn is_recorded(&self) -> bool {
-        self.record.is_some()
+    pub(crate) fn record(&self) -> Option<&CallRecord> {
+        self.record.as_deref()
     }
 
-    pub(crate) fn give_to(&self, worker: &Arc<Worker>) {
-        let _ = self.worker.set(Arc::clone(worker));
-    }
-
-    pub(crate) fn worker(&self) -> Option<&Arc<Worker>> {
-        self.worker.get()
-    }
-
-    /// Answers, unless the call was settled before.
+    /// Answers the call, unless it was answered or given up before.
     pub(crate) fn answer(self: &Arc<Self>, text: Text, outcome: CallOutcome) {
-        if self.session.settle(self) {
-            self.close(text, outcome);
-        }
+        self.client.answer(self, text, outcome);
     }
 
-    /// Answers in place of the upstream, unless the call was settled before.
+    /// Answers in place of the upstream, unless the call was answered or given up before.
     pub(crate) fn fail(self: &Arc<Self>, error: &ErrorReply) {
-        self.fail_as(error, CallOutcome::Error);
+        self.answer(error.to_message(Some(&self.client_id)).into(), CallOutcome::Error);
     }
 
-    pub(crate) fn fail_as(self: &Arc<Self>, error: &ErrorReply, outcome: CallOutcome) {
-        if self.session.settle(self) {
-            self.close(error.to_message(Some(&self.client_id)).into(), outcome);
-        }
-    }
-
-    /// Gives the answer of a call that was settled.
-    pub(crate) fn close(&self, text: Text, outcome: CallOutcome) {
-        let (context, took) = (self.session.context(), self.began.elapsed());
-        context.counters.call_times.observe(took);
-        if matches!(outcome, CallOutcome::Error | CallOutcome::Timeout) {
-            self.session.note_error();
-        }
-        if let Some(record) = &self.record {
-            let sole = || self.session.roster().sole().map_or("", |server| server.name());
-            let upstream = self.worker.get().map_or_else(sole, |worker| worker.upstream.name.as_str());
-            context.record(|| record.entry(self.session.handle(), upstream, outcome, took, text.len()));
-        }
-        self.stream.answer(text);
-        self.release();
-    }
-
-    /// The call is over: a worker that was there for it alone goes.
-    pub(crate) fn release(&self) {
-        if let Some(worker) = self.worker.get().filter(|worker| worker.is_for_one_call()) {
-            let worker = Arc::clone(worker);
-            tokio::spawn(async move { worker.stop().await });
-        }
+    pub(crate) fn is_open(self: &Arc<Self>) -> bool {
+        self.client.is_open(self)
     }
 }
 
@@ -144,8 +117,8 @@ pub(crate) enum Overdue {
 }
 
 impl Clock {
-    fn start(&self) {
-        let _ = self.sent.set(Instant::now());
+    fn start(&self, now: Instant) {
+        let _ = self.sent.set(now);
     }
 
     fn age(&self, now: Instant) -> Option<Duration> {
@@ -153,8 +126,8 @@ impl Clock {
     }
 
     /// There was progress, or the client is being asked: the limit counts anew from now.
-    pub(crate) fn refresh(&self) {
-        if let Some(age) = self.age(Instant::now()) {
+    pub(crate) fn refresh(&self, now: Instant) {
+        if let Some(age) = self.age(now) {
             self.fresh_at.store(u64::try_from(age.as_millis()).unwrap_or(u64::MAX), Ordering::Relaxed);
         }
     }
@@ -178,12 +151,12 @@ mod tests {
         let (timeout, longest) = (Duration::from_secs(10), Duration::from_secs(25));
         let clock = Clock::default();
         assert_eq!(clock.overdue(Instant::now(), timeout, longest), None, "not sent yet");
-        clock.start();
-        let sent = *clock.sent.get().unwrap();
+        let sent = Instant::now();
+        clock.start(sent);
         let after = |seconds| sent + Duration::from_secs(seconds);
         assert_eq!(clock.overdue(after(9), timeout, longest), None);
         assert_eq!(clock.overdue(after(11), timeout, longest), Some(Overdue::NoProgress));
-        clock.fresh_at.store(15_000, Ordering::Relaxed);
+        clock.refresh(after(15));
         assert_eq!(clock.overdue(after(20), timeout, longest), None);
         assert_eq!(clock.overdue(after(25), timeout, longest), Some(Overdue::TooLong));
     }

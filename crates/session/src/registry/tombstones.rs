@@ -4,9 +4,8 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use identity::SessionKey;
 use wire::ErrorReply;
-
-use crate::SessionKey;
 
 /// After this the session is as unknown as any other.
 const KEPT_FOR: Duration = Duration::from_secs(300);
@@ -49,7 +48,7 @@ impl Tombstones {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Principal, SessionId};
+    use identity::{Principal, SessionId};
 
     #[test]
     fn the_reason_is_kept_for_a_bounded_time_and_number() {

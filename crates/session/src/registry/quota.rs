@@ -12,9 +12,11 @@ use governor::middleware::NoOpMiddleware;
 use governor::state::keyed::HashMapStateStore;
 use governor::{Quota, RateLimiter};
 
+use identity::{Instance, Principal, SessionId, SessionKey};
+
+use crate::error::Refusal;
 use crate::scope::{Scope, ScopeRefusal};
 use crate::settings::Settings;
-use crate::{Instance, Principal, Refusal, SessionId, SessionKey};
 
 /// Rates of keys that were not used for a while are forgotten when there are more than this.
 const MAX_RATE_KEYS: usize = 4096;

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
+use identity::Handle;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use wire::{Notification, Outcome, Request, Response, method, read_object};
 
-use crate::Handle;
 use crate::gateway_context::GatewayContext;
 use audit::{AuditArguments, AuditEntry, CallOutcome};
 

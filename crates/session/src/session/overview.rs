@@ -4,11 +4,10 @@ use std::path::PathBuf;
 
 use rustix::process::Pid;
 use serde::Serialize;
-
-use crate::server::Route;
-use crate::worker::Worker;
-use crate::{Session, Sessions};
 use upstream::{cpu_ticks, with_descendants};
+
+use super::Session;
+use crate::worker::Worker;
 
 #[derive(Clone, Debug, Serialize)]
 pub struct SessionOverview {
@@ -44,38 +43,27 @@ pub struct WorkerOverview {
     pub confinement: Option<String>,
 }
 
-impl Sessions {
-    /// Every session, the oldest first. Reads much of `/proc`: not for a thread that must not block.
-    pub fn overview(&self) -> Vec<SessionOverview> {
-        let mut sessions = self.all();
-        sessions.sort_by_key(|session| std::cmp::Reverse(session.age()));
-        sessions.iter().map(|session| session.overview()).collect()
-    }
-}
-
 impl Session {
+    /// Reads much of `/proc`: not for a thread that must not block.
     pub fn overview(&self) -> SessionOverview {
-        let facts = self.facts();
+        let activity = self.client.activity();
+        let record = self.client.record().clone();
+        let workers = self.route().map(|route| route.workers()).unwrap_or_default();
         SessionOverview {
             session: self.handle().to_string(),
-            principal: self.key().principal.to_string(),
-            client: self.client().to_owned(),
-            instance: self.instance().to_string(),
-            state: if facts.has_ended { "draining" } else { self.gate.describe() },
-            lifecycle: self.roster().sole().map_or("mixed", |server| server.lifecycle().as_str()),
-            scope: self.scope().map(|scope| scope.paths()).unwrap_or_default(),
-            scope_source: self.scope().map(|scope| scope.source().as_str()),
-            workers: self
-                .route()
-                .into_iter()
-                .flat_map(Route::workers)
-                .map(|worker| worker.overview())
-                .collect(),
-            calls: facts.calls,
-            errors: facts.errors,
-            in_flight: facts.in_flight,
-            age_seconds: self.age().as_secs_f64(),
-            idle_seconds: facts.idle.as_secs_f64(),
+            principal: record.key.principal.to_string(),
+            client: record.client,
+            instance: record.instance.to_string(),
+            state: if self.has_ended() { "draining" } else { self.gate.lock().describe() },
+            lifecycle: self.roster.sole().map_or("mixed", |server| server.lifecycle().as_str()),
+            scope: record.scope.as_ref().map(|scope| scope.paths()).unwrap_or_default(),
+            scope_source: record.scope.as_ref().map(|scope| scope.source().as_str()),
+            workers: workers.iter().map(|worker| worker.overview()).collect(),
+            calls: activity.calls,
+            errors: activity.errors,
+            in_flight: activity.in_flight,
+            age_seconds: activity.age.as_secs_f64(),
+            idle_seconds: activity.idle.as_secs_f64(),
         }
     }
 }
@@ -86,7 +74,7 @@ impl Worker {
         let pid = process.as_ref().and_then(|process| process.pid());
         let tree = pid.and_then(Pid::from_raw).map(with_descendants).unwrap_or_default();
         WorkerOverview {
-            upstream: self.upstream.name.clone(),
+            upstream: self.name().to_owned(),
             state,
             generation,
             pid,

@@ -1,0 +1,243 @@
+//! The registry: finds sessions by principal and id, watches their deadlines, ends them. `opening.rs` opens them.
+
+mod opening;
+mod quota;
+mod tombstones;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use audit::{AuditEntry, AuditLog};
+use identity::SessionKey;
+use parking_lot::{Mutex, RwLock};
+use tokio::task::JoinSet;
+use upstream::{end_all_children, reap_orphans};
+
+pub use self::opening::Caller;
+pub(crate) use self::quota::Place;
+use self::quota::Quotas;
+use self::tombstones::Tombstones;
+use crate::counters::Counters;
+use crate::error::Refusal;
+use crate::gateway_context::GatewayContext;
+use crate::plan::ServerSet;
+use crate::record::EndReason;
+use crate::roster::Roster;
+use crate::scope::ScopeRules;
+use crate::session::{Session, SessionOverview};
+use crate::settings::Settings;
+
+/// How long an adopted process that ended may stay a zombie.
+const REAP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// How often memory is given back at most: it stops every thread that needs some for a moment.
+const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
+
+#[derive(Debug)]
+pub struct Sessions {
+    context: Arc<GatewayContext>,
+    /// The present one; sessions keep theirs.
+    roster: RwLock<Arc<Roster>>,
+    /// Earlier ones that some session still uses.
+    retired: Mutex<Vec<Arc<Roster>>>,
+    quotas: Arc<Quotas>,
+    open: RwLock<HashMap<SessionKey, Arc<Session>>>,
+    tombstones: Tombstones,
+    is_closing: AtomicBool,
+}
+
+impl Sessions {
+    pub fn new(
+        servers: ServerSet,
+        settings: Settings,
+        rules: ScopeRules,
+        audit: Option<Arc<AuditLog>>,
+    ) -> Arc<Self> {
+        let quotas = Quotas::new(&settings);
+        let context = GatewayContext::new(settings, rules, audit);
+        Arc::new(Self {
+            roster: RwLock::new(Roster::new(&context, servers)),
+            retired: Mutex::default(),
+            context,
+            quotas,
+            open: RwLock::default(),
+            tombstones: Tombstones::default(),
+            is_closing: AtomicBool::new(false),
+        })
+    }
+
+    pub fn counters(&self) -> &Counters {
+        &self.context.counters
+    }
+
+    fn roster(&self) -> Arc<Roster> {
+        Arc::clone(&self.roster.read())
+    }
+
+    /// Replaces the servers for sessions that are opened from now on. Those that are open keep what they have.
+    pub fn replace(self: &Arc<Self>, servers: ServerSet) {
+        let roster = Roster::new(&self.context, servers);
+        let before = std::mem::replace(&mut *self.roster.write(), Arc::clone(&roster));
+        self.retired.lock().push(before);
+        roster.probe_all();
+    }
+
+    /// A name for what is served, in a word or two.
+    pub fn name(&self) -> String {
+        let roster = self.roster();
+        roster.sole().map_or_else(|| "servers".to_owned(), |server| server.name().to_owned())
+    }
+
+    /// Which sessions share processes; each of several servers has its own answer.
+    pub fn lifecycle(&self) -> &'static str {
+        self.roster().sole().map_or("mixed", |server| server.lifecycle().as_str())
+    }
+
+    /// The names of all servers.
+    pub fn servers(&self) -> Vec<String> {
+        self.roster().servers.iter().map(|server| server.name().to_owned()).collect()
+    }
+
+    pub fn count(&self) -> usize {
+        self.open.read().len()
+    }
+
+    /// How many client windows have sessions.
+    pub fn instances(&self) -> usize {
+        self.quotas.instances()
+    }
+
+    pub fn is_closing(&self) -> bool {
+        self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// Whether servers for the client's files run on this machine.
+    pub fn local_is_here(&self) -> bool {
+        self.roster().terms.as_ref().is_none_or(|terms| terms.local_is_here)
+    }
+
+    /// Writes to the audit log that a request was turned away.
+    pub fn refused(&self, reason: &str, peer: Option<&str>) {
+        self.context.record(|| AuditEntry::RequestRefused {
+            session: None,
+            reason: reason.into(),
+            peer: peer.map(Into::into),
+        });
+    }
+
+    /// The session of a key, or why there is none.
+    pub fn find(&self, key: &SessionKey) -> Result<Arc<Session>, Refusal> {
+        let session = self.open.read().get(key).cloned();
+        if let Some(session) = session {
+            return session.ended().map_or(Ok(session), |end| Err(end.refusal()));
+        }
+        let error = self.tombstones.find(key).ok_or(Refusal::SessionNotFound)?;
+        Err(Refusal::Terminated(Box::new(error)))
+    }
+
+    /// The session that a handle names, for the operator.
+    pub fn find_by_handle(&self, handle: &str) -> Option<Arc<Session>> {
+        self.all().into_iter().find(|session| session.handle().to_string() == handle)
+    }
+
+    /// Every open session.
+    pub fn all(&self) -> Vec<Arc<Session>> {
+        self.open.read().values().cloned().collect()
+    }
+
+    /// Every session, the oldest first. Reads much of `/proc`: not for a thread that must not block.
+    pub fn overview(&self) -> Vec<SessionOverview> {
+        let mut all: Vec<_> = self.all().iter().map(|session| session.overview()).collect();
+        all.sort_by(|one, other| other.age_seconds.total_cmp(&one.age_seconds));
+        all
+    }
+
+    /// Ends a session. From here on its id is unknown, or refused with the reason.
+    pub async fn end(&self, key: &SessionKey, reason: EndReason) -> Result<(), Refusal> {
+        let find = || self.open.read().get(key).cloned();
+        // The tombstone is there before the session goes, so that no request in between finds the session unknown.
+        if let Some(error) = find().and_then(|session| session.ended()?.error) {
+            self.tombstones.add(key.clone(), error);
+        }
+        let session = self.open.write().remove(key).ok_or(Refusal::SessionNotFound)?;
+        let reason = session.ended().map_or(reason, |end| end.reason);
+        self.context.counters.session_ended(reason);
+        session.end(reason).await;
+        Ok(())
+    }
+
+    /// Watches deadlines until the process ends.
+    pub async fn watch(self: Arc<Self>) {
+        let (mut quiet_beats, mut is_busy) = (0, false);
+        let (mut reaped, mut given_back) = (Instant::now(), Instant::now());
+        loop {
+            self.context.ticker.beat(&mut quiet_beats, is_busy).await;
+            let now = Instant::now();
+            is_busy = self.tick(now);
+            if now.duration_since(reaped) >= REAP_INTERVAL {
+                reap_orphans();
+                self.rest_idle();
+                reaped = now;
+            }
+            if now.duration_since(given_back) >= GIVE_BACK_INTERVAL
+                && self.context.had_probes.swap(false, Ordering::Relaxed)
+            {
+                tokio::task::spawn_blocking(fence::give_back_memory);
+                given_back = now;
+            }
+        }
+    }
+
+    /// Looks at the deadlines of all sessions. Returns whether calls are in flight.
+    fn tick(self: &Arc<Self>, now: Instant) -> bool {
+        let mut is_busy = false;
+        for session in self.all() {
+            is_busy |= session.calls_in_flight() > 0;
+            let Some(reason) = session.tick(now) else { continue };
+            let (sessions, key) = (Arc::clone(self), session.key().clone());
+            self.context.tasks.spawn(async move { sessions.end(&key, reason).await });
+        }
+        is_busy
+    }
+
+    /// Stops shared workers that are not in use, and lets go of configurations that no session has any more.
+    fn rest_idle(&self) {
+        self.roster().rest_idle();
+        let mut retired = self.retired.lock();
+        for roster in &*retired {
+            roster.rest_idle();
+        }
+        let gone = retired.extract_if(.., |roster| Arc::strong_count(roster) == 1 && !roster.is_in_use());
+        for roster in gone.collect::<Vec<_>>() {
+            self.context.tasks.spawn(async move { roster.stop_all().await });
+        }
+    }
+
+    /// Takes no new sessions, gives calls in flight until `drain` to finish, then ends everything.
+    pub async fn shut_down(self: &Arc<Self>, drain: Duration) {
+        self.is_closing.store(true, Ordering::Relaxed);
+        let deadline = Instant::now() + drain;
+        while Instant::now() < deadline && self.all().iter().any(|session| session.calls_in_flight() > 0) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        self.end_all().await;
+        end_all_children().await;
+    }
+
+    /// Ends everything that is open, and waits until nothing of it is left.
+    pub async fn end_all(self: &Arc<Self>) {
+        let mut ends = JoinSet::new();
+        for session in self.all() {
+            let sessions = Arc::clone(self);
+            ends.spawn(async move { sessions.end(session.key(), EndReason::Shutdown).await });
+        }
+        while ends.join_next().await.is_some() {}
+        let retired = std::mem::take(&mut *self.retired.lock());
+        for roster in retired.into_iter().chain([self.roster()]) {
+            roster.stop_all().await;
+        }
+        self.context.cleared().await;
+    }
+}

@@ -1,0 +1,215 @@
+//! Opens sessions: from a client's `initialize`, or in the place of a client that has not said it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use audit::AuditEntry;
+use bytes::Bytes;
+use identity::{Instance, Principal, SessionId, SessionKey};
+use serde_json::Value;
+use upstream::Lifecycle;
+use wire::{InitializeParams, Message, Request, Text, Version};
+
+use super::Sessions;
+use crate::error::Refusal;
+use crate::handshake;
+use crate::messages;
+use crate::record::{Contexts, EndReason, SessionRecord};
+use crate::roster::{Roster, Welcome};
+use crate::scope::{Scope, ScopeRefusal, WorkspaceChoice};
+use crate::session::{Beginning, Session};
+
+/// Who opens a session, and what they say about themselves beside `initialize`.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub principal: Principal,
+    pub instance: Option<Instance>,
+    pub workspace: Option<WorkspaceChoice>,
+    pub contexts: Contexts,
+}
+
+impl Sessions {
+    /// Starts a shared upstream now, so that a broken command is noticed before the first client; probes any other in
+    /// the background, so that the first client need not wait for it.
+    pub async fn prepare(self: &Arc<Self>) -> Result<(), Refusal> {
+        let roster = self.roster();
+        match roster.sole().filter(|server| server.lifecycle() == Lifecycle::Shared) {
+            Some(server) => {
+                let scope = server.fixed_scope()?;
+                server.worker_of_everyone(&scope).ready().await?;
+            }
+            None => roster.probe_all(),
+        }
+        Ok(())
+    }
+
+    /// Opens a session with a client's `initialize`; returns it with the answer for the client. If the caller stops
+    /// waiting, the session ends.
+    pub async fn open(&self, caller: Caller, request: Request) -> Result<(Arc<Session>, Text), Refusal> {
+        if self.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let params = InitializeParams::read(request.params()).map_err(Refusal::BadInitialize)?;
+        let (roster, requested) = (self.roster(), params.version());
+        let scope = self.known_scope(&roster, &caller, &params).await?;
+        let key = SessionKey { principal: caller.principal.clone(), id: SessionId::random() };
+        let instance = caller.instance.clone().unwrap_or_else(Instance::random);
+        let place = self.quotas.enter(&key, &instance)?;
+        let handshake = Arc::new(handshake::with_our_roots(&request));
+        let welcome = roster.welcome(&key, &instance, &handshake, requested, scope.is_some()).await;
+        let id = request.id.clone();
+        let (told, advertised) = match welcome {
+            Welcome::Gateway(told) => (Some(told), None),
+            Welcome::Probed(told, advertised) => (Some(told), Some(advertised)),
+            Welcome::Worker => (None, None),
+        };
+        let record = record(key, instance, caller, &params, request);
+        let beginning = Beginning { record, capabilities: params.capabilities, handshake, advertised, place };
+        let session = Session::new(&self.context, &roster, beginning);
+        let opening = Opening(Some(Arc::clone(&session)));
+        if let Some(scope) = scope {
+            let scope = if roster.shares_scope() { scope } else { session.check_neighbours(scope)? };
+            session.lock_scope(scope).await?;
+        }
+        let told = match told {
+            Some(told) => told,
+            None => {
+                let worker = session.route().and_then(|route| route.sole_worker());
+                let answer = worker.ok_or(Refusal::SessionNotFound)?.ready().await?;
+                roster.negotiate(requested, &answer)
+            }
+        };
+        self.admit(&session, told.version, &told.answer)?;
+        opening.done();
+        Ok((session, messages::result(&id, &told.answer).into()))
+    }
+
+    /// Opens a session for a client that has not said `initialize` yet, and may never do so: the gateway says it in its
+    /// place. Returns the session and the result of `initialize`.
+    pub async fn begin(
+        &self,
+        caller: Caller,
+        client: &Value,
+        version: Version,
+    ) -> Result<(Arc<Session>, String), Refusal> {
+        let (session, _) = self.open(caller, handshake::on_behalf_of(client, version)).await?;
+        let answer = session.record().answer.clone().unwrap_or_default();
+        session.expect_initialize();
+        if let Ok(Message::Notification(initialized)) =
+            Message::parse(Bytes::from_static(handshake::INITIALIZED))
+        {
+            session.notify(&initialized).await?;
+        }
+        Ok((session, answer))
+    }
+
+    /// The scope of a new session, if the client need not be asked for it.
+    async fn known_scope(
+        &self,
+        roster: &Roster,
+        caller: &Caller,
+        params: &InitializeParams,
+    ) -> Result<Option<Scope>, Refusal> {
+        let shared = roster.sole().filter(|server| server.lifecycle() == Lifecycle::Shared);
+        let Some(server) = shared else { return self.named_scope(caller, params).await };
+        let fixed = server.fixed_scope()?;
+        let named = caller.workspace.as_ref().map(|choice| self.context.rules.of_workspace(choice));
+        match named.transpose()? {
+            // A workspace on another machine names nothing here.
+            Some(named) if named.roots() != fixed.roots() && named.label.is_none() => {
+                Err(ScopeRefusal::NotShared(named.paths().into_iter().next().unwrap_or_default()).into())
+            }
+            _ => Ok(Some((*fixed).clone())),
+        }
+    }
+
+    /// The scope that the client names, or the default for one that cannot be asked.
+    async fn named_scope(
+        &self,
+        caller: &Caller,
+        params: &InitializeParams,
+    ) -> Result<Option<Scope>, Refusal> {
+        let scope = match &caller.workspace {
+            None if params.capabilities.roots => return Ok(None),
+            // The operator's own directory, so no client can make this wait.
+            None => self.context.rules.by_default(),
+            Some(choice) => {
+                let choice = choice.clone();
+                self.context.look_at_files(move |rules| rules.of_workspace(&choice)).await
+            }
+        };
+        if let Err(refusal) = &scope {
+            self.context.counters.denials.add("scope");
+            tracing::warn!("no session: {refusal}");
+            self.refused(&refusal.to_string(), None);
+        }
+        Ok(Some(scope?))
+    }
+
+    /// Lets requests find the session from now on.
+    fn admit(&self, session: &Arc<Session>, version: Option<Version>, answer: &str) -> Result<(), Refusal> {
+        let mut open = self.open.write();
+        if self.is_closing() {
+            return Err(Refusal::ShuttingDown);
+        }
+        let record = {
+            let mut record = session.record();
+            record.version = version;
+            record.answer = Some(answer.to_owned());
+            record.clone()
+        };
+        open.insert(session.key().clone(), Arc::clone(session));
+        drop(open);
+        self.context.counters.sessions_opened.add();
+        let (handle, instance) = (session.handle(), &record.instance);
+        tracing::info!(session = %handle, %instance, client = record.client, "session opened");
+        self.context.record(|| AuditEntry::SessionOpened {
+            session: handle,
+            principal: record.key.principal.clone(),
+            instance: Some(instance.as_str().into()),
+            client: record.client.as_str().into(),
+            scope_source: record.scope.as_ref().map(|scope| scope.source().as_str().into()),
+        });
+        Ok(())
+    }
+}
+
+fn record(
+    key: SessionKey,
+    instance: Instance,
+    caller: Caller,
+    params: &InitializeParams,
+    request: Request,
+) -> SessionRecord {
+    SessionRecord {
+        key,
+        instance,
+        is_instance_named: caller.instance.is_some(),
+        client: params.client.clone(),
+        initialize: Arc::new(request),
+        answer: None,
+        version: None,
+        scope: None,
+        contexts: caller.contexts,
+        subscriptions: BTreeSet::new(),
+        log_level: None,
+        end: None,
+    }
+}
+
+/// Ends a session whose opener failed, or went away before it was told the session id.
+struct Opening(Option<Arc<Session>>);
+
+impl Opening {
+    fn done(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        if let Some(session) = self.0.take() {
+            tokio::spawn(async move { session.end(EndReason::Abandoned).await });
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What time does to a session: calls and requests that take too long, and the session itself.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use audit::CallOutcome;
+use wire::{ErrorReply, code};
+
+use super::Session;
+use crate::client::{RootsPurpose, ServerRequestKind};
+use crate::gate::GateEvent;
+use crate::record::EndReason;
+
+impl Session {
+    /// Looks at every deadline of the session. Says why it must end, if it must.
+    pub(crate) fn tick(self: &Arc<Self>, now: Instant) -> Option<EndReason> {
+        if self.route().is_none() {
+            self.step_gate(GateEvent::Tick);
+        }
+        let overdue = self.client.expire(now);
+        for request in overdue.server_requests {
+            self.give_up_request(request);
+        }
+        for (call, error) in overdue.calls {
+            let assigned = call.assignment().map(|assigned| assigned.worker);
+            if let Some(worker) = assigned.and_then(|id| self.route()?.worker(id)) {
+                worker.give_up(&call);
+            }
+            call.answer(error.to_message(Some(&call.client_id)).into(), CallOutcome::Timeout);
+        }
+        overdue.end
+    }
+
+    fn give_up_request(self: &Arc<Self>, request: ServerRequestKind) {
+        match request {
+            ServerRequestKind::Upstream { worker, id, .. } => {
+                let error = ErrorReply::new(code::SERVER_ERROR, "the client did not answer in time");
+                if let Some(worker) = self.route().and_then(|route| route.worker(worker)) {
+                    worker.answer_request(&id, error.to_message(Some(&id)));
+                }
+            }
+            ServerRequestKind::Roots(RootsPurpose::Compare) => {
+                let session = Arc::clone(self);
+                self.context.tasks.spawn(async move {
+                    session.reject_roots_change("roots/list was not answered").await;
+                });
+            }
+            ServerRequestKind::Roots(RootsPurpose::Lock) => {}
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Parts for the tests of the machines: a context, clients and messages, without a process or a socket.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use identity::{Instance, Principal, SessionId, SessionKey};
+use upstream::{Lifecycle, Program, Upstream};
+use wire::{ClientCapabilities, InitializeParams, Message, Notification, Request, Response};
+
+use crate::client::{Call, Client};
+use crate::gateway_context::GatewayContext;
+use crate::record::{Contexts, SessionRecord};
+use crate::scope::{OnRootsChange, RootsChoice, ScopeRules};
+use crate::settings::Settings;
+use crate::stream::StreamReader;
+
+pub(crate) fn context() -> Arc<GatewayContext> {
+    context_with(Settings::default())
+}
+
+pub(crate) fn context_with(settings: Settings) -> Arc<GatewayContext> {
+    GatewayContext::new(settings, rules(), None)
+}
+
+/// Rules that allow any directory and have no default.
+pub(crate) fn rules() -> ScopeRules {
+    ScopeRules {
+        roots: RootsChoice::First,
+        on_change: OnRootsChange::Terminate,
+        default: None,
+        allowed: Vec::new(),
+        names: BTreeMap::new(),
+        host_environment: Arc::new(fence::HostEnvironment::of_this_process().unwrap()),
+    }
+}
+
+/// A client that can be asked everything.
+pub(crate) fn client(context: &Arc<GatewayContext>) -> Arc<Client> {
+    let capabilities = json_capabilities(r#"{"roots":{},"sampling":{},"elicitation":{"form":{},"url":{}}}"#);
+    Client::new(context, record(), capabilities, Instant::now())
+}
+
+pub(crate) fn json_capabilities(capabilities: &str) -> ClientCapabilities {
+    let text =
+        format!(r#"{{"protocolVersion":"2025-11-25","capabilities":{capabilities},"clientInfo":{{}}}}"#);
+    let request = request(0, "initialize", &text);
+    InitializeParams::read(request.params()).unwrap().capabilities
+}
+
+pub(crate) fn record() -> SessionRecord {
+    SessionRecord {
+        key: SessionKey { principal: Principal::anonymous(), id: SessionId::random() },
+        instance: Instance::random(),
+        is_instance_named: false,
+        client: "test/1".to_owned(),
+        initialize: Arc::new(request(0, "initialize", "{}")),
+        answer: None,
+        version: None,
+        scope: None,
+        contexts: Contexts::default(),
+        subscriptions: BTreeSet::new(),
+        log_level: None,
+        end: None,
+    }
+}
+
+/// An upstream that is never started.
+pub(crate) fn upstream(lifecycle: Lifecycle) -> Arc<Upstream> {
+    let program = Program {
+        program: OsString::from("server"),
+        arguments: Vec::new(),
+        variables: Vec::new(),
+        readable: Vec::new(),
+        directory: None,
+        fence: None,
+        preparation: None,
+    };
+    Arc::new(Upstream::process("server".to_owned(), program, lifecycle))
+}
+
+/// A call of a client, and what arrives for it.
+pub(crate) fn call(client: &Arc<Client>, request: &Request) -> (Arc<Call>, StreamReader) {
+    client.begin_call(request, false).unwrap()
+}
+
+pub(crate) fn message(text: &str) -> Message {
+    Message::parse(Bytes::copy_from_slice(text.as_bytes())).unwrap()
+}
+
+pub(crate) fn request(id: u64, method: &str, params: &str) -> Request {
+    let text = format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#);
+    match message(&text) {
+        Message::Request(request) => request,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn notification(method: &str, params: &str) -> Notification {
+    match message(&format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{params}}}"#)) {
+        Message::Notification(notification) => notification,
+        other => panic!("{other:?}"),
+    }
+}
+
+pub(crate) fn response(id: u64, result: &str) -> Response {
+    match message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)) {
+        Message::Response(response) => response,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The next message that a reader has, as text.
+pub(crate) fn next_text(reader: &mut StreamReader) -> Option<String> {
+    use std::task::{Context, Poll, Waker};
+    match reader.poll_next(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(crate::Next::Message(delivery)) => {
+            Some(String::from_utf8(delivery.text.into_bytes().to_vec()).unwrap())
+        }
+        _ => None,
+    }
+}

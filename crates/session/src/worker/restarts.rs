@@ -1,0 +1,44 @@
+//! When an upstream that crashes may be started again.
+
+use std::time::{Duration, Instant};
+
+use upstream::StartError;
+
+use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
+
+/// Counts crashes in a row; from the second on, each start waits twice as long as the one before.
+#[derive(Debug, Default)]
+pub(crate) struct Restarts {
+    crashes: u32,
+    not_before: Option<Instant>,
+    /// Why the last start failed or the last process ended.
+    last_reason: String,
+    last_stderr: String,
+}
+
+impl Restarts {
+    /// Counts a crash of a process that lived so long.
+    pub(crate) fn count_crash(&mut self, lived: Duration, now: Instant) {
+        self.crashes = if lived < CRASH_AGE { self.crashes + 1 } else { 1 };
+        let doublings = self.crashes.saturating_sub(2).min(16);
+        let wait = FIRST_BACKOFF.saturating_mul(1 << doublings).min(MAX_BACKOFF);
+        self.not_before = (self.crashes >= 2).then(|| now + wait);
+    }
+
+    /// Keeps the reason of the last end for the error that clients get in a crash loop.
+    pub(crate) fn note_reason(&mut self, reason: String, stderr: &str) {
+        self.last_reason = reason;
+        stderr.clone_into(&mut self.last_stderr);
+    }
+
+    /// Why the upstream must not be started yet, if it must not.
+    pub(crate) fn refusal(&self, now: Instant) -> Option<StartError> {
+        let retry_in = self.not_before?.checked_duration_since(now).filter(|wait| !wait.is_zero())?;
+        Some(StartError::CrashLoop {
+            crashes: self.crashes,
+            retry_in,
+            stderr: self.last_stderr.clone(),
+            reason: self.last_reason.clone(),
+        })
+    }
+}
