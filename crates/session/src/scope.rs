@@ -120,7 +120,7 @@ pub enum OnRootsChange {
 }
 
 /// What the operator allows.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ScopeRules {
     pub roots: RootsChoice,
     pub on_change: OnRootsChange,
