@@ -107,13 +107,13 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        Err(fault) => failed(&fault),
+        Err(error) => failed(&error),
     }
 }
 
-fn failed(fault: &VerifyError) -> ExitCode {
-    eprintln!("error: {fault}");
-    ExitCode::from(if fault.is_unreadable() { UNREADABLE } else { BROKEN })
+fn failed(error: &VerifyError) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::from(if error.is_unreadable() { UNREADABLE } else { BROKEN })
 }
 
 fn as_json(result: &Result<Verified, VerifyError>) -> serde_json::Value {
@@ -129,16 +129,16 @@ fn as_json(result: &Result<Verified, VerifyError>) -> serde_json::Value {
             "starts_at_beginning": verified.starts_at_beginning,
         }),
         // A log that cannot be read may be intact or not.
-        Err(fault) => {
-            let intact = if fault.is_unreadable() { None } else { Some(false) };
-            let (file, line) = match fault {
+        Err(error) => {
+            let intact = if error.is_unreadable() { None } else { Some(false) };
+            let (file, line) = match error {
                 VerifyError::Broken { file, line, .. } => (Some(file), Some(line)),
                 VerifyError::Unreadable { file, .. } | VerifyError::MissingFile { file } => {
                     (Some(file), None)
                 }
                 VerifyError::OtherEnd { .. } => (None, None),
             };
-            json!({"intact": intact, "fault": fault.to_string(), "file": file, "line": line})
+            json!({"intact": intact, "fault": error.to_string(), "file": file, "line": line})
         }
     }
 }
@@ -174,7 +174,7 @@ fn counted(number: u64, what: &str) -> String {
 fn show(arguments: &ShowArguments) -> ExitCode {
     match chosen(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => failed(&fault),
+        Err(error) => failed(&error),
     }
 }
 
@@ -182,12 +182,12 @@ fn chosen(arguments: &ShowArguments) -> Result<(), VerifyError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut last = VecDeque::new();
     // Records before an error are shown, too.
-    let mut fault = Ok(());
+    let mut outcome = Ok(());
     for line in audit::read(&arguments.file)? {
         let shown = match line.and_then(|line| arguments.choose(&line)) {
             Ok(shown) => shown,
             Err(error) => {
-                fault = Err(error);
+                outcome = Err(error);
                 break;
             }
         };
@@ -204,7 +204,7 @@ fn chosen(arguments: &ShowArguments) -> Result<(), VerifyError> {
         }
     }
     let _ = last.iter().try_for_each(|shown| writeln!(out, "{shown}")).and_then(|()| out.flush());
-    fault
+    outcome
 }
 
 impl ShowArguments {

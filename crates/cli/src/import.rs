@@ -50,27 +50,27 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, ConfigFileErr
     let before = text_file::read(&path)?.unwrap_or_default();
     Configuration::parse(&before, &path).map_err(ConfigFileError::Read)?;
     let mut after = before.clone();
-    let mut told = String::new();
+    let mut report = String::new();
     for file in files(arguments)? {
         let read = Configuration::read(&file).map_err(ConfigFileError::Read)?;
         for server in &read.configuration.servers {
             let outcome = take_over(server, &mut after, &path)?;
-            let _ = writeln!(told, "{outcome} ({})", file.display());
+            let _ = writeln!(report, "{outcome} ({})", file.display());
         }
     }
     if arguments.dry_run {
-        eprint!("{told}");
+        eprint!("{report}");
         print(&text_file::diff(&path, &before, &after));
         return Ok(ExitCode::SUCCESS);
     }
     if after != before {
         text_file::write(&path, &after)?;
     }
-    if told.is_empty() {
-        "no servers of other clients were found\n".clone_into(&mut told);
+    if report.is_empty() {
+        "no servers of other clients were found\n".clone_into(&mut report);
     }
-    print(&told);
-    tell_of_warnings(&after, &path);
+    print(&report);
+    mention_warnings(&after, &path);
     Ok(ExitCode::SUCCESS)
 }
 
@@ -131,7 +131,7 @@ fn is_ringfence(server: &Server) -> bool {
     }
 }
 
-fn tell_of_warnings(text: &str, path: &Path) {
+fn mention_warnings(text: &str, path: &Path) {
     let warnings = Configuration::parse(text, path).map(|read| read.warnings.len()).unwrap_or_default();
     if warnings > 0 {
         print("some values deserve a second look: ringfence config check\n");

@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! ServerOptions ─┬─ a command, or nothing ─► command_line ─┐
-//!                └─ a ConfigurationFile ───► planner ──────┴─► program (found, built in, installed; its fence)
+//!                └─ a ConfigurationFile ───► planner ──────┴─► server_program (found, built in, installed; its fence)
 //! ```
 
 mod command_line;
 mod configuration_file;
 mod planner;
-mod program;
+mod server_program;
 
 use std::sync::Arc;
 

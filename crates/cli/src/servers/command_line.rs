@@ -7,7 +7,7 @@ use fence::{HostEnvironment, ReadChoice};
 use packages::InstalledProgram;
 use upstream::{FenceHost, Lifecycle, Program, Transport, Upstream};
 
-use super::program::{built_in, fence_host, found, install, plain_program};
+use super::server_program::{built_in, fence_host, found, install, plain_program};
 use crate::environment;
 use crate::error::Error;
 use crate::fenced;

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use session::{Fill, ServerPlan, ServerSet, Terms};
 use upstream::{Address, FenceHost, Lifecycle, Program, Timeouts, Transport, Upstream};
 
-use super::program::{built_in, fence_host, plain_program, preparation};
+use super::server_program::{built_in, fence_host, plain_program, preparation};
 use crate::error::Error;
 use crate::fenced;
 use crate::server_options::ServerOptions;
@@ -292,4 +292,26 @@ fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
     let data = data.or_else(|| Some(host_environment.home.as_ref()?.join(".local/share")))?;
     Some(data.join("ringfence-storage"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_for_the_clients_files_run_where_the_files_are() {
+        use ClientPlace::{Anywhere, Stdin, ThisMachine};
+        let cases = [
+            (Stdin, LocalExecution::Attachment, true),
+            (Stdin, LocalExecution::Automatic, true),
+            (ThisMachine, LocalExecution::Automatic, true),
+            (ThisMachine, LocalExecution::Attachment, false),
+            (Anywhere, LocalExecution::Automatic, false),
+            (Anywhere, LocalExecution::Here, true),
+        ];
+        for (clients, local_execution, expected) in cases {
+            let configuration = Configuration { local_execution, ..Configuration::of_built_in() };
+            assert_eq!(clients.local_is_here(&configuration), expected, "{clients:?} {local_execution:?}");
+        }
+    }
 }
