@@ -1,4 +1,4 @@
-//! `ringfence add`: one more server in the operator's file, with everything else left as it stands.
+//! `ringfence add`: adds a server to the operator's file and leaves the rest of the file as it is.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,9 +8,9 @@ use config::ExecutionContext;
 use config::edit::{self, EditError, ServerEntry};
 use serde_json::{Map, Value};
 
-use crate::config_command::print;
-use crate::config_failure::ConfigFailure;
+use crate::config_file_error::ConfigFileError;
 use crate::config_path::chosen_path;
+use crate::output::print;
 use crate::text_file;
 
 const EXAMPLES: &str = "\
@@ -30,21 +30,21 @@ Exit codes: 0 added, 1 not added, 2 bad arguments";
 pub(crate) struct AddArguments {
     /// The server's name: letters, digits, `-` and `_`.
     name: String,
-    /// An MCP endpoint to use instead of a command.
+    /// Use the MCP endpoint at this URL instead of a command.
     #[arg(long, conflicts_with_all = ["command", "env"], required_unless_present = "command")]
     url: Option<String>,
-    /// A variable for the server (repeatable). Without a value: ringfence's own, looked up when it is needed.
+    /// Set a variable for the server (repeatable). Without a value, ringfence's own variable is used at each start.
     #[arg(long, value_name = "NAME[=VALUE]")]
     env: Vec<String>,
     #[command(flatten)]
     placement: Placement,
-    /// Write a server of this name anew.
+    /// Replace a server of the same name.
     #[arg(long)]
     replace: bool,
-    /// The file to write into.
+    /// Change this file instead of the operator's own.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Print what would change, as a diff.
+    /// Print the change as a diff, without writing it.
     #[arg(long)]
     dry_run: bool,
     /// The command that starts the server.
@@ -52,18 +52,17 @@ pub(crate) struct AddArguments {
     command: Vec<String>,
 }
 
-/// Where the server runs, if that is said.
 #[derive(Debug, Args)]
 struct Placement {
-    /// Run it on the client's machine.
+    /// Run the server on the client's machine.
     #[arg(long, conflicts_with = "remote")]
     local: bool,
-    /// Run it on the gateway's machine.
+    /// Run the server on the gateway's machine.
     #[arg(long)]
     remote: bool,
 }
 
-pub(crate) fn run(arguments: &AddArguments) -> Result<ExitCode, ConfigFailure> {
+pub(crate) fn run(arguments: &AddArguments) -> Result<ExitCode, ConfigFileError> {
     let path = chosen_path(arguments.config.as_ref())?;
     let before = text_file::read(&path)?.unwrap_or_default();
     let entry = entry(arguments)?;
@@ -78,15 +77,15 @@ pub(crate) fn run(arguments: &AddArguments) -> Result<ExitCode, ConfigFailure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Diagnostics name the file themselves.
-pub(crate) fn failed(path: &Path, error: EditError) -> ConfigFailure {
+/// Adds the path to errors that do not name the file themselves.
+pub(crate) fn failed(path: &Path, error: EditError) -> ConfigFileError {
     match error {
-        EditError::Invalid(error) => ConfigFailure::Read(error),
-        error => ConfigFailure::Edit { path: path.to_owned(), error },
+        EditError::Invalid(error) => ConfigFileError::Read(error),
+        error => ConfigFileError::Edit { path: path.to_owned(), error },
     }
 }
 
-fn entry(arguments: &AddArguments) -> Result<ServerEntry, ConfigFailure> {
+fn entry(arguments: &AddArguments) -> Result<ServerEntry, ConfigFileError> {
     let mut entry = ServerEntry { name: arguments.name.clone(), fields: Vec::new() };
     match &arguments.url {
         Some(url) => entry.fields.push(("url", Value::from(url.as_str()))),
@@ -99,7 +98,7 @@ fn entry(arguments: &AddArguments) -> Result<ServerEntry, ConfigFailure> {
             None => (variable.as_str(), format!("${{{variable}}}")),
         };
         if name.is_empty() {
-            return Err(ConfigFailure::BadVariable(variable.clone()));
+            return Err(ConfigFileError::BadVariable(variable.clone()));
         }
         variables.insert(name.to_owned(), Value::from(value));
     }

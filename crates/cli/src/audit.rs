@@ -1,4 +1,4 @@
-//! `ringfence audit`: whether an audit log is what the gateway wrote, and what it tells.
+//! `ringfence audit`: verifies an audit log, and shows its records.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
@@ -12,16 +12,18 @@ use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use crate::output::print;
+
 const VERIFY_EXAMPLES: &str = "\
 Examples:
   ringfence audit verify audit.jsonl
-      checks audit.jsonl and the files that were put aside before it, audit.jsonl.1 and so on
+      checks audit.jsonl and the rotated files before it, audit.jsonl.1 and so on
   ringfence audit verify audit.jsonl --expect-last 5e1f…
-      the same, and that the log ends in this line: keep the hash that verify prints somewhere else
+      also checks that the log ends in this line: keep the hash that verify prints in another place
 
-What is found: lines that were changed, removed, inserted or moved. What only --expect-last finds: newest lines \
-that were cut off, and a log that was written anew as a whole. Removed oldest files are told of, because rotation \
-removes them too.
+Verify finds lines that were changed, removed, inserted or moved. Only with --expect-last does it find that the \
+newest lines were cut off, or that the whole log was written anew. It reports missing oldest files without \
+failing, because rotation removes them, too.
 
 Exit codes: 0 intact, 1 broken, 2 bad arguments or not readable";
 
@@ -31,13 +33,13 @@ Examples:
   ringfence audit show audit.jsonl --session s-1a2b3c4d
   ringfence audit show audit.jsonl --event tool_called --json
 
-Shows what the lines say without checking them: ringfence audit verify does.
+Show does not check the lines: ringfence audit verify does.
 
-Exit codes: 0 shown, 1 a line is no record, 2 bad arguments or not readable";
+Exit codes: 0 shown, 1 a line is not a record, 2 bad arguments or not readable";
 
-/// The log is not what was written.
+/// The log was changed.
 const BROKEN: u8 = 1;
-/// Nothing can be said about it.
+/// The log cannot be checked.
 const UNREADABLE: u8 = 2;
 
 #[derive(Debug, Args)]
@@ -105,18 +107,13 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
             }
             ExitCode::SUCCESS
         }
-        Err(fault) => failed(&fault),
+        Err(error) => failed(&error),
     }
 }
 
-fn failed(fault: &VerifyError) -> ExitCode {
-    eprintln!("error: {fault}");
-    ExitCode::from(if fault.is_unreadable() { UNREADABLE } else { BROKEN })
-}
-
-/// A reader that has seen enough is not an error.
-fn print(text: &str) {
-    let _ = io::stdout().write_all(text.as_bytes());
+fn failed(error: &VerifyError) -> ExitCode {
+    eprintln!("error: {error}");
+    ExitCode::from(if error.is_unreadable() { UNREADABLE } else { BROKEN })
 }
 
 fn as_json(result: &Result<Verified, VerifyError>) -> serde_json::Value {
@@ -131,17 +128,17 @@ fn as_json(result: &Result<Verified, VerifyError>) -> serde_json::Value {
             "lost": verified.lost,
             "starts_at_beginning": verified.starts_at_beginning,
         }),
-        // Whether it is intact is not known if it cannot be read.
-        Err(fault) => {
-            let intact = if fault.is_unreadable() { None } else { Some(false) };
-            let (file, line) = match fault {
+        // A log that cannot be read may be intact or not.
+        Err(error) => {
+            let intact = if error.is_unreadable() { None } else { Some(false) };
+            let (file, line) = match error {
                 VerifyError::Broken { file, line, .. } => (Some(file), Some(line)),
                 VerifyError::Unreadable { file, .. } | VerifyError::MissingFile { file } => {
                     (Some(file), None)
                 }
                 VerifyError::OtherEnd { .. } => (None, None),
             };
-            json!({"intact": intact, "fault": fault.to_string(), "file": file, "line": line})
+            json!({"intact": intact, "fault": error.to_string(), "file": file, "line": line})
         }
     }
 }
@@ -177,20 +174,20 @@ fn counted(number: u64, what: &str) -> String {
 fn show(arguments: &ShowArguments) -> ExitCode {
     match chosen(arguments) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(fault) => failed(&fault),
+        Err(error) => failed(&error),
     }
 }
 
 fn chosen(arguments: &ShowArguments) -> Result<(), VerifyError> {
     let mut out = BufWriter::new(io::stdout().lock());
     let mut last = VecDeque::new();
-    // What came before a fault is shown too.
-    let mut fault = Ok(());
+    // Records before an error are shown, too.
+    let mut outcome = Ok(());
     for line in audit::read(&arguments.file)? {
         let shown = match line.and_then(|line| arguments.choose(&line)) {
             Ok(shown) => shown,
             Err(error) => {
-                fault = Err(error);
+                outcome = Err(error);
                 break;
             }
         };
@@ -207,11 +204,11 @@ fn chosen(arguments: &ShowArguments) -> Result<(), VerifyError> {
         }
     }
     let _ = last.iter().try_for_each(|shown| writeln!(out, "{shown}")).and_then(|()| out.flush());
-    fault
+    outcome
 }
 
 impl ShowArguments {
-    /// How a line is shown, if it is one of those asked for.
+    /// Returns the text to show for a line, if the options choose it.
     fn choose(&self, line: &AuditLine) -> Result<Option<String>, VerifyError> {
         let broken = || VerifyError::Broken {
             file: line.file.clone(),
@@ -228,7 +225,7 @@ impl ShowArguments {
     }
 }
 
-/// The fields of a record, in their order.
+/// The fields of a record, in the order of the line.
 struct Record<'a>(Vec<(String, &'a RawValue)>);
 
 impl Record<'_> {
@@ -254,7 +251,7 @@ impl Record<'_> {
     }
 }
 
-/// Words without their quotes, everything else as JSON.
+/// Formats a word without quotes, and everything else as JSON.
 fn plain(value: &RawValue) -> String {
     let is_word = |text: &String| {
         !text.is_empty()
@@ -263,7 +260,7 @@ fn plain(value: &RawValue) -> String {
     serde_json::from_str(value.get()).ok().filter(is_word).unwrap_or_else(|| value.get().to_owned())
 }
 
-/// What clients write must not steer the terminal.
+/// Replaces control characters: clients choose some of the texts, and must not control the terminal.
 fn harmless(line: &str) -> String {
     line.chars().map(|letter| if letter.is_control() { '\u{fffd}' } else { letter }).collect()
 }

@@ -1,4 +1,4 @@
-//! Other clients on this machine: where each keeps its servers, and how it writes them down.
+//! Other MCP clients on this machine: the file where each keeps its servers, and its format.
 
 use std::path::PathBuf;
 
@@ -62,8 +62,8 @@ impl Client {
         }
     }
 
-    /// The word with which it marks a server that it reaches by HTTP, and one that it starts. Those that need
-    /// none tell by the other keys.
+    /// The values of `type` for a server at a URL and for one that the client starts. `None` for clients that need no
+    /// `type`.
     pub(crate) fn kinds(self) -> Option<(&'static str, &'static str)> {
         match self {
             Self::VsCode | Self::ClaudeCode => Some(("http", "stdio")),
@@ -71,7 +71,7 @@ impl Client {
         }
     }
 
-    /// Whether it can only start servers.
+    /// Whether the client can start servers but not connect to a URL.
     pub(crate) fn only_starts(self) -> bool {
         self == Self::ClaudeDesktop
     }

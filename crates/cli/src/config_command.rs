@@ -1,7 +1,6 @@
-//! `ringfence config`: whether a configuration file is right, where it is, and what can stand in it.
+//! `ringfence config`: checks a configuration file, and prints its place, schema and documentation.
 
 use std::fmt::Write as _;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -9,18 +8,19 @@ use clap::{Args, Subcommand};
 use config::{ConfigError, Configuration, Diagnostic, Read, Server, Transport};
 use serde_json::{Value, json};
 
-use crate::config_failure::ConfigFailure;
+use crate::config_file_error::ConfigFileError;
 use crate::config_path::chosen_path;
+use crate::output::print;
 
 const EXAMPLES: &str = "\
 Examples:
   ringfence config check
-      the operator's own file, at the place that `ringfence config path` prints
+      checks the operator's own file, at the path that `ringfence config path` prints
   ringfence config check .vscode/mcp.json
-      what ringfence makes of the file of another client
+      shows how ringfence reads the file of another client
   ringfence config schema > ringfence.schema.json
 
-Exit codes: 0 right, 1 wrong or not there, 2 bad arguments";
+Exit codes: 0 valid, 1 invalid or missing, 2 bad arguments";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -31,9 +31,9 @@ pub(crate) struct ConfigArguments {
 
 #[derive(Debug, Subcommand)]
 enum Action {
-    /// Check a configuration file: all errors, with line and column.
+    /// Check a configuration file, and print all errors with line and column.
     Check {
-        /// The file. Without one: the operator's own.
+        /// The file to check. By default, the operator's own.
         file: Option<PathBuf>,
         /// Print JSON.
         #[arg(long)]
@@ -43,11 +43,11 @@ enum Action {
     Schema,
     /// Print the documentation of configuration files.
     Reference,
-    /// Print where the operator's file is, or would be.
+    /// Print the path of the operator's file, whether it exists or not.
     Path,
 }
 
-pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, ConfigFailure> {
+pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, ConfigFileError> {
     match &arguments.action {
         Action::Check { file, json } => return check(&chosen_path(file.as_ref())?, *json),
         Action::Schema => print(&format!("{:#}\n", config::schema())),
@@ -57,10 +57,10 @@ pub(crate) fn run(arguments: &ConfigArguments) -> Result<ExitCode, ConfigFailure
     Ok(ExitCode::SUCCESS)
 }
 
-fn check(path: &Path, as_json: bool) -> Result<ExitCode, ConfigFailure> {
+fn check(path: &Path, as_json: bool) -> Result<ExitCode, ConfigFileError> {
     let read = match Configuration::read(path) {
         Err(ConfigError::Invalid(errors)) => Err(errors),
-        Err(error) => return Err(ConfigFailure::Read(error)),
+        Err(error) => return Err(ConfigFileError::Read(error)),
         Ok(read) => Ok(read),
     };
     let text = if as_json { format!("{:#}\n", in_json(path, &read)) } else { in_text(path, &read) };
@@ -97,7 +97,7 @@ fn in_text(path: &Path, read: &Result<Read, Vec<Diagnostic>>) -> String {
     text
 }
 
-/// What it is and what it lacks, without any value.
+/// Describes a server and the variables that it lacks, without any value.
 fn state(server: &Server, read: &Read) -> String {
     if let Some(reason) = &server.disabled {
         return format!("disabled: {reason}");
@@ -118,7 +118,7 @@ fn kind(server: &Server) -> &'static str {
     }
 }
 
-/// Variables that neither the file nor this process's environment has, for somebody without any of their own.
+/// Variables that neither the file nor this process sets, for a user without secrets of their own.
 fn missing<'a>(server: &'a Server, read: &Read) -> Vec<&'a str> {
     let secrets = &read.configuration.secrets;
     let mut missing: Vec<_> =
@@ -163,9 +163,4 @@ fn in_json(path: &Path, read: &Result<Read, Vec<Diagnostic>>) -> Value {
             json!({"file": file, "ok": true, "errors": [], "warnings": listed(&read.warnings), "servers": servers})
         }
     }
-}
-
-/// A reader that went away is no failure.
-pub(crate) fn print(text: &str) {
-    drop(std::io::stdout().write_all(text.as_bytes()));
 }

@@ -1,20 +1,20 @@
-//! Where the operator's configuration is if nobody says.
+//! The default path of the operator's configuration.
 
 use std::path::PathBuf;
 
-use crate::config_failure::ConfigFailure;
+use crate::config_file_error::ConfigFileError;
 
-/// `$XDG_CONFIG_HOME/ringfence/config.yaml`, else `~/.config/ringfence/config.yaml`. Nothing if there is no home.
+/// `$XDG_CONFIG_HOME/ringfence/config.yaml`, or else `~/.config/ringfence/config.yaml`. `None` without a home.
 pub(crate) fn default_path() -> Option<PathBuf> {
     Some(configuration_directory()?.join("ringfence").join("config.yaml"))
 }
 
-/// The file that was named, else the default one.
-pub(crate) fn chosen_path(named: Option<&PathBuf>) -> Result<PathBuf, ConfigFailure> {
-    named.cloned().or_else(default_path).ok_or(ConfigFailure::NoPlace)
+/// Returns the named file, or else the default one.
+pub(crate) fn chosen_path(named: Option<&PathBuf>) -> Result<PathBuf, ConfigFileError> {
+    named.cloned().or_else(default_path).ok_or(ConfigFileError::NoPlace)
 }
 
-/// Where programs keep their settings. Relative values mean nothing, says the specification of XDG.
+/// Where programs keep their settings. The XDG specification says to ignore relative values.
 pub(crate) fn configuration_directory() -> Option<PathBuf> {
     absolute("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")))
 }
@@ -23,7 +23,7 @@ pub(crate) fn home() -> Option<PathBuf> {
     absolute("HOME")
 }
 
-/// A directory that a variable names.
+/// Returns the directory that a variable names, if it is an absolute path.
 pub(crate) fn absolute(variable: &str) -> Option<PathBuf> {
     std::env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute())
 }

@@ -1,5 +1,5 @@
-//! Where the gateways of this user are, and the token that each of them wants from an operator. One file for
-//! each, readable for this user alone, in the directory that no fence can see.
+//! Announces running gateways to the operator's tools: one file for each, with its address and the operator's token.
+//! Only this user can read the files, and no fence can see their directory.
 
 use std::fs;
 use std::io::{self, Write};
@@ -12,9 +12,9 @@ use uuid::Uuid;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Discovered {
-    /// Where clients connect, without a path.
+    /// The URL for clients, without a path.
     pub(crate) url: String,
-    /// Where the operator does, if that is elsewhere: plain HTTP on loopback.
+    /// The URL for the operator, if it is another: plain HTTP on loopback.
     #[serde(default)]
     operator_url: Option<String>,
     pub(crate) token: String,
@@ -23,13 +23,13 @@ pub(crate) struct Discovered {
 }
 
 impl Discovered {
-    /// Where the operator's requests go, without a path.
+    /// The URL for the operator's requests, without a path.
     pub(crate) fn operator_url(&self) -> &str {
         self.operator_url.as_deref().unwrap_or(&self.url)
     }
 }
 
-/// The file of this gateway, which goes with it.
+/// The file of this gateway. Dropping it removes the file.
 #[derive(Debug)]
 pub(crate) struct Announcement {
     path: PathBuf,
@@ -48,7 +48,7 @@ impl Announcement {
         let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let pid = std::process::id();
         let path = directory.join(format!("{pid}.json"));
-        // One of a process that was killed and had the same pid.
+        // A killed process with the same pid may have left one.
         let _ = fs::remove_file(&path);
         let discovered = Discovered {
             url: url.to_owned(),
@@ -69,7 +69,7 @@ impl Drop for Announcement {
     }
 }
 
-/// The gateways that run. Files of those that were killed are removed.
+/// Returns the gateways that run, and removes the files of killed ones.
 pub(crate) fn running(own: &Path) -> Vec<Discovered> {
     let mut found = Vec::new();
     for entry in fs::read_dir(own.join("gateways")).into_iter().flatten().flatten() {

@@ -1,13 +1,14 @@
-//! The environment of an upstream: an allow-list of the parent's, and what the operator adds.
+//! The environment of a server: an allow-list of this process's variables, and those that the operator adds.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::{OsStr, OsString};
 use std::str::FromStr;
 
-use crate::error::Failure;
+use identity::Instance;
+use thiserror::Error;
 
-/// What an upstream gets besides the basics while it has no directories of its own.
+/// Variables for a server without a fence, which has no directories of its own.
 const ALSO_PASSED_ON: &[&str] = &["HOME", "TMPDIR"];
 
 /// `--env NAME` or `--env NAME=VALUE`.
@@ -15,6 +16,17 @@ const ALSO_PASSED_ON: &[&str] = &["HOME", "TMPDIR"];
 pub(crate) struct Variable {
     name: String,
     value: Option<String>,
+}
+
+/// `--env NAME` without a value, and this process does not have the variable either.
+#[derive(Debug, Error)]
+#[error("--env {0}: there is no such environment variable")]
+pub(crate) struct MissingVariableError(String);
+
+impl MissingVariableError {
+    pub(crate) fn hint(&self) -> String {
+        format!("set it where ringfence is started, or give a value: --env {}=…", self.0)
+    }
 }
 
 impl FromStr for Variable {
@@ -33,30 +45,38 @@ impl Variable {
         &self.name
     }
 
-    /// The value that was given, else the parent's.
-    pub(crate) fn value_in(&self, parent: &BTreeMap<OsString, OsString>) -> Result<OsString, Failure> {
+    /// Returns the given value, or else the parent's.
+    pub(crate) fn value_in(
+        &self,
+        parent: &BTreeMap<OsString, OsString>,
+    ) -> Result<OsString, MissingVariableError> {
         match &self.value {
             Some(value) => Ok(value.into()),
             None => parent
-                .get(std::ffi::OsStr::new(&self.name))
+                .get(OsStr::new(&self.name))
                 .cloned()
-                .ok_or_else(|| Failure::MissingVariable(self.name.clone())),
+                .ok_or_else(|| MissingVariableError(self.name.clone())),
         }
     }
 }
 
-/// Whether a switch of the founding documents is set: `true` or `1`.
+/// Whether a variable that works as a switch is `true` or `1`.
 pub(crate) fn is_set(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| matches!(value.as_str(), "true" | "1"))
 }
 
-/// What the operator adds to the environment of a fence. Variables that make programs load code are left out
-/// unless they are forced.
+/// The variable that names the client's window.
+pub(crate) fn instance() -> Option<Instance> {
+    std::env::var("INSTANCE_ID").ok().as_deref().and_then(Instance::named)
+}
+
+/// The variables that the operator adds to those of a fence. Leaves out variables that make programs load code, unless
+/// they are forced.
 pub(crate) fn added(
     parent: &BTreeMap<OsString, OsString>,
     wanted: &[Variable],
     forced: &[Variable],
-) -> Result<Vec<(OsString, OsString)>, Failure> {
+) -> Result<Vec<(OsString, OsString)>, MissingVariableError> {
     let is_passed_on = |variable: &&Variable| {
         let is_stripped = fence::environment::is_stripped(OsStr::new(&variable.name));
         if is_stripped {
@@ -72,7 +92,7 @@ pub(crate) fn added(
         .collect()
 }
 
-/// Why a variable that the user asked for is not passed on.
+/// Explains why a variable is not passed on although the user asked for it.
 pub(crate) fn left_out(variable: &Variable) -> String {
     format!(
         "{} is left out, because it makes programs load code or reach the user's helpers; --force-env passes it on",
@@ -80,12 +100,12 @@ pub(crate) fn left_out(variable: &Variable) -> String {
     )
 }
 
-/// The whole environment of an upstream without a fence, given the parent's.
+/// The whole environment of a server without a fence.
 pub(crate) fn for_upstream(
     parent: impl IntoIterator<Item = (OsString, OsString)>,
     added: &[Variable],
     forced: &[Variable],
-) -> Result<Vec<(OsString, OsString)>, Failure> {
+) -> Result<Vec<(OsString, OsString)>, MissingVariableError> {
     let parent: BTreeMap<OsString, OsString> = parent.into_iter().collect();
     let is_passed_on = |name: &OsString| {
         fence::environment::is_basic(name) || name.to_str().is_some_and(|name| ALSO_PASSED_ON.contains(&name))
@@ -105,7 +125,10 @@ pub(crate) fn for_upstream(
 mod tests {
     use super::*;
 
-    fn upstream(parent: &[(&str, &str)], added: &[&str]) -> Result<Vec<(OsString, OsString)>, Failure> {
+    fn upstream(
+        parent: &[(&str, &str)],
+        added: &[&str],
+    ) -> Result<Vec<(OsString, OsString)>, MissingVariableError> {
         let added: Vec<Variable> = added.iter().map(|text| text.parse().unwrap()).collect();
         for_upstream(parent.iter().map(|(name, value)| (name.into(), value.into())), &added, &[])
     }
@@ -123,6 +146,6 @@ mod tests {
             upstream(&[("KEY", "k"), ("PATH", "/bin")], &["KEY", "A=b=c", "PATH=/opt"]).unwrap();
         let expected = [("A", "b=c"), ("KEY", "k"), ("PATH", "/opt")].map(|(n, v)| (n.into(), v.into()));
         assert_eq!(environment, expected);
-        assert!(matches!(upstream(&[], &["KEY"]), Err(Failure::MissingVariable(name)) if name == "KEY"));
+        assert!(matches!(upstream(&[], &["KEY"]), Err(MissingVariableError(name)) if name == "KEY"));
     }
 }

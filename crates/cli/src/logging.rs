@@ -7,10 +7,10 @@ use tracing::level_filters::LevelFilter;
 
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct LogOptions {
-    /// How log lines look.
+    /// Format of log lines.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// The least severe messages that are logged.
+    /// Log messages of this severity and above.
     #[arg(long, value_enum, default_value_t = LogLevel::Info)]
     log_level: LogLevel,
 }

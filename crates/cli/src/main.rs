@@ -3,26 +3,28 @@
 mod access_options;
 mod add;
 mod arguments;
-mod assembly;
 mod audit;
+mod cache_command;
 mod clients;
 mod config_command;
-mod config_failure;
+mod config_file_error;
 mod config_path;
-mod configuration_file;
-mod configured;
 mod connect;
 mod discovery;
 mod environment;
 mod error;
 mod fenced;
+mod http_options;
 mod import;
 mod logging;
-mod packages;
+mod output;
 mod program;
 mod register;
 mod scope_options;
+mod seconds;
 mod serve;
+mod server_options;
+mod servers;
 mod sessions;
 mod signals;
 mod stdio;
@@ -34,50 +36,50 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser};
 
-use crate::arguments::{Arguments, Task};
-use crate::error::Failure;
+use crate::arguments::{Arguments, Command};
+use crate::error::Error;
 
 fn main() -> ExitCode {
     fence::run_if_launcher();
-    // A worker is started for every session: it need not know all the other commands.
+    // Every session starts a worker, so a worker does not load the parser of all the other commands.
     let outcome = match workspace_options::arguments_of_worker() {
         Some(arguments) => workspace_options::run(arguments).map(|()| ExitCode::SUCCESS),
         None => run(Arguments::parse()),
     };
-    outcome.unwrap_or_else(|failure| {
-        eprintln!("{failure}");
-        failure.exit_code()
+    outcome.unwrap_or_else(|error| {
+        eprintln!("{error}");
+        error.exit_code()
     })
 }
 
-fn run(arguments: Arguments) -> Result<ExitCode, Failure> {
-    match arguments.into_task()? {
-        Task::Serve(serve) => serve::run(*serve)?,
-        Task::Stdio(stdio) => stdio::run(*stdio)?,
-        Task::Connect(connect) => connect::run(*connect)?,
-        Task::Workspace(arguments) => workspace_options::run(*arguments)?,
-        Task::Run(arguments) => return Ok(told(fenced::run(&arguments))),
-        Task::SandboxedShell(arguments) => return Ok(told(fenced::run_shell(&arguments))),
-        Task::Doctor(arguments) => return Ok(told(fenced::run_doctor(&arguments))),
-        Task::Sessions(arguments) => return sessions::run(&arguments),
-        Task::Token(arguments) => token::run(&arguments)?,
-        Task::Cache(arguments) => return Ok(packages::run_cache(&arguments)?),
-        Task::Config(arguments) => return Ok(config_command::run(&arguments)?),
-        Task::Add(arguments) => return Ok(add::run(&arguments)?),
-        Task::Import(arguments) => return Ok(import::run(&arguments)?),
-        Task::Register(arguments) => return Ok(register::run(&arguments)?),
-        Task::Audit(arguments) => return Ok(audit::run(&arguments)),
-        Task::Completions(shell) => {
+fn run(arguments: Arguments) -> Result<ExitCode, Error> {
+    match arguments.into_command()? {
+        Command::Serve(arguments) => serve::run(*arguments)?,
+        Command::Stdio(options) => stdio::run(&options)?,
+        Command::Connect(arguments) => connect::run(*arguments)?,
+        Command::Workspace(arguments) => workspace_options::run(*arguments)?,
+        Command::Run(arguments) => return Ok(exit_of_fence(fenced::run(&arguments))),
+        Command::SandboxedShell(arguments) => return Ok(exit_of_fence(fenced::run_shell(&arguments))),
+        Command::Doctor(arguments) => return Ok(exit_of_fence(fenced::run_doctor(&arguments))),
+        Command::Sessions(arguments) => return sessions::run(&arguments),
+        Command::Token(arguments) => token::run(&arguments)?,
+        Command::Cache(arguments) => return cache_command::run(&arguments),
+        Command::Config(arguments) => return Ok(config_command::run(&arguments)?),
+        Command::Add(arguments) => return Ok(add::run(&arguments)?),
+        Command::Import(arguments) => return Ok(import::run(&arguments)?),
+        Command::Register(arguments) => return Ok(register::run(&arguments)?),
+        Command::Audit(arguments) => return Ok(audit::run(&arguments)),
+        Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "ringfence", &mut std::io::stdout());
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A fence that was refused speaks for itself, because the command's own words are on the same stderr.
-fn told(result: Result<ExitCode, fenced::FenceFailure>) -> ExitCode {
-    result.unwrap_or_else(|failure| {
-        eprintln!("ringfence: {failure}");
-        failure.exit_code()
+/// Prints why a command did not run, marked as ringfence's words: the command writes to the same stderr.
+fn exit_of_fence(result: Result<ExitCode, fenced::FenceFailure>) -> ExitCode {
+    result.unwrap_or_else(|error| {
+        eprintln!("ringfence: {error}");
+        error.exit_code()
     })
 }

@@ -1,11 +1,9 @@
-//! From the command after `--` to an upstream: the program is found now, so that a typing error is an
-//! error of the command line and not of the first session.
+//! The command after `--`: finds its program, and derives the server's name from it.
 
 use std::ffi::{OsStr, OsString};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use crate::error::Failure;
+pub(crate) use packages::find_program as find;
 
 /// The server's name for logs: the package for launchers such as `npx -y PACKAGE`, else the program.
 pub(crate) fn upstream_name(program: &OsStr, arguments: &[OsString]) -> String {
@@ -18,35 +16,9 @@ pub(crate) fn upstream_name(program: &OsStr, arguments: &[OsString]) -> String {
     }
 }
 
-pub(crate) fn find(program: &OsStr, search_path: &OsStr) -> Result<PathBuf, Failure> {
-    let shown = || program.to_string_lossy().into_owned();
-    let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
-        vec![std::path::absolute(program).map_err(|_| Failure::ProgramNotFound(shown()))?]
-    } else {
-        std::env::split_paths(search_path).map(|directory| directory.join(program)).collect()
-    };
-    let files: Vec<PathBuf> = candidates.into_iter().filter(|candidate| candidate.is_file()).collect();
-    match files.iter().find(|file| is_executable(file)) {
-        Some(found) => Ok(found.clone()),
-        None if files.is_empty() => Err(Failure::ProgramNotFound(shown())),
-        None => Err(Failure::ProgramNotExecutable(files[0].to_string_lossy().into_owned())),
-    }
-}
-
-pub(crate) fn is_executable(file: &Path) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_program_is_found_on_the_upstreams_own_path() {
-        assert!(find("sh".as_ref(), "/nowhere:/bin".as_ref()).unwrap().is_absolute());
-        assert!(matches!(find("sh".as_ref(), "/nowhere".as_ref()), Err(Failure::ProgramNotFound(_))));
-        assert!(matches!(find("/etc/passwd".as_ref(), "".as_ref()), Err(Failure::ProgramNotExecutable(_))));
-    }
 
     #[test]
     fn a_launched_package_names_the_upstream() {

@@ -1,4 +1,4 @@
-//! `ringfence register`: one entry in the configuration of a client, which points it at ringfence.
+//! `ringfence register`: adds ringfence to the configuration of a client, or removes it.
 
 mod undo;
 
@@ -10,12 +10,12 @@ use config::client_file;
 use serde_json::{Value, json};
 
 use crate::clients::Client;
-use crate::config_command::print;
-use crate::config_failure::ConfigFailure;
+use crate::config_file_error::ConfigFileError;
 use crate::config_path::default_path;
+use crate::output::print;
 use crate::text_file;
 
-/// Where `ringfence serve` listens if nothing is said.
+/// Where `ringfence serve` listens by default.
 const DEFAULT_URL: &str = "http://127.0.0.1:3000/mcp";
 
 const EXAMPLES: &str = "\
@@ -24,42 +24,42 @@ Examples:
   ringfence register --client claude-code
   ringfence register --client codex --url http://127.0.0.1:8080/mcp
   ringfence register --client claude-desktop
-      which starts ringfence itself: `ringfence stdio`
+      this client can only start programs, so it starts `ringfence stdio`
   ringfence register --client cursor --undo
-      takes the entry out again and leaves everything else as it is now
+      removes the entry and leaves the rest of the file as it is
 
 Exit codes: 0 done, 1 the file could not be changed, 2 bad arguments";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RegisterArguments {
-    /// The client.
+    /// Change the configuration of this client.
     #[arg(long, value_enum)]
     client: Client,
-    /// Where ringfence listens, if not at `http://127.0.0.1:3000/mcp`.
+    /// Connect to ringfence at this URL instead of `http://127.0.0.1:3000/mcp`.
     #[arg(long, conflicts_with = "stdio")]
     url: Option<String>,
-    /// What the entry is called.
+    /// Use this name for the entry.
     #[arg(long, default_value = "ringfence")]
     name: String,
     /// Let the client start `ringfence stdio` instead of connecting.
     #[arg(long)]
     stdio: bool,
-    /// The configuration for `ringfence stdio`. Without one: the operator's own, if it is there.
+    /// Start `ringfence stdio` with this configuration. By default, the operator's own if it exists.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// The client's file, if it is not where it usually is.
+    /// Change this file instead of the client's usual one.
     #[arg(long, value_name = "PATH")]
     file: Option<PathBuf>,
-    /// Print what would change, as a diff.
+    /// Print the change as a diff, without writing it.
     #[arg(long)]
     dry_run: bool,
-    /// Take the entry out again.
+    /// Remove the entry.
     #[arg(long, conflicts_with_all = ["url", "stdio", "config"])]
     undo: bool,
 }
 
-pub(crate) fn run(arguments: &RegisterArguments) -> Result<ExitCode, ConfigFailure> {
+pub(crate) fn run(arguments: &RegisterArguments) -> Result<ExitCode, ConfigFileError> {
     let target = Target::of(arguments)?;
     if arguments.undo {
         undo::run(&target, arguments.dry_run)?;
@@ -69,48 +69,48 @@ pub(crate) fn run(arguments: &RegisterArguments) -> Result<ExitCode, ConfigFailu
     Ok(ExitCode::SUCCESS)
 }
 
-/// The entry of one client's file.
+/// The entry to add or remove, and its file.
 struct Target<'a> {
     client: Client,
     name: &'a str,
     path: PathBuf,
-    /// What the file was before.
+    /// A copy of the file before the first registration.
     backup: PathBuf,
 }
 
 type Fields = Vec<(String, Value)>;
 
 impl<'a> Target<'a> {
-    fn of(arguments: &'a RegisterArguments) -> Result<Self, ConfigFailure> {
+    fn of(arguments: &'a RegisterArguments) -> Result<Self, ConfigFileError> {
         let client = arguments.client;
         let path = arguments.file.clone().or_else(|| client.file());
-        let path = path.ok_or(ConfigFailure::NoClientPlace(client.name()))?;
+        let path = path.ok_or(ConfigFileError::NoClientPlace(client.name()))?;
         let mut backup = path.clone().into_os_string();
         backup.push(".before-ringfence");
         Ok(Self { client, name: &arguments.name, path, backup: backup.into() })
     }
 
-    fn entry(&self, text: &str) -> Result<Option<Fields>, ConfigFailure> {
+    fn entry(&self, text: &str) -> Result<Option<Fields>, ConfigFileError> {
         let found = client_file::entry(text, self.client.syntax(), self.client.section(), self.name);
         found.map_err(|error| self.failed(error))
     }
 
-    fn with(&self, text: &str, fields: Fields) -> Result<String, ConfigFailure> {
+    fn with(&self, text: &str, fields: Fields) -> Result<String, ConfigFileError> {
         let (syntax, section) = (self.client.syntax(), self.client.section());
         client_file::with_entry(text, syntax, section, self.name, fields).map_err(|error| self.failed(error))
     }
 
-    fn without(&self, text: &str) -> Result<String, ConfigFailure> {
+    fn without(&self, text: &str) -> Result<String, ConfigFileError> {
         let (syntax, section) = (self.client.syntax(), self.client.section());
         client_file::without_entry(text, syntax, section, self.name).map_err(|error| self.failed(error))
     }
 
-    fn failed(&self, error: client_file::ClientFileError) -> ConfigFailure {
-        ConfigFailure::Client { path: self.path.clone(), error }
+    fn failed(&self, error: client_file::ClientFileError) -> ConfigFileError {
+        ConfigFileError::Client { path: self.path.clone(), error }
     }
 }
 
-fn register(target: &Target<'_>, arguments: &RegisterArguments) -> Result<(), ConfigFailure> {
+fn register(target: &Target<'_>, arguments: &RegisterArguments) -> Result<(), ConfigFileError> {
     let (client, path) = (target.client.name(), target.path.display());
     let before = text_file::read(&target.path)?;
     let text = before.as_deref().unwrap_or_default();
@@ -128,7 +128,7 @@ fn register(target: &Target<'_>, arguments: &RegisterArguments) -> Result<(), Co
         print(&text_file::diff(&target.path, text, &after));
         return Ok(());
     }
-    // A second registration does not make the first one what was there before.
+    // A second registration keeps the backup of the first.
     if before.is_some() && !(old.is_some() && target.backup.exists()) {
         text_file::write_like(&target.backup, text, &target.path)?;
     }
@@ -138,12 +138,12 @@ fn register(target: &Target<'_>, arguments: &RegisterArguments) -> Result<(), Co
     Ok(())
 }
 
-fn fields(arguments: &RegisterArguments) -> Result<Fields, ConfigFailure> {
+fn fields(arguments: &RegisterArguments) -> Result<Fields, ConfigFileError> {
     let client = arguments.client;
     let field = |key: &str, value: Value| (key.to_owned(), value);
     let starts = arguments.stdio || client.only_starts();
     if client.only_starts() && arguments.url.is_some() {
-        return Err(ConfigFailure::OnlyStdio(client.name()));
+        return Err(ConfigFileError::OnlyStdio(client.name()));
     }
     let kind =
         client.kinds().map(|(reached, started)| field("type", json!(if starts { started } else { reached })));
@@ -151,7 +151,7 @@ fn fields(arguments: &RegisterArguments) -> Result<Fields, ConfigFailure> {
         let url = arguments.url.as_deref().unwrap_or(DEFAULT_URL);
         return Ok(kind.into_iter().chain([field("url", json!(url))]).collect());
     }
-    let program = std::env::current_exe().map_err(ConfigFailure::NoExecutable)?;
+    let program = std::env::current_exe().map_err(ConfigFileError::NoExecutable)?;
     let mut words = vec!["stdio".to_owned()];
     if let Some(configuration) = configuration(arguments.config.as_deref())? {
         words.extend(["--config".to_owned(), configuration.display().to_string()]);
@@ -160,12 +160,12 @@ fn fields(arguments: &RegisterArguments) -> Result<Fields, ConfigFailure> {
     Ok(kind.into_iter().chain(command).collect())
 }
 
-/// As a whole path: clients start their servers anywhere.
-fn configuration(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigFailure> {
+/// Returns an absolute path: clients start their servers in any directory.
+fn configuration(named: Option<&Path>) -> Result<Option<PathBuf>, ConfigFileError> {
     match named {
         Some(path) => std::path::absolute(path)
             .map(Some)
-            .map_err(|error| ConfigFailure::Unreadable { path: path.to_owned(), error }),
+            .map_err(|error| ConfigFileError::Unreadable { path: path.to_owned(), error }),
         None => Ok(default_path().filter(|path| path.exists())),
     }
 }

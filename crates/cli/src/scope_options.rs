@@ -11,33 +11,33 @@ use clap::{Args, ValueEnum};
 use fence::HostEnvironment;
 use session::{OnRootsChange, RootsChoice, ScopeRules};
 
-use crate::arguments::seconds;
-use crate::error::Failure;
+use crate::error::Error;
+use crate::seconds::seconds;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ScopeOptions {
     /// Which of a client's roots a session may write in.
     #[arg(long, value_enum, default_value_t = Roots::First)]
     roots: Roots,
-    /// What a change of a client's roots does to its session: terminate it (403), compare (go on if the scope
+    /// How a session reacts when its client's roots change: terminate (403), compare (continue if the scope
     /// contains the new ones), ignore, or reinit (404, so that the client starts over).
     #[arg(long, value_enum, value_name = "POLICY", default_value_t = RootsChange::Terminate)]
     on_roots_change: RootsChange,
-    /// Refuse clients that name no workspace, instead of giving them --scope or the working directory.
+    /// Refuse clients that name no workspace, instead of serving them in --scope or the working directory.
     #[arg(long)]
     no_default_scope: bool,
-    /// A directory that the workspaces which clients name must lie in (repeatable). Anywhere but system
-    /// directories and home, if none is named.
+    /// Accept only workspaces inside this directory from clients (repeatable). By default, any directory but
+    /// system directories and home.
     #[arg(long, value_name = "DIR")]
     allow_scope: Vec<PathBuf>,
-    /// A name that clients may use for a directory, in the URL /mcp/w/NAME or the header Ringfence-Workspace
+    /// Let clients use a name for a directory, in the URL /mcp/w/NAME or the header Ringfence-Workspace
     /// (repeatable).
     #[arg(long, value_name = "NAME=DIR")]
     workspace: Vec<NamedWorkspace>,
-    /// What requests may wait for the client to tell its workspace.
+    /// How long requests wait for the client to name its workspace.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) scope_timeout: Duration,
-    /// Run the server without a fence. It can then do whatever you can, in every session.
+    /// Run the server without a fence. It can then do everything that you can, in every session.
     #[arg(long)]
     pub(crate) unfenced: bool,
 }
@@ -73,12 +73,12 @@ impl FromStr for NamedWorkspace {
 }
 
 impl ScopeOptions {
-    /// The rules of a gateway. `default` is what `--scope` names.
+    /// The rules for sessions. `default` holds the directories of `--scope`.
     pub(crate) fn rules(
         &self,
         default: &[PathBuf],
         host_environment: &Arc<HostEnvironment>,
-    ) -> Result<ScopeRules, Failure> {
+    ) -> Result<ScopeRules, Error> {
         Ok(ScopeRules {
             roots: match self.roots {
                 Roots::First => RootsChoice::First,
@@ -97,7 +97,7 @@ impl ScopeOptions {
         })
     }
 
-    fn default_scope(&self, named: &[PathBuf]) -> Result<Option<Vec<PathBuf>>, Failure> {
+    fn default_scope(&self, named: &[PathBuf]) -> Result<Option<Vec<PathBuf>>, Error> {
         if self.no_default_scope {
             return Ok(None);
         }
@@ -107,23 +107,23 @@ impl ScopeOptions {
         named.iter().map(|path| canonical(path)).collect::<Result<_, _>>().map(Some)
     }
 
-    fn names(&self, host_environment: &HostEnvironment) -> Result<BTreeMap<String, PathBuf>, Failure> {
+    fn names(&self, host_environment: &HostEnvironment) -> Result<BTreeMap<String, PathBuf>, Error> {
         let mut names = BTreeMap::new();
         for NamedWorkspace { name, directory } in &self.workspace {
             let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
             if name.is_empty() || !name.chars().all(is_name) || directory.as_os_str().is_empty() {
-                return Err(Failure::BadWorkspace(format!("{name}={}", directory.display())));
+                return Err(Error::BadWorkspace(format!("{name}={}", directory.display())));
             }
             let directory = canonical(directory)?;
-            host_environment.vet(&directory).map_err(Failure::Scope)?;
+            host_environment.vet(&directory)?;
             if names.insert(name.clone(), directory).is_some() {
-                return Err(Failure::BadWorkspace(format!("{name} is defined twice")));
+                return Err(Error::BadWorkspace(format!("{name} is defined twice")));
             }
         }
         Ok(names)
     }
 }
 
-fn canonical(path: &Path) -> Result<PathBuf, Failure> {
-    path.canonicalize().map_err(|error| Failure::Directory { path: path.to_owned(), error })
+fn canonical(path: &Path) -> Result<PathBuf, Error> {
+    path.canonicalize().map_err(|error| Error::Directory { path: path.to_owned(), error })
 }

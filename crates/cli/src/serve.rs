@@ -1,143 +1,201 @@
-//! `ringfence serve`: one endpoint in front of one MCP server.
+//! `ringfence serve`: one HTTP endpoint in front of MCP servers.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use clap::{Args, ValueEnum};
 use gateway::{Config, Gateway, Listeners};
 use serde_json::json;
 use session::Sessions;
 use tokio::net::{TcpListener, lookup_host};
+use upstream::Lifecycle;
 
 use crate::access_options::Access;
-use crate::arguments::ServeTask;
-use crate::assembly::Assembly;
-use crate::configuration_file::ConfigurationFile;
-use crate::configured::{Configured, local_is_here};
 use crate::discovery::Announcement;
-use crate::error::Failure;
+use crate::error::Error;
+use crate::http_options::HttpOptions;
+use crate::server_options::{ServerOptions, close_audit_log};
+use crate::servers::{ClientPlace, Servers};
 use crate::{logging, signals};
 
-pub(crate) fn run(mut task: ServeTask) -> Result<(), Failure> {
-    logging::start(task.server.upstream.log);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    // First what costs nothing: a package may take minutes.
-    let address = runtime.block_on(address(&task))?;
-    let access = task.http.access.open(address)?;
-    task.server.fence.deny_read.extend(task.http.access.secret_files());
-    let file = ConfigurationFile::of(&task.server)?;
-    let is_loopback = address.ip().is_loopback();
-    let (assembly, configured) = match &file {
-        Some(file) => {
-            let is_here = local_is_here(&file.configuration, is_loopback);
-            let (assembly, configured) =
-                Assembly::of_configuration(&task.server, &file.configuration, is_here)?;
-            (assembly, Some(configured))
+const EXAMPLES: &str = "\
+Examples:
+  ringfence serve
+      file, search, edit and shell tools for each session, in its own workspace
+  ringfence serve --read-only --block-tool run_terminal_cmd,sandboxed_shell
+      the same, but clients can only read
+  ringfence serve -- npx -y @modelcontextprotocol/server-everything
+      one process of the server for each MCP session, at http://127.0.0.1:3000/mcp
+  ringfence serve --shared --port 8080 -- uvx mcp-server-time
+      one process for all clients; each still has its own session and sees only its own data
+  ringfence serve --env API_KEY --env MODE=test --timeout 300 -- ./my-server
+      passes two variables to the server, and lets calls take five minutes without progress
+  ringfence serve --allow-scope ~/projects --net none -- ./my-server
+      sessions may only use directories inside ~/projects, and have no network
+  ringfence serve --workspace docs=/srv/docs --lifecycle workspace -- ./my-server
+      clients that connect to /mcp/w/docs share one process in /srv/docs
+  ringfence serve --host 0.0.0.0 --auth-token-file tokens --tls-cert cert.pem --tls-key key.pem
+      for other machines, too: callers send a token, made with `ringfence token NAME --file tokens`";
+
+#[derive(Debug, Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArguments {
+    /// Address to listen on. Any but a loopback address needs --auth-token-file, and --tls-cert or --behind-proxy.
+    #[arg(long, default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// Port to listen on; 0 takes any free one.
+    #[arg(long, default_value_t = 3000)]
+    pub(crate) port: u16,
+    /// How processes of the server are shared: session (each MCP session has its own, the default), workspace
+    /// (sessions on one directory share one), shared (all clients share one), call (each request has its own).
+    #[arg(long, value_enum, conflicts_with_all = ["shared", "session_isolation"])]
+    pub(crate) lifecycle: Option<LifecycleChoice>,
+    /// The same as --lifecycle session.
+    #[arg(long, conflicts_with = "shared")]
+    pub(crate) session_isolation: bool,
+    /// The same as --lifecycle shared: the scope is fixed at start, and all clients work in it.
+    #[arg(long)]
+    pub(crate) shared: bool,
+    #[command(flatten)]
+    pub(crate) http: HttpOptions,
+    #[command(flatten)]
+    pub(crate) server: ServerOptions,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum LifecycleChoice {
+    Shared,
+    Workspace,
+    Session,
+    Call,
+}
+
+impl ServeArguments {
+    pub(crate) fn lifecycle(&self) -> Lifecycle {
+        match self.lifecycle {
+            Some(LifecycleChoice::Shared) => Lifecycle::Shared,
+            Some(LifecycleChoice::Workspace) => Lifecycle::Workspace,
+            Some(LifecycleChoice::Call) => Lifecycle::Call,
+            None if self.shared => Lifecycle::Shared,
+            Some(LifecycleChoice::Session) | None => Lifecycle::Session,
         }
-        None => (Assembly::new(&task.server, task.lifecycle)?, None),
-    };
-    let configuration = file.zip(configured);
-    // On a thread of the runtime: one that only waits here would have to be woken for every connection.
-    let served = runtime.spawn(serve(task, address, access, assembly, configuration));
+    }
+}
+
+pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
+    logging::start(arguments.server.upstream.log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    // Check the cheap things first: installing a package may take minutes.
+    let address = runtime.block_on(address(&arguments))?;
+    let access = arguments.http.access.open(address)?;
+    arguments.server.fence.deny_read.extend(arguments.http.access.secret_files());
+    let clients = if address.ip().is_loopback() { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
+    let servers = Servers::of(&arguments.server, arguments.lifecycle(), clients)?;
+    // On a thread of the runtime: a thread that only waits here would have to be woken for every connection.
+    let served = runtime.spawn(serve(arguments, address, access, servers));
     runtime.block_on(served).map_err(std::io::Error::other)?
 }
 
 async fn serve(
-    task: ServeTask,
+    arguments: ServeArguments,
     address: SocketAddr,
     access: Access,
-    assembly: Assembly,
-    configuration: Option<(ConfigurationFile, Configured)>,
-) -> Result<(), Failure> {
-    let Assembly { offer, rules, package } = assembly;
-    let listener = TcpListener::bind(address).await.map_err(|reason| Failure::Bind { address, reason })?;
+    servers: Servers,
+) -> Result<(), Error> {
+    let Servers { set, rules, package, reload } = servers;
+    let listener = TcpListener::bind(address).await.map_err(|reason| Error::Bind { address, reason })?;
     let address = listener.local_addr()?;
     let operator = operator_listener(address, &access).await?;
-    if task.server.fence.host_port.contains(&address.port()) {
-        return Err(Failure::OwnPortMirrored(address.port()));
+    if arguments.server.fence.host_port.contains(&address.port()) {
+        return Err(Error::OwnPortMirrored(address.port()));
     }
     let stop = signals::stop_requested()?;
-    session::adopt_orphans()?;
-    let swept = session::sweep_orphans();
-    if swept > 0 {
-        tracing::warn!("{swept} processes of a gateway that was killed were ended");
-    }
-    raise_descriptor_limit();
+    prepare_process()?;
     let own = rules.host_environment.outside().to_owned();
-    let audit = task.server.audit_log()?;
-    let sessions = Sessions::new(offer, task.settings(), rules, audit.clone());
+    let audit = arguments.server.audit_log()?;
+    let settings = arguments.http.settings(&arguments.server);
+    let sessions = Sessions::new(set, settings, rules, audit.clone());
     if let Err(refusal) = sessions.prepare().await {
-        session::end_all_children().await;
-        return Err(Failure::NotServing(refusal));
+        upstream::end_all_children().await;
+        return Err(Error::NotServing(refusal));
     }
     tokio::spawn(Arc::clone(&sessions).watch());
-    if let Some((file, configured)) = configuration {
-        let is_loopback = address.ip().is_loopback();
-        tokio::spawn(file.follow(Arc::clone(&sessions), Arc::new(configured), is_loopback));
+    if let Some(reload) = reload {
+        tokio::spawn(reload.follow(Arc::clone(&sessions)));
     }
-    // Held until the end: it goes with the gateway.
     let url = format!("{}://{address}", if access.tls.is_some() { "https" } else { "http" });
     let operator_address = operator.as_ref().map(TcpListener::local_addr).transpose()?;
+    // Removes itself when it is dropped, so it is held until the gateway ends.
     let announcement = Announcement::publish(&own, &url, operator_address, &sessions.name())?;
-    announce(&task, &url)?;
+    announce(&arguments, &url)?;
     let config = Config {
-        allowed_hosts: task.http.allowed_host,
-        allowed_origins: task.http.allowed_origin,
-        max_body: task.server.upstream.max_message_bytes,
-        park_after: task.http.park_after,
-        retry: task.http.retry,
+        allowed_hosts: arguments.http.allowed_host,
+        allowed_origins: arguments.http.allowed_origin,
+        max_body: arguments.server.upstream.max_message_bytes,
+        park_after: arguments.http.park_after,
+        retry: arguments.http.retry,
         admin_token: Some(announcement.token.clone()),
         authentication: access.authentication,
-        is_behind_proxy: task.http.access.behind_proxy,
+        is_behind_proxy: arguments.http.access.behind_proxy,
     };
     let listeners = Listeners { clients: listener, tls: access.tls, operator };
-    Gateway::new(sessions, config).serve(listeners, stop, task.http.drain).await;
+    Gateway::new(sessions, config).serve(listeners, stop, arguments.http.drain).await;
     drop(package);
-    if let Some(audit) = audit {
-        let _ = tokio::task::spawn_blocking(move || audit.close()).await;
-    }
+    close_audit_log(audit).await;
     Ok(())
 }
 
-async fn address(task: &ServeTask) -> Result<SocketAddr, Failure> {
-    let unknown = |reason| Failure::UnknownHost { host: task.host.clone(), reason };
-    let host = task.host.trim_start_matches('[').trim_end_matches(']');
-    let mut addresses = lookup_host((host, task.port)).await.map_err(unknown)?;
+/// Makes this process the parent of orphans, ends those of a killed gateway, and raises the limit of descriptors.
+fn prepare_process() -> Result<(), Error> {
+    upstream::adopt_orphans()?;
+    let swept = upstream::sweep_orphans();
+    if swept > 0 {
+        tracing::warn!("ended {swept} processes that a killed gateway had left");
+    }
+    raise_descriptor_limit();
+    Ok(())
+}
+
+async fn address(arguments: &ServeArguments) -> Result<SocketAddr, Error> {
+    let unknown = |reason| Error::UnknownHost { host: arguments.host.clone(), reason };
+    let host = arguments.host.trim_start_matches('[').trim_end_matches(']');
+    let mut addresses = lookup_host((host, arguments.port)).await.map_err(unknown)?;
     addresses.next().ok_or_else(|| unknown(std::io::ErrorKind::NotFound.into()))
 }
 
-/// The tools of the operator speak plain HTTP on loopback. Where clients do not, they get a listener of their own.
-async fn operator_listener(address: SocketAddr, access: &Access) -> Result<Option<TcpListener>, Failure> {
+/// The operator's tools use plain HTTP on loopback. If clients do not, the operator gets a listener of its own.
+async fn operator_listener(address: SocketAddr, access: &Access) -> Result<Option<TcpListener>, Error> {
     if address.ip().is_loopback() && access.tls.is_none() {
         return Ok(None);
     }
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let listener = TcpListener::bind(address).await;
-    listener.map(Some).map_err(|reason| Failure::Bind { address, reason })
+    listener.map(Some).map_err(|reason| Error::Bind { address, reason })
 }
 
-/// A session needs some descriptors; the default of 1024 is for programs with few of them.
+/// Each session needs several descriptors, so the usual limit of 1024 is too low.
 fn raise_descriptor_limit() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     const WANTED: u64 = 65_536;
     let limit = getrlimit(Resource::Nofile);
     let wanted = limit.maximum.map_or(WANTED, |maximum| maximum.min(WANTED));
     if limit.current.is_some_and(|current| current < wanted) {
-        // Best effort: with fewer, fewer sessions fit.
+        // Best effort: a lower limit only means fewer sessions.
         let _ = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum: limit.maximum });
     }
 }
 
-/// The one line on stdout: where the endpoint is.
-fn announce(task: &ServeTask, base: &str) -> Result<(), Failure> {
+/// Prints the address of the endpoint, the only line on stdout.
+fn announce(arguments: &ServeArguments, base: &str) -> Result<(), Error> {
     let url = format!("{base}/mcp");
     let mut stdout = std::io::stdout().lock();
-    if task.http.json {
+    if arguments.http.json {
         let event = json!({
             "event": "listening",
             "url": url,
             "health": format!("{base}/health"),
-            "lifecycle": task.lifecycle.as_str(),
+            "lifecycle": arguments.lifecycle().as_str(),
             "pid": std::process::id(),
         });
         writeln!(stdout, "{event}")?;

@@ -1,17 +1,20 @@
-//! `ringfence sessions`: what the running gateways are doing, and a way to stop it.
+//! `ringfence sessions`: lists, shows and stops the sessions of running gateways.
 
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use fence::HostEnvironment;
+use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
+use tokio::runtime::Runtime;
 
 use crate::discovery::{self, Discovered};
-use crate::error::Failure;
+use crate::error::Error;
+use crate::output::print_line;
 
-/// A session may take its grace time to end.
+/// Longer than the grace time that a session may take to end.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const EXAMPLES: &str = "\
@@ -29,7 +32,7 @@ Exit codes: 0 done, 1 no such session or no gateway runs, 2 bad arguments";
 pub(crate) struct SessionsArguments {
     #[command(subcommand)]
     command: SessionsCommand,
-    /// Only the gateway at this address, such as `http://127.0.0.1:3000`.
+    /// Ask only the gateway at this URL, such as `http://127.0.0.1:3000`.
     #[arg(long, global = true, value_name = "URL")]
     url: Option<String>,
     /// Print JSON.
@@ -39,70 +42,71 @@ pub(crate) struct SessionsArguments {
 
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
-    /// All sessions of the gateways that this user runs.
+    /// List all sessions of the gateways that this user runs.
     List,
-    /// One session, with its processes and what holds around them.
+    /// Show one session with its processes and their fence.
     Show {
-        /// The handle, as list shows it.
+        /// The session's handle, as list shows it.
         session: String,
     },
-    /// End a session.
+    /// End a session and its processes.
     Stop {
-        /// The handle, as list shows it.
+        /// The session's handle, as list shows it.
         session: String,
     },
 }
 
-pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Failure> {
-    let host_environment = HostEnvironment::of_this_process().map_err(Failure::FenceSetup)?;
+pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Error> {
+    let host_environment = HostEnvironment::of_this_process()?;
     let mut gateways = discovery::running(host_environment.outside());
     if let Some(url) = &arguments.url {
-        // Addresses have many spellings, and two gateways of one host hardly share a port.
+        // Only ports are compared: an address has many spellings, and each gateway of a host has its own port.
         let port = |url: &str| {
             url.trim_end_matches('/').trim_end_matches("/mcp").rsplit(':').next().map(str::to_owned)
         };
         gateways.retain(|gateway| port(&gateway.url) == port(url));
     }
     if gateways.is_empty() {
-        return Err(Failure::NoGateway);
+        return Err(Error::NoGateway);
     }
+    let client = OperatorClient::new()?;
     match &arguments.command {
-        SessionsCommand::List => list(&gateways, arguments.json),
+        SessionsCommand::List => list(&client, &gateways, arguments.json),
         SessionsCommand::Show { session } => {
-            let found = find(&gateways, |gateway| ask(gateway, "GET", session))?;
-            print(&if arguments.json { format!("{found:#}") } else { described(&found) });
+            let found = client.find(&gateways, &Method::GET, session)?;
+            print_line(&if arguments.json { format!("{found:#}") } else { described(&found) });
         }
         SessionsCommand::Stop { session } => {
-            let stopped = find(&gateways, |gateway| ask(gateway, "DELETE", session))?;
-            print(&if arguments.json { stopped.to_string() } else { format!("{session} was stopped") });
+            let stopped = client.find(&gateways, &Method::DELETE, session)?;
+            print_line(&if arguments.json { stopped.to_string() } else { format!("{session} was stopped") });
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(gateways: &[Discovered], as_json: bool) {
+fn list(client: &OperatorClient, gateways: &[Discovered], as_json: bool) {
     let mut sessions = Vec::new();
     for gateway in gateways {
-        let Some(Value::Array(found)) = ask(gateway, "GET", "").map(|mut answer| answer["sessions"].take())
-        else {
-            continue;
-        };
+        let answer = client.ask(gateway, &Method::GET, "");
+        let Some(Value::Array(found)) = answer.map(|mut answer| answer["sessions"].take()) else { continue };
         sessions.extend(found.into_iter().map(|mut session| {
             session["gateway"] = gateway.url.clone().into();
             session
         }));
     }
     if as_json {
-        return print(&format!("{:#}", json!({ "sessions": sessions })));
+        return print_line(&format!("{:#}", json!({ "sessions": sessions })));
     }
     if sessions.is_empty() {
-        return print("no sessions");
+        return print_line("no sessions");
     }
     let bold =
         |text: String| if std::io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text };
-    print(&bold(row(["SESSION", "STATE", "CLIENT", "CALLS", "MEMORY", "IDLE", "SCOPE"].map(str::to_owned))));
+    print_line(&bold(row(
+        ["SESSION", "STATE", "CLIENT", "CALLS", "MEMORY", "IDLE", "SCOPE"].map(str::to_owned)
+    )));
     for session in &sessions {
-        print(&row([
+        print_line(&row([
             text(&session["session"]),
             text(&session["state"]),
             text(&session["client"]),
@@ -150,7 +154,7 @@ fn described(session: &Value) -> String {
     lines.join("\n")
 }
 
-/// What clients call themselves must not reach the terminal as control characters.
+/// Replaces control characters: clients choose these texts, and must not control the terminal.
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or("-").chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
@@ -166,33 +170,63 @@ fn memory(session: &Value) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// The first gateway that knows the session.
-fn find(gateways: &[Discovered], ask: impl Fn(&Discovered) -> Option<Value>) -> Result<Value, Failure> {
-    gateways.iter().find_map(ask).ok_or(Failure::NoSuchSession)
+/// Sends requests to gateways with the operator's token.
+struct OperatorClient {
+    runtime: Runtime,
+    http: reqwest::Client,
 }
 
-/// `None`: the gateway knows no such session, or does not answer, which is told.
-fn ask(gateway: &Discovered, verb: &str, session: &str) -> Option<Value> {
-    let separator = if session.is_empty() { "" } else { "/" };
-    let url = format!("{}/sessions{separator}{session}", gateway.operator_url());
-    let authorization = format!("Bearer {}", gateway.token);
-    let agent =
-        ureq::Agent::new_with_config(ureq::Agent::config_builder().timeout_global(Some(PATIENCE)).build());
-    let answer = match verb {
-        "DELETE" => agent.delete(&url).header("authorization", authorization).call(),
-        _ => agent.get(&url).header("authorization", authorization).call(),
-    };
-    match answer {
-        Ok(mut answer) => serde_json::from_str(&answer.body_mut().read_to_string().ok()?).ok(),
-        Err(ureq::Error::StatusCode(404)) => None,
-        Err(error) => {
-            eprintln!("ringfence: the gateway at {} does not answer: {error}", gateway.url);
-            None
+impl OperatorClient {
+    fn new() -> Result<Self, Error> {
+        let http = reqwest::Client::builder()
+            .timeout(PATIENCE)
+            .tls_backend_preconfigured(upstream::http::tls().map_err(std::io::Error::other)?)
+            // The gateways are on this host, and a proxy must not see the token.
+            .no_proxy()
+            .build()
+            .map_err(std::io::Error::other)?;
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(Self { runtime, http })
+    }
+
+    /// Returns the answer of the first gateway that has the session.
+    fn find(&self, gateways: &[Discovered], method: &Method, session: &str) -> Result<Value, Error> {
+        gateways.iter().find_map(|gateway| self.ask(gateway, method, session)).ok_or(Error::NoSuchSession)
+    }
+
+    /// Returns `None` if the gateway has no such session, or does not answer. Prints the latter.
+    fn ask(&self, gateway: &Discovered, method: &Method, session: &str) -> Option<Value> {
+        let separator = if session.is_empty() { "" } else { "/" };
+        let url = format!("{}/sessions{separator}{session}", gateway.operator_url());
+        let request = self.http.request(method.clone(), url).bearer_auth(&gateway.token);
+        match self.runtime.block_on(answer(request)) {
+            Ok(answer) => serde_json::from_slice(&answer?).ok(),
+            Err(error) => {
+                eprintln!(
+                    "ringfence: the gateway at {} does not answer: {}",
+                    gateway.url,
+                    root_cause(&error)
+                );
+                None
+            }
         }
     }
 }
 
-/// A reader that has seen enough is not an error.
-fn print(line: &str) {
-    let _ = writeln!(std::io::stdout(), "{line}");
+/// Returns `None` for 404.
+async fn answer(request: reqwest::RequestBuilder) -> reqwest::Result<Option<bytes::Bytes>> {
+    let response = request.send().await?;
+    if response.status() == StatusCode::NOT_FOUND {
+        return Ok(None);
+    }
+    response.error_for_status()?.bytes().await.map(Some)
+}
+
+/// The first cause, such as "connection refused": the errors above it only say that a request failed.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(deeper) = cause.source() {
+        cause = deeper;
+    }
+    cause.to_string()
 }

@@ -1,10 +1,10 @@
-//! SIGINT, SIGTERM and SIGHUP: the first asks for an orderly end, the second for an immediate one.
+//! SIGINT, SIGTERM and SIGHUP: the first signal ends ringfence in order, the second at once.
 
 use std::io;
 
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Resolves at the first signal. At the second, everything that was started is killed and ringfence exits.
+/// Resolves at the first signal. At the second, kills all children and exits.
 pub(crate) fn stop_requested() -> io::Result<impl Future<Output = ()>> {
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut terminate = signal(SignalKind::terminate())?;
@@ -22,7 +22,7 @@ pub(crate) fn stop_requested() -> io::Result<impl Future<Output = ()>> {
         tracing::info!("stopping; once more to stop at once");
         let _ = first.send(());
         next().await;
-        session::end_all_children().await;
+        upstream::end_all_children().await;
         std::process::exit(1);
     });
     Ok(async move {

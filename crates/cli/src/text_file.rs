@@ -1,20 +1,20 @@
-//! Files that people write and we change: read whole, written whole or not at all.
+//! Files that users write and ringfence changes. Writes are atomic.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use crate::config_failure::ConfigFailure;
+use crate::config_file_error::ConfigFileError;
 
-/// Configuration files of clients can hold a history; none is this long.
+/// More than any client's file, even one that holds a history.
 const LONGEST: u64 = 64 << 20;
-/// They may hold keys.
+/// The files may hold keys.
 const FOR_THE_OWNER: u32 = 0o600;
 
-/// The text of a file, if there is one.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, ConfigFailure> {
-    let failed = |error| ConfigFailure::Unreadable { path: path.to_owned(), error };
+/// Reads a file. Returns `None` if it does not exist.
+pub(crate) fn read(path: &Path) -> Result<Option<String>, ConfigFileError> {
+    let failed = |error| ConfigFileError::Unreadable { path: path.to_owned(), error };
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(failed(error)),
@@ -25,18 +25,18 @@ pub(crate) fn read(path: &Path) -> Result<Option<String>, ConfigFailure> {
     fs::read_to_string(path).map(Some).map_err(failed)
 }
 
-/// Replaces a file, or makes one that only its owner can read. A link stays one: what it leads to is replaced.
-pub(crate) fn write(path: &Path, text: &str) -> Result<(), ConfigFailure> {
-    write_whole(path, text, None).map_err(|error| ConfigFailure::Write { path: path.to_owned(), error })
+/// Replaces a file, or creates one that only its owner can read. Follows links, and replaces their target.
+pub(crate) fn write(path: &Path, text: &str) -> Result<(), ConfigFileError> {
+    write_whole(path, text, None).map_err(|error| ConfigFileError::Write { path: path.to_owned(), error })
 }
 
-/// Makes a file like another one: nobody may read the copy who may not read that.
-pub(crate) fn write_like(path: &Path, text: &str, model: &Path) -> Result<(), ConfigFailure> {
+/// Creates a file with the permissions of `model`.
+pub(crate) fn write_like(path: &Path, text: &str, model: &Path) -> Result<(), ConfigFileError> {
     let write = || write_whole(path, text, Some(fs::metadata(model)?.permissions()));
-    write().map_err(|error| ConfigFailure::Write { path: path.to_owned(), error })
+    write().map_err(|error| ConfigFileError::Write { path: path.to_owned(), error })
 }
 
-/// Replaces or makes a file that only its owner can read, whatever it was before.
+/// Replaces or creates a file, and makes it readable for its owner only.
 pub(crate) fn write_private(path: &Path, text: &str) -> io::Result<()> {
     write_whole(path, text, Some(Permissions::from_mode(FOR_THE_OWNER)))
 }
@@ -68,7 +68,7 @@ fn fill(file: &mut File, text: &str, permissions: Permissions) -> io::Result<()>
     file.sync_all()
 }
 
-/// Where a path leads, which need not exist yet.
+/// Resolves links. The file need not exist yet.
 fn destination(path: &Path) -> io::Result<PathBuf> {
     match fs::canonicalize(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(path.to_owned()),
@@ -76,7 +76,7 @@ fn destination(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// What changes, as a unified diff.
+/// Formats the change as a unified diff.
 pub(crate) fn diff(path: &Path, before: &str, after: &str) -> String {
     let name = path.display().to_string();
     similar::TextDiff::from_lines(before, after).unified_diff().header(&name, &name).to_string()

@@ -7,40 +7,40 @@ use clap::Args;
 use gateway::TokenFile;
 use uuid::Uuid;
 
-use crate::access_options::AccessFailure;
-use crate::error::Failure;
+use crate::access_options::AccessError;
+use crate::error::Error;
 
 const EXAMPLES: &str = "\
 Examples:
   ringfence token alice --file tokens
       adds alice to the file and prints her token, once; the file holds only a hash of it
   ringfence token alice
-      prints the token on stdout, and on stderr the line for a file that lies elsewhere
+      prints the token on stdout, and on stderr the line for a file elsewhere
 
-Running gateways take a changed file up by themselves. To revoke a token, remove its line.";
+Running gateways notice when the file changes. To revoke a token, remove its line.";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct TokenArguments {
-    /// Who the token is for: letters, digits, `.`, `_` and `-`.
+    /// The caller's name: letters, digits, `.`, `_` and `-`.
     name: String,
-    /// The file of --auth-token-file. It is made if it is not there, readable for you alone.
+    /// Add the token to this file of --auth-token-file. A new file is readable only for you.
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
 }
 
-pub(crate) fn run(arguments: &TokenArguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &TokenArguments) -> Result<(), Error> {
     let token = random_token();
     if let Some(path) = &arguments.file {
-        TokenFile::at(path).add(&arguments.name, &token).map_err(AccessFailure::Token)?;
+        TokenFile::at(path).add(&arguments.name, &token).map_err(AccessError::Token)?;
     } else {
-        let line = gateway::hashed_line(&arguments.name, &token).map_err(AccessFailure::Token)?;
+        let line = gateway::hashed_line(&arguments.name, &token).map_err(AccessError::Token)?;
         eprintln!("ringfence: the line for the file of --auth-token-file:\n{line}");
     }
     Ok(writeln!(std::io::stdout(), "{token}")?)
 }
 
-/// 244 random bits, which nobody guesses.
+/// 244 random bits.
 fn random_token() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }

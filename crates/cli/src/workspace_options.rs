@@ -4,9 +4,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser};
-use workspace::{Options, RuleOptions, ServeError};
+use workspace::{Options, RuleOptions};
 
-use crate::error::Failure;
+use crate::error::Error;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -115,8 +115,8 @@ impl WorkspaceOptions {
     }
 
     /// Refuses rules that mean nothing before any session meets them.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        self.rules().check().map_err(|error| Failure::Workspace(error.into()))
+    pub(crate) fn check(&self) -> Result<(), Error> {
+        self.rules().check().map_err(|error| Error::Workspace(error.into()))
     }
 }
 
@@ -154,7 +154,7 @@ fn only_switches(words: &[OsString]) -> Option<WorkspaceArguments> {
     Some(arguments)
 }
 
-pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Error> {
     if arguments.describe {
         print!("{}", workspace::tools_in_markdown());
         return Ok(());
@@ -171,7 +171,7 @@ pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Failure> {
         rules: arguments.options.rules(),
         reports: arguments.report_files,
     };
-    workspace::serve(options).map_err(Failure::Workspace)
+    workspace::serve(options).map_err(Error::Workspace)
 }
 
 /// The directories that the gateway names, as URIs.
@@ -186,12 +186,6 @@ fn scope_of_session() -> Option<Vec<PathBuf>> {
         })
         .collect();
     paths.filter(|paths| !paths.is_empty())
-}
-
-impl From<ServeError> for Failure {
-    fn from(error: ServeError) -> Self {
-        Self::Workspace(error)
-    }
 }
 
 #[cfg(test)]

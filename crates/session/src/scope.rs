@@ -122,7 +122,7 @@ pub enum OnRootsChange {
 }
 
 /// The operator's rules.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct ScopeRules {
     pub roots: RootsChoice,
     pub on_change: OnRootsChange,

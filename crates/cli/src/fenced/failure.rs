@@ -5,8 +5,9 @@ use std::io;
 use std::process::ExitCode;
 
 use fence::{FenceSetupError, LaunchError, Refusal};
+use packages::ProgramError;
 
-use crate::error::Failure;
+use crate::environment::MissingVariableError;
 
 /// Nothing ran.
 const REFUSED: u8 = 125;
@@ -19,19 +20,21 @@ pub(crate) enum FenceFailure {
     Refused(Refusal),
     Launch(LaunchError),
     Argument { message: String, hint: String },
-    Command(Box<Failure>),
+    Program(ProgramError),
+    Variable(MissingVariableError),
     Io { what: &'static str, error: io::Error },
 }
 
 impl FenceFailure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
-            Self::Command(failure) if matches!(**failure, Failure::ProgramNotFound(_)) => NOT_FOUND,
-            Self::Command(failure) if matches!(**failure, Failure::ProgramNotExecutable(_)) => NOT_EXECUTABLE,
+            Self::Program(ProgramError::NotFound(_)) => NOT_FOUND,
             Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
                 NOT_FOUND
             }
-            Self::Launch(LaunchError::Exec { .. }) => NOT_EXECUTABLE,
+            Self::Program(ProgramError::NotExecutable(_)) | Self::Launch(LaunchError::Exec { .. }) => {
+                NOT_EXECUTABLE
+            }
             _ => REFUSED,
         })
     }
@@ -45,7 +48,8 @@ impl FenceFailure {
             Self::Launch(error @ LaunchError::Exec { .. }) => format!("cannot execute {error}"),
             Self::Launch(error) => format!("refused: {error}"),
             Self::Argument { message, .. } => format!("refused: {message}"),
-            Self::Command(failure) => failure.message(),
+            Self::Program(error) => error.to_string(),
+            Self::Variable(error) => error.to_string(),
             Self::Io { what, error } => format!("{what}: {error}"),
         }
     }
@@ -55,7 +59,8 @@ impl FenceFailure {
             Self::FenceSetup(error) => error.hint(),
             Self::Refused(refusal) => Some(refusal.hint()),
             Self::Argument { hint, .. } => Some(hint.clone()),
-            Self::Command(failure) => failure.hint(),
+            Self::Program(error) => Some(error.hint()),
+            Self::Variable(error) => Some(error.hint()),
             Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
                 Some("the command, or the program that its first line names, is not executable or not readable \
                       inside the fence; --read PATH makes a path readable"
@@ -97,8 +102,14 @@ impl From<LaunchError> for FenceFailure {
     }
 }
 
-impl From<Failure> for FenceFailure {
-    fn from(failure: Failure) -> Self {
-        Self::Command(Box::new(failure))
+impl From<ProgramError> for FenceFailure {
+    fn from(error: ProgramError) -> Self {
+        Self::Program(error)
+    }
+}
+
+impl From<MissingVariableError> for FenceFailure {
+    fn from(error: MissingVariableError) -> Self {
+        Self::Variable(error)
     }
 }

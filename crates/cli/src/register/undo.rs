@@ -1,13 +1,13 @@
-//! Taking the entry out of a client's file again. What its user changed since stays.
+//! `ringfence register --undo`: removes the entry from a client's file and keeps later changes of the user.
 
 use std::fs;
 
 use super::Target;
-use crate::config_command::print;
-use crate::config_failure::ConfigFailure;
+use crate::config_file_error::ConfigFileError;
+use crate::output::print;
 use crate::text_file;
 
-pub(super) fn run(target: &Target<'_>, is_dry: bool) -> Result<(), ConfigFailure> {
+pub(super) fn run(target: &Target<'_>, is_dry: bool) -> Result<(), ConfigFileError> {
     let (client, path, name) = (target.client.name(), target.path.display(), target.name);
     let now = text_file::read(&target.path)?.unwrap_or_default();
     if target.entry(&now)?.is_none() {
@@ -21,7 +21,7 @@ pub(super) fn run(target: &Target<'_>, is_dry: bool) -> Result<(), ConfigFailure
         return Ok(());
     }
     if backup.is_none() && says_nothing(&after) {
-        // We made it.
+        // Registering created the file.
         remove(&target.path)?;
     } else {
         text_file::write(&target.path, &after)?;
@@ -33,12 +33,12 @@ pub(super) fn run(target: &Target<'_>, is_dry: bool) -> Result<(), ConfigFailure
     Ok(())
 }
 
-/// To the byte what it was, if only the entry differs. Else the file as it is now, without the entry, or with
-/// what had its name before.
-fn text_without(target: &Target<'_>, now: &str, backup: Option<&str>) -> Result<String, ConfigFailure> {
+/// Returns the backup if only the entry differs from it. Else returns the current text without the entry, or with the
+/// entry that had its name before.
+fn text_without(target: &Target<'_>, now: &str, backup: Option<&str>) -> Result<String, ConfigFileError> {
     let Some(backup) = backup else { return target.without(now) };
     let ours = target.entry(now)?.unwrap_or_default();
-    // A backup that cannot be read any more is of no use, and no reason to stop.
+    // Ignore a backup that cannot be parsed.
     let previous = target.entry(backup).ok().flatten();
     if target.with(backup, ours).is_ok_and(|registered| registered == now) {
         return Ok(backup.to_owned());
@@ -49,12 +49,12 @@ fn text_without(target: &Target<'_>, now: &str, backup: Option<&str>) -> Result<
     }
 }
 
-/// Whether nothing is left but empty maps.
+/// Whether the text holds only empty maps.
 fn says_nothing(text: &str) -> bool {
     let text = text.replace(['"', ':', '{', '}', ','], " ");
     text.split_whitespace().all(|word| matches!(word, "servers" | "mcpServers"))
 }
 
-fn remove(path: &std::path::Path) -> Result<(), ConfigFailure> {
-    fs::remove_file(path).map_err(|error| ConfigFailure::Write { path: path.to_owned(), error })
+fn remove(path: &std::path::Path) -> Result<(), ConfigFileError> {
+    fs::remove_file(path).map_err(|error| ConfigFileError::Write { path: path.to_owned(), error })
 }

@@ -1,5 +1,5 @@
-//! One installation: npm or uv in a fence of its own that may write one tree, with the network of the operator,
-//! and that reads the system, the tool and nothing of the user.
+//! One installation: npm or uv in a fence of its own. The fence may write one tree and use the operator's network; it
+//! reads the system and the tool, and nothing of the user.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -17,53 +17,52 @@ use fence::{
     Limits, Network, ReadChoice, ScopeChoice, Stdio,
 };
 
-use super::Installer;
-use super::failure::PackageFailure;
-use super::recognition::{Package, Tool};
-use super::{registries, tools};
-use crate::fenced::FenceFailure;
-use crate::program;
+use crate::error::PackageError;
+use crate::installer::Installer;
+use crate::program::{find_program, is_executable};
+use crate::recognition::{Package, Tool};
+use crate::{registries, tools};
 
-/// Large packages come over slow lines, but not over dead ones.
+/// Long enough for a large package over a slow line.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
-/// What installers may put into temporary files: sources that they compile, for example.
+/// Room for temporary files, such as sources that an installer compiles.
 const TEMP_BYTES: u64 = 4 << 30;
-/// So much of what an installer says is kept, from the end.
+/// How much of an installer's output is kept, from the end.
 const MAX_LAST_WORDS: usize = 8 * 1024;
 const MAX_LAST_LINES: usize = 20;
-/// Of no use to users: where in npm's own sources it failed, and that its log is not kept.
+/// Lines of no use to users: stack traces in npm's own sources, and the note that its log is not kept.
 const NOISE: &[&str] = &["    at ", "logs-max"];
 
 /// The programs that an installation needs.
 #[derive(Debug)]
-pub(super) struct Toolchain {
+pub(crate) struct Toolchain {
     tool: Tool,
     /// npm or uv.
     installer: PathBuf,
-    /// What runs it, or what it looks for: node, or Python.
+    /// node, or Python.
     interpreter: Option<PathBuf>,
 }
 
 impl Toolchain {
-    /// What comes with the launcher is preferred to what else is on the `PATH`.
-    pub(super) fn find(tool: Tool, launcher: &Path, search_path: &OsStr) -> Result<Self, PackageFailure> {
+    /// Prefers the programs beside the launcher to others on the `PATH`.
+    pub(crate) fn find(tool: Tool, launcher: &Path, search_path: &OsStr) -> Result<Self, PackageError> {
         let beside = launcher.with_file_name(tool.installer());
-        let installer = if program::is_executable(&beside) {
+        let installer = if is_executable(&beside) {
             beside
         } else {
-            program::find(OsStr::new(tool.installer()), search_path).map_err(PackageFailure::Program)?
+            find_program(OsStr::new(tool.installer()), search_path)?
         };
         let interpreter = match tool {
             Tool::Npx => "node",
             Tool::Uvx => "python3",
         };
-        let interpreter = program::find(OsStr::new(interpreter), search_path).ok();
+        let interpreter = find_program(OsStr::new(interpreter), search_path).ok();
         Ok(Self { tool, installer, interpreter })
     }
 
-    /// Says when node has become another: native parts of a package may not fit it then. An environment of
-    /// Python names the one that it was made for.
-    pub(super) fn identity(&self) -> String {
+    /// Changes when node is replaced, because native parts of a package may not fit the new one. Empty for Python: an
+    /// environment contains the path of its interpreter.
+    pub(crate) fn identity(&self) -> String {
         use std::os::unix::fs::MetadataExt;
         if self.tool == Tool::Uvx {
             return String::new();
@@ -77,34 +76,33 @@ impl Toolchain {
 }
 
 impl Installer<'_> {
-    /// Runs the installer. What it leaves is not looked at here.
-    pub(super) fn fill(
+    /// Runs the installer. The caller examines the tree.
+    pub(crate) fn fill(
         &self,
         package: &Package,
         toolchain: &Toolchain,
         tree: &Path,
-    ) -> Result<(), PackageFailure> {
+    ) -> Result<(), PackageError> {
         let settings = self.settings_of_fill();
         let scope = ScopeChoice::Own(tree);
-        let setup = FenceSetup::new(&settings, scope, CacheChoice::Private, self.host_environment);
-        let mut setup = setup.map_err(FenceFailure::from)?;
+        let mut setup = FenceSetup::new(&settings, scope, CacheChoice::Private, self.host_environment)?;
         let result = self.run(package, toolchain, tree, &mut setup);
-        // What stays is swept by the next ringfence that starts.
+        // The next ringfence that starts sweeps what stays.
         let _ = setup.session.remove();
         let (ending, last_words) = result?;
         let (installer, package) = (package.tool.installer(), package.specification());
         match ending {
             None => {
                 let minutes = PATIENCE.as_secs() / 60;
-                Err(PackageFailure::TooLong { installer, package, minutes, last_words })
+                Err(PackageError::TooLong { installer, package, minutes, last_words })
             }
             Some(ending) if ending.exit_code() == 0 => Ok(()),
-            Some(_) => Err(PackageFailure::Install { installer, package, last_words }),
+            Some(_) => Err(PackageError::Install { installer, package, last_words }),
         }
     }
 
-    /// The operator's settings are for the server. An installation takes of them how strong the fence is and
-    /// what it reaches, but gets none of the directories, and none of the bounds that were chosen for a server.
+    /// The operator's settings are for the server. An installation keeps the strength of the fence and its network, but
+    /// none of the directories, and none of the limits that were chosen for a server.
     fn settings_of_fill(&self) -> FenceSettings {
         let operator = self.settings;
         let is_default = |limit: &fence::Limit<u64>| limit.origin == LimitOrigin::Default;
@@ -131,50 +129,46 @@ impl Installer<'_> {
         }
     }
 
-    /// How the installer ended, `None` if it did not in time, and what it said last.
+    /// Returns how the installer ended (`None`: not in time), and the end of its output.
     fn run(
         &self,
         package: &Package,
         toolchain: &Toolchain,
         tree: &Path,
         setup: &mut FenceSetup,
-    ) -> Result<(Option<Ending>, String), PackageFailure> {
+    ) -> Result<(Option<Ending>, String), PackageError> {
         let python = package.python.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
         let programs = [Some(&toolchain.installer), toolchain.interpreter.as_ref(), python.as_ref()];
         for program in programs.into_iter().flatten() {
             setup.make_readable(program, self.host_environment);
         }
-        let plan = fence::plan(&setup.policy, &self.launcher.kernel()).map_err(FenceFailure::from)?;
+        let plan = fence::plan(&setup.policy, &self.launcher.kernel())?;
         let mut environment: std::collections::BTreeMap<OsString, OsString> =
             registries::variables(self.host_environment).into_iter().collect();
-        environment.extend(setup.environment(&plan, self.host_environment).map_err(FenceFailure::from)?);
+        environment.extend(setup.environment(&plan, self.host_environment)?);
         environment.extend(self.variables.iter().cloned());
         environment.extend(tools::variables(package.tool, tree));
         registries::furnish(&setup.session.home(), self.host_environment)
-            .map_err(PackageFailure::directory("prepare the installation"))?;
+            .map_err(PackageError::directory("prepare the installation"))?;
         let command = Command {
             program: toolchain.installer.clone(),
             arguments: tools::arguments(package, tree),
             environment: environment.into_iter().collect(),
             directory: tree.to_owned(),
         };
-        let failed = |error| FenceFailure::Io { what: "cannot start", error };
-        let nothing = File::open("/dev/null").map_err(failed)?;
-        let (reader, writer) = io::pipe().map_err(failed)?;
+        let nothing = File::open("/dev/null").map_err(PackageError::directory("start"))?;
+        let (reader, writer) = io::pipe().map_err(PackageError::directory("start"))?;
         let stdio = Stdio { stdin: nothing.as_fd(), stdout: writer.as_fd(), stderr: writer.as_fd() };
-        let fenced = self
-            .launcher
-            .launch(&plan, &command, stdio, self.host_environment.outside())
-            .map_err(FenceFailure::from)?;
+        let fenced = self.launcher.launch(&plan, &command, stdio, self.host_environment.outside())?;
         drop(writer);
         let last_words = std::thread::spawn(move || last_words(reader));
-        let ending = attend(fenced, AllowedHosts::of(&setup.policy.network)).map_err(FenceFailure::from)?;
+        let ending = attend(fenced, AllowedHosts::of(&setup.policy.network))?;
         Ok((ending, last_words.join().unwrap_or_default()))
     }
 }
 
-/// Whether no registry can be reached. One of this host's loopback could be, if its port is mirrored.
-pub(super) fn is_off(network: &Network) -> bool {
+/// Whether no registry can be reached. One on this host's loopback can, if its port is mirrored.
+pub(crate) fn is_off(network: &Network) -> bool {
     match network {
         Network::None => true,
         Network::Localhost { ports } => ports.is_empty(),
@@ -182,7 +176,7 @@ pub(super) fn is_off(network: &Network) -> bool {
     }
 }
 
-/// Serves the network of the installer and waits for its end, up to a point.
+/// Serves the network of the installer and waits for its end, for at most [`PATIENCE`].
 fn attend(mut fenced: Fenced, hosts: AllowedHosts) -> Result<Option<Ending>, fence::LaunchError> {
     let listeners = std::mem::take(&mut fenced.listeners);
     let network = serve_network(listeners, hosts);
@@ -224,13 +218,13 @@ fn serve_network(
                 _ = stopped => {}
             }
         });
-        // Look-ups of names run on threads that nobody needs any more.
+        // Do not wait for threads that still look up names.
         runtime.shutdown_background();
     });
     Some((stop, thread))
 }
 
-/// The end of what an installer says, in whole lines.
+/// Returns the end of an installer's output, in whole lines.
 fn last_words(mut source: impl Read) -> String {
     let (mut kept, mut buffer) = (Vec::new(), vec![0; 16 * 1024]);
     loop {

@@ -1,12 +1,12 @@
-//! How an installation finds the user's registries: settings that name them are passed into its fence, what
-//! proves who the user is stays outside. Install scripts run in there, with network.
+//! Passes the user's registry settings into the fence of an installation, but no credentials: install scripts run in
+//! there, with network.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use fence::HostEnvironment;
 
-/// Variables that say where packages come from and which of them.
+/// Variables that decide where packages come from, and which versions.
 const VARIABLES: &[&str] = &[
     "NPM_CONFIG_REGISTRY",
     "NPM_CONFIG_CAFILE",
@@ -37,7 +37,7 @@ const VARIABLES: &[&str] = &[
     "NO_PROXY",
 ];
 
-/// Settings of `.npmrc` that mean the same; also those that end with `:registry`.
+/// The same for settings of `.npmrc`. Settings that end with `:registry` pass, too.
 const NPM_SETTINGS: &[&str] = &[
     "registry",
     "cafile",
@@ -50,20 +50,20 @@ const NPM_SETTINGS: &[&str] = &[
     "min-release-age",
 ];
 
-/// Files with certificates, which a fence must let be read.
+/// Variables that name certificate files, which the fence must make readable.
 const CERTIFICATES: &[&str] =
     &["SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS", "NPM_CONFIG_CAFILE", "REQUESTS_CA_BUNDLE"];
 
-/// Settings of the whole machine that strict reading leaves out.
+/// Machine-wide settings outside the directories that strict reading allows.
 const MACHINE_SETTINGS: &[&str] = &["/etc/uv", "/etc/xdg/uv"];
 
-/// Whether a variable says where packages come from.
-pub(crate) fn is_registry_variable(name: &OsStr) -> bool {
+/// Whether a variable decides where packages come from, and so may be passed to an installation.
+pub fn is_registry_variable(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| VARIABLES.contains(&name.to_ascii_uppercase().as_str()))
 }
 
-/// The user's variables for registries, but for those with a password in them.
-pub(super) fn variables(host_environment: &HostEnvironment) -> Vec<(OsString, OsString)> {
+/// The user's variables for registries, without those that contain credentials.
+pub(crate) fn variables(host_environment: &HostEnvironment) -> Vec<(OsString, OsString)> {
     let is_passed = |(name, value): &(&OsString, &OsString)| {
         is_registry_variable(name) && !has_credentials(&value.to_string_lossy())
     };
@@ -71,8 +71,8 @@ pub(super) fn variables(host_environment: &HostEnvironment) -> Vec<(OsString, Os
     passed.map(|(name, value)| (name.clone(), value.clone())).collect()
 }
 
-/// Puts the user's settings into the home that the installation has, without what is secret in them.
-pub(super) fn furnish(home: &Path, host_environment: &HostEnvironment) -> std::io::Result<()> {
+/// Copies the user's settings into the home of the installation, without the secrets in them.
+pub(crate) fn furnish(home: &Path, host_environment: &HostEnvironment) -> std::io::Result<()> {
     let Some(of_user) = &host_environment.home else { return Ok(()) };
     if let Ok(text) = std::fs::read_to_string(of_user.join(".npmrc")) {
         std::fs::write(home.join(".npmrc"), public_npm_settings(&text))?;
@@ -89,8 +89,8 @@ pub(super) fn furnish(home: &Path, host_environment: &HostEnvironment) -> std::i
     Ok(())
 }
 
-/// What the installation reads besides the system and its tools.
-pub(super) fn readable(host_environment: &HostEnvironment) -> Vec<PathBuf> {
+/// Paths that the installation reads beside the system and its tools.
+pub(crate) fn readable(host_environment: &HostEnvironment) -> Vec<PathBuf> {
     let of_variables = host_environment
         .environment
         .iter()
@@ -122,7 +122,7 @@ fn public_npm_settings(text: &str) -> String {
         .collect()
 }
 
-/// `scheme://user:password@host`, anywhere in a text.
+/// Looks for `scheme://user:password@host` anywhere in a text.
 fn has_credentials(text: &str) -> bool {
     text.split("://").skip(1).any(|rest| {
         let authority = rest.split(|c: char| "/?#\"' \t\n,".contains(c)).next().unwrap_or_default();

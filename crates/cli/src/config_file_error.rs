@@ -1,4 +1,4 @@
-//! What goes wrong with configuration files, ours and those of other clients.
+//! Errors of configuration files, ours and those of other clients.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use config::client_file::ClientFileError;
 use config::edit::EditError;
 
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum ConfigFailure {
+pub(crate) enum ConfigFileError {
     #[error("{0}")]
     Read(ConfigError),
     #[error("{}: {error}", path.display())]
@@ -21,17 +21,17 @@ pub(crate) enum ConfigFailure {
     Unreadable { path: PathBuf, error: io::Error },
     #[error("there is no place for a configuration: neither XDG_CONFIG_HOME nor HOME is set")]
     NoPlace,
-    #[error("it is not known where {0} keeps its configuration: HOME is not set")]
+    #[error("cannot find the configuration of {0}: HOME is not set")]
     NoClientPlace(&'static str),
     #[error("{0} starts its servers itself and takes no URL")]
     OnlyStdio(&'static str),
     #[error("--env {0}: expected NAME or NAME=VALUE")]
     BadVariable(String),
-    #[error("this program's own path is not known: {0}")]
+    #[error("cannot find the path of this program: {0}")]
     NoExecutable(io::Error),
 }
 
-impl ConfigFailure {
+impl ConfigFileError {
     /// Whether the command line is to blame.
     pub(crate) fn is_usage(&self) -> bool {
         matches!(
@@ -46,7 +46,7 @@ impl ConfigFailure {
                 "`ringfence add NAME -- COMMAND` begins one; `ringfence config path` prints where".to_owned(),
             ),
             Self::Edit { error, .. } => error.hint(),
-            Self::Client { .. } => Some("put it right, or name another file with --file".to_owned()),
+            Self::Client { .. } => Some("correct it, or name another file with --file".to_owned()),
             Self::NoPlace => Some("name a file with --config".to_owned()),
             Self::NoClientPlace(_) => Some("name the file with --file".to_owned()),
             Self::OnlyStdio(_) => Some("leave --url out".to_owned()),

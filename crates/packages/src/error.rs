@@ -1,16 +1,14 @@
-//! Why a package is not there: a message without anything private, and what to do about it.
+//! Why a package cannot be used: a message without anything private, and a hint for the user.
 
 use std::io;
 
+use fence::{FenceSetupError, LaunchError, Refusal};
 use thiserror::Error;
 
-use crate::error::Failure;
-use crate::fenced::FenceFailure;
+use crate::program::ProgramError;
 
 #[derive(Debug, Error)]
-pub(crate) enum PackageFailure {
-    #[error("`{0}` does not launch a package in a form that ringfence understands")]
-    NotAPackage(String),
+pub enum PackageError {
     #[error("`{0}` cannot be installed: the network is off")]
     NoNetwork(String),
     #[error("{installer} could not install `{package}`")]
@@ -21,22 +19,23 @@ pub(crate) enum PackageFailure {
     NoProgram { package: String, wanted: Option<String>, found: Vec<String> },
     #[error("`{0}` is not among the installed packages")]
     Unknown(String),
-    #[error("{} could not be installed anew", .0.join(", "))]
-    NotRefreshed(Vec<String>),
-    #[error("{}", .0.message())]
-    Program(Failure),
-    #[error("{}", .0.message())]
-    Fence(FenceFailure),
+    #[error(transparent)]
+    Program(#[from] ProgramError),
+    /// The fence around the installer could not be set up.
+    #[error("{}{error}", if matches!(.0, FenceSetupError::Directory(_)) { "" } else { "refused: " }, error = .0)]
+    FenceSetup(#[from] FenceSetupError),
+    /// This host cannot enforce the fence around the installer.
+    #[error("refused: {0}")]
+    Refused(#[from] Refusal),
+    #[error("{} {error}", if matches!(.0, LaunchError::Exec { .. }) { "cannot execute" } else { "refused:" }, error = .0)]
+    Launch(#[from] LaunchError),
     #[error("cannot {what}: {error}")]
     Directory { what: &'static str, error: io::Error },
 }
 
-impl PackageFailure {
-    pub(crate) fn hint(&self) -> Option<String> {
+impl PackageError {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            Self::NotAPackage(_) => {
-                Some("write npx -y PACKAGE, or uvx PACKAGE, with a package of a registry".to_owned())
-            }
             Self::NoNetwork(_) => Some(
                 "it is not installed yet; install it while there is a network, with ringfence cache add -- COMMAND"
                     .to_owned(),
@@ -53,15 +52,18 @@ impl PackageFailure {
             )),
             Self::NoProgram { .. } => Some("check the name of the package".to_owned()),
             Self::Unknown(_) => Some("ringfence cache list shows what is installed".to_owned()),
-            Self::NotRefreshed(_) => Some("those that were there before are still there".to_owned()),
-            Self::Program(failure) => failure.hint(),
-            Self::Fence(failure) => failure.hint(),
-            Self::Directory { .. } => None,
+            Self::Program(error) => Some(error.hint()),
+            Self::FenceSetup(error) => error.hint(),
+            Self::Refused(refusal) => Some(refusal.hint()),
+            Self::Launch(LaunchError::Refused { .. }) => {
+                Some("`ringfence doctor` shows what this host can enforce".to_owned())
+            }
+            Self::Launch(_) | Self::Directory { .. } => None,
         }
     }
 
-    /// What it says in one line, for progress.
-    pub(super) fn in_one_line(&self) -> String {
+    /// The message on one line, with the installer's own error if it named one.
+    pub(crate) fn in_one_line(&self) -> String {
         let error = match self {
             Self::Install { last_words, .. } => {
                 last_words.lines().find(|line| line.contains("error")).map(str::trim)
@@ -74,13 +76,8 @@ impl PackageFailure {
         }
     }
 
-    pub(super) fn directory(what: &'static str) -> impl FnOnce(io::Error) -> Self {
+    /// Turns an I/O error into "cannot `what`: …".
+    pub(crate) fn directory(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Directory { what, error }
-    }
-}
-
-impl From<FenceFailure> for PackageFailure {
-    fn from(failure: FenceFailure) -> Self {
-        Self::Fence(failure)
     }
 }

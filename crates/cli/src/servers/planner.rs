@@ -1,31 +1,52 @@
-//! From a configuration to what sessions are made of: each server's program, fence and templates. A server that
-//! cannot run here is switched off with the reason; it never keeps the others from running.
+//! Plans the servers of a configuration: each server's program, fence and templates. A server that cannot run here is
+//! switched off with the reason, and the others run without it.
 
-use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{Configuration, FencePolicy, NetworkMode, Piece, Secrets, Storage, Template};
+use config::{Configuration, FencePolicy, LocalExecution, NetworkMode, Piece, Secrets, Storage, Template};
 use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network, ReadChoice};
-use session::{
-    Address, FenceHost, Fill, Lifecycle, Program, ServerPlan, ServerSet, Terms, Timeouts, Transport, Upstream,
-};
+use parking_lot::Mutex;
+use session::{Fill, ServerPlan, ServerSet, Terms};
+use upstream::{Address, FenceHost, Lifecycle, Program, Timeouts, Transport, Upstream};
 
-use crate::arguments::ServerTask;
-use crate::assembly::{built_in, fence_host, plain_program, preparation};
-use crate::error::Failure;
+use super::server_program::{built_in, fence_host, plain_program, preparation};
+use crate::error::Error;
 use crate::fenced;
+use crate::server_options::ServerOptions;
+use crate::workspace_options::WorkspaceOptions;
 
-/// Servers that need a variable to keep what they know in their storage: package, variable, file.
+/// Servers that take the place of their data from a variable: package, variable, file in their storage.
 const KEEPS_FILE: &[(&str, &str, &str)] =
     &[("@modelcontextprotocol/server-memory", "MEMORY_FILE_PATH", "memory.jsonl")];
 
-/// What all servers of a gateway's configurations have in common. It outlives the configurations, which may change.
+/// Where the clients are, which decides whether servers for their files run on this machine.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum ClientPlace {
+    /// The one client is on stdin, so always here.
+    Stdin,
+    ThisMachine,
+    Anywhere,
+}
+
+impl ClientPlace {
+    /// Whether servers for the clients' files run on this machine.
+    fn local_is_here(self, configuration: &Configuration) -> bool {
+        match (self, configuration.local_execution) {
+            (Self::Stdin, _) | (_, LocalExecution::Here) | (Self::ThisMachine, LocalExecution::Automatic) => {
+                true
+            }
+            (_, LocalExecution::Attachment) | (Self::Anywhere, LocalExecution::Automatic) => false,
+        }
+    }
+}
+
+/// Plans servers with the options of this process. It outlives a configuration, which may change.
 #[allow(clippy::struct_excessive_bools, reason = "each is a switch of its own")]
-pub(crate) struct Configured {
+pub(crate) struct ServerPlanner {
     host_environment: Arc<HostEnvironment>,
     settings: FenceSettings,
     unfenced: bool,
@@ -38,48 +59,47 @@ pub(crate) struct Configured {
     hosts: Mutex<HashMap<String, Arc<FenceHost>>>,
 }
 
-impl Configured {
-    pub(crate) fn new(task: &ServerTask, host_environment: Arc<HostEnvironment>) -> Result<Self, Failure> {
-        if !task.upstream.env.is_empty() || !task.upstream.force_env.is_empty() {
-            return Err(Failure::NotWithConfiguration("--env"));
+impl ServerPlanner {
+    pub(crate) fn new(
+        options: &ServerOptions,
+        host_environment: Arc<HostEnvironment>,
+    ) -> Result<Self, Error> {
+        if !options.upstream.env.is_empty() || !options.upstream.force_env.is_empty() {
+            return Err(Error::NotWithConfiguration("--env"));
         }
-        if task.workspace.is_given() {
-            return Err(Failure::NotWithConfiguration("the options of the built-in server"));
+        if options.workspace.is_given() {
+            return Err(Error::NotWithConfiguration("the options of the built-in server"));
         }
-        let settings = fenced::settings(&task.fence, ReadChoice::Strict).map_err(Failure::Fence)?;
-        let configured = Self {
+        let settings = fenced::settings(&options.fence, ReadChoice::Strict)?;
+        let planner = Self {
             storage: storage_directory(&host_environment),
             host_environment,
             settings,
-            unfenced: task.scope.unfenced,
-            read_only: task.fence.read_only,
-            reports_files: task.upstream.audit_log.is_some(),
-            package_age: task.upstream.package_age,
-            has_package_cache: !task.upstream.no_package_cache,
+            unfenced: options.scope.unfenced,
+            read_only: options.fence.read_only,
+            reports_files: options.upstream.audit_log.is_some(),
+            package_age: options.upstream.package_age,
+            has_package_cache: !options.upstream.no_package_cache,
             hosts: Mutex::default(),
         };
-        // Fences that cannot be had at all are a reason not to begin.
-        if !configured.unfenced {
-            configured.host(configured.settings.clone())?;
+        // If this host cannot enforce any fence, fail now.
+        if !planner.unfenced {
+            planner.host(planner.settings.clone())?;
         }
-        Ok(configured)
+        Ok(planner)
     }
 
-    pub(crate) fn host_environment(&self) -> &Arc<HostEnvironment> {
-        &self.host_environment
-    }
-
-    /// What a configuration comes to here.
-    pub(crate) fn offer(&self, configuration: &Configuration, local_is_here: bool) -> ServerSet {
+    /// Plans all servers of a configuration.
+    pub(super) fn server_set(&self, configuration: &Configuration, clients: ClientPlace) -> ServerSet {
         let servers = configuration.servers.iter().map(|server| self.plan(server)).collect();
-        ServerSet::Many { servers, terms: self.terms(configuration, local_is_here) }
+        ServerSet::Many { servers, terms: self.terms(configuration, clients) }
     }
 
-    pub(crate) fn terms(&self, configuration: &Configuration, local_is_here: bool) -> Terms {
+    pub(crate) fn terms(&self, configuration: &Configuration, clients: ClientPlace) -> Terms {
         Terms {
             names: configuration.names,
             secrets: with_canonical_workspaces(configuration.secrets.clone()),
-            local_is_here,
+            local_is_here: clients.local_is_here(configuration),
             storage: self.storage.clone(),
         }
     }
@@ -87,8 +107,8 @@ impl Configured {
     pub(crate) fn plan(&self, server: &config::Server) -> ServerPlan {
         let (transport, mut fill, disabled) = match self.transport(server) {
             Ok((transport, fill)) => (transport, fill, server.disabled.clone()),
-            Err(failure) => {
-                let reason = server.disabled.clone().unwrap_or_else(|| failure.message());
+            Err(error) => {
+                let reason = server.disabled.clone().unwrap_or_else(|| error.message());
                 tracing::warn!(upstream = server.name, "switched off: {reason}");
                 (Transport::Attached, Fill::default(), Some(reason))
             }
@@ -124,15 +144,14 @@ impl Configured {
         }
     }
 
-    fn transport(&self, server: &config::Server) -> Result<(Transport, Fill), Failure> {
+    fn transport(&self, server: &config::Server) -> Result<(Transport, Fill), Error> {
         let variables: Vec<(String, Template)> =
             server.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
         Ok(match &server.transport {
             config::Transport::BuiltIn { arguments } => {
                 let fence = self.fence(&server.fence, true)?;
                 let read_only = server.fence.read_only.unwrap_or(self.read_only);
-                let own = crate::workspace_options::WorkspaceOptions::default()
-                    .to_arguments(read_only, self.reports_files);
+                let own = WorkspaceOptions::default().to_arguments(read_only, self.reports_files);
                 let program = built_in(own, Vec::new(), fence)?;
                 (
                     Transport::Process(program),
@@ -167,14 +186,14 @@ impl Configured {
         })
     }
 
-    fn fence(&self, policy: &FencePolicy, all_programs: bool) -> Result<Option<Arc<FenceHost>>, Failure> {
+    fn fence(&self, policy: &FencePolicy, all_programs: bool) -> Result<Option<Arc<FenceHost>>, Error> {
         if self.unfenced || policy.unfenced {
             return Ok(None);
         }
         self.host(self.settings_for(policy, all_programs)?).map(Some)
     }
 
-    fn host(&self, settings: FenceSettings) -> Result<Arc<FenceHost>, Failure> {
+    fn host(&self, settings: FenceSettings) -> Result<Arc<FenceHost>, Error> {
         let mut hosts = self.hosts.lock();
         let key = format!("{settings:?}");
         if let Some(host) = hosts.get(&key) {
@@ -185,8 +204,8 @@ impl Configured {
         Ok(host)
     }
 
-    /// The gateway's own settings with what the server's policy says otherwise.
-    fn settings_for(&self, policy: &FencePolicy, all_programs: bool) -> Result<FenceSettings, Failure> {
+    /// The common settings, changed by the server's own policy.
+    fn settings_for(&self, policy: &FencePolicy, all_programs: bool) -> Result<FenceSettings, Error> {
         let asked = |value| Limit { value, origin: LimitOrigin::Asked };
         let mut settings = self.settings.clone();
         settings.all_programs = all_programs;
@@ -206,16 +225,16 @@ impl Configured {
                 Network::Http { hosts: (!policy.allow_hosts.is_empty()).then(|| policy.allow_hosts.clone()) }
             }
         };
-        fenced::check_hosts(&policy.allow_hosts).map_err(Failure::Fence)?;
+        fenced::check_hosts(&policy.allow_hosts)?;
         Ok(settings)
     }
 }
 
-/// A program is the operator's choice, the same for all sessions.
-fn fixed(program: &Template) -> Result<OsString, Failure> {
+/// Rejects a program that depends on the session: the operator chooses one for all.
+fn fixed(program: &Template) -> Result<OsString, Error> {
     match &program.0[..] {
         [Piece::Text(text)] => Ok(text.into()),
-        _ => Err(Failure::ProgramNotFixed),
+        _ => Err(Error::ProgramNotFixed),
     }
 }
 
@@ -228,7 +247,7 @@ fn lifecycle(lifecycle: config::Lifecycle) -> Lifecycle {
     }
 }
 
-/// Servers that would keep what they know beside their own code keep it in their storage.
+/// Points servers that keep their data beside their own code at their storage.
 fn with_storage(
     server: &config::Server,
     arguments: &[Template],
@@ -250,7 +269,7 @@ fn with_storage(
     variables
 }
 
-/// What the operator names in full is meant where it really is; what a session fills in is looked at then.
+/// Resolves links in a fixed path. A path that a session completes is resolved in the session.
 fn canonical(directory: &Template) -> Template {
     let fixed = match &directory.0[..] {
         [Piece::Text(text)] => std::fs::canonicalize(text).ok(),
@@ -259,21 +278,12 @@ fn canonical(directory: &Template) -> Template {
     fixed.and_then(|path| Some(Template::from(path.to_str()?))).unwrap_or_else(|| directory.clone())
 }
 
-/// Sessions are told apart by where their directories really are.
+/// Resolves links in the workspaces of secrets, because sessions know their directories by real path.
 fn with_canonical_workspaces(mut secrets: Secrets) -> Secrets {
     let workspaces = std::mem::take(&mut secrets.workspaces);
     let canonical = |path: PathBuf| path.canonicalize().unwrap_or(path);
     secrets.workspaces = workspaces.into_iter().map(|(path, own)| (canonical(path), own)).collect();
     secrets
-}
-
-/// Whether servers for the client's files run on this machine.
-pub(crate) fn local_is_here(configuration: &Configuration, only_this_machine_connects: bool) -> bool {
-    match configuration.local_execution {
-        config::LocalExecution::Automatic => only_this_machine_connects,
-        config::LocalExecution::Here => true,
-        config::LocalExecution::Attachment => false,
-    }
 }
 
 fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
@@ -282,4 +292,26 @@ fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
     let data = data.or_else(|| Some(host_environment.home.as_ref()?.join(".local/share")))?;
     Some(data.join("ringfence-storage"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_for_the_clients_files_run_where_the_files_are() {
+        use ClientPlace::{Anywhere, Stdin, ThisMachine};
+        let cases = [
+            (Stdin, LocalExecution::Attachment, true),
+            (Stdin, LocalExecution::Automatic, true),
+            (ThisMachine, LocalExecution::Automatic, true),
+            (ThisMachine, LocalExecution::Attachment, false),
+            (Anywhere, LocalExecution::Automatic, false),
+            (Anywhere, LocalExecution::Here, true),
+        ];
+        for (clients, local_execution, expected) in cases {
+            let configuration = Configuration { local_execution, ..Configuration::of_built_in() };
+            assert_eq!(clients.local_is_here(&configuration), expected, "{clients:?} {local_execution:?}");
+        }
+    }
 }

@@ -1,12 +1,12 @@
-//! Where packages lie, below ringfence's own directory:
+//! The directories of packages, below ringfence's own:
 //!
 //! ```text
-//! packages/npx-NAME-HASH.lock      held by whoever installs
-//! packages/npx-NAME-HASH/3/tree/   the third generation: all that the installing fence may write
-//! packages/npx-NAME-HASH/3/complete  the marker, where no fence can write it
+//! packages/npx-NAME-HASH.lock        locked by the process that installs
+//! packages/npx-NAME-HASH/3/tree/     the third generation: all that the installing fence may write
+//! packages/npx-NAME-HASH/3/complete  the marker, out of reach for every fence
 //! ```
-//! Programs name their own place, so a tree is filled where it stays and is never moved. Who uses a generation
-//! holds a lock of its marker, and what is in use is not removed.
+//! Installed programs contain their own path, so a tree is filled in its final place and never moved. A user of a
+//! generation holds a shared lock on its marker, which keeps it from being removed.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
@@ -19,56 +19,56 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::recognition::Package;
+use crate::recognition::Package;
 
 const MARKER: &str = "complete";
 const TREE: &str = "tree";
-/// Markers are ours and small.
+/// Bounds the read. Markers are ours, and far smaller.
 const MAX_MARKER: u64 = 64 * 1024;
-/// A session may have started with the one before the newest.
+/// The newest, and the one before it, which a session may be about to start.
 const KEPT_GENERATIONS: usize = 2;
 
-/// What is known of a generation that is complete.
+/// Describes a complete generation.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub(super) struct Marker {
-    pub(super) package: Package,
+pub(crate) struct Marker {
+    pub(crate) package: Package,
     /// The launcher that was found for it.
-    pub(super) launcher: PathBuf,
-    /// What ran the installation: another one, and native parts may not fit any more.
-    pub(super) toolchain: String,
+    pub(crate) launcher: PathBuf,
+    /// The interpreter that ran the installation: native parts may not fit another one.
+    pub(crate) toolchain: String,
     /// The program to execute, below the tree.
-    pub(super) entry: PathBuf,
+    pub(crate) entry: PathBuf,
     /// Seconds since 1970.
-    pub(super) time: u64,
-    pub(super) bytes: u64,
+    pub(crate) time: u64,
+    pub(crate) bytes: u64,
 }
 
 /// The directory of one package.
 #[derive(Clone, Debug)]
-pub(super) struct PackageDirectory(PathBuf);
+pub(crate) struct PackageDirectory(PathBuf);
 
-/// A complete generation, which stays as long as this is held.
+/// A complete generation. Its files stay while this is held.
 #[derive(Debug)]
-pub(super) struct Generation {
-    pub(super) tree: PathBuf,
-    pub(super) marker: Marker,
-    pub(super) lease: File,
+pub(crate) struct Generation {
+    pub(crate) tree: PathBuf,
+    pub(crate) marker: Marker,
+    pub(crate) lease: File,
 }
 
-/// A generation that is being filled.
+/// A generation whose tree is being filled.
 #[derive(Debug)]
-pub(super) struct Unfinished {
+pub(crate) struct Unfinished {
     directory: PathBuf,
 }
 
-/// Held while a package is installed or removed. Dropping it lets the next one go on.
+/// Held while a package is installed or removed.
 #[derive(Debug)]
-pub(super) struct PackageLock {
+pub(crate) struct PackageLock {
     _file: File,
 }
 
 impl PackageDirectory {
-    pub(super) fn of(
+    pub(crate) fn of(
         host_environment: &HostEnvironment,
         package: &Package,
         launcher: &Path,
@@ -83,8 +83,8 @@ impl PackageDirectory {
         ))
     }
 
-    /// All that are there, by name.
-    pub(super) fn all(host_environment: &HostEnvironment) -> io::Result<Vec<Self>> {
+    /// All directories of packages, sorted by name.
+    pub(crate) fn all(host_environment: &HostEnvironment) -> io::Result<Vec<Self>> {
         let mut found: Vec<PathBuf> = std::fs::read_dir(host_environment.packages()?)?
             .flatten()
             .map(|entry| entry.path())
@@ -94,17 +94,17 @@ impl PackageDirectory {
         Ok(found.into_iter().map(Self).collect())
     }
 
-    /// Waits for others who install the same package; `waiting` is called if there are any.
-    pub(super) fn lock(&self, waiting: impl FnOnce()) -> io::Result<PackageLock> {
+    /// Waits until no other process installs or removes this package, and tells `progress` if it has to.
+    pub(crate) fn lock(&self, package: &str, progress: &dyn Fn(&str)) -> io::Result<PackageLock> {
         let path = self.lock_file();
-        let mut waiting = Some(waiting);
+        let mut has_told = false;
         loop {
             let file = File::options().create(true).truncate(false).write(true).open(&path)?;
             match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
-                    if let Some(waiting) = waiting.take() {
-                        waiting();
+                    if !std::mem::replace(&mut has_told, true) {
+                        progress(&format!("waiting for another ringfence that installs {package}"));
                     }
                     while let Err(error) = rustix::fs::flock(&file, FlockOperation::LockExclusive) {
                         if error != rustix::io::Errno::INTR {
@@ -114,7 +114,7 @@ impl PackageDirectory {
                 }
                 Err(error) => return Err(error.into()),
             }
-            // Whoever held it may have removed the file together with the package.
+            // The last holder may have removed the file together with the package.
             if is_still_at(&file, &path) {
                 return Ok(PackageLock { _file: file });
             }
@@ -128,12 +128,12 @@ impl PackageDirectory {
     }
 
     /// The newest generation that is complete and in its place.
-    pub(super) fn newest(&self) -> Option<Generation> {
+    pub(crate) fn newest(&self) -> Option<Generation> {
         self.numbers().into_iter().rev().find_map(|number| Generation::open(&self.generation(number)))
     }
 
-    /// A place for the next one. Under the lock: what nobody finished goes.
-    pub(super) fn begin(&self) -> io::Result<Unfinished> {
+    /// Makes room for the next generation and removes unfinished ones. Call it under the lock.
+    pub(crate) fn begin(&self) -> io::Result<Unfinished> {
         private_directory().recursive(true).create(&self.0)?;
         let numbers = self.numbers();
         for number in &numbers {
@@ -148,23 +148,23 @@ impl PackageDirectory {
         Ok(Unfinished { directory })
     }
 
-    /// Under the lock: all but the newest ones and those in use go.
-    pub(super) fn remove_old(&self) {
+    /// Removes all but the newest generations and those in use. Call it under the lock.
+    pub(crate) fn remove_old(&self) {
         for number in self.numbers().into_iter().rev().skip(KEPT_GENERATIONS) {
-            // What cannot be removed now is tried again after the next installation.
+            // The next installation tries again.
             let _ = self.remove(number);
         }
     }
 
-    /// Under the lock: everything goes that is not in use. Says whether that was everything.
-    pub(super) fn clear(&self) -> io::Result<bool> {
+    /// Removes every generation that is not in use. Returns true if none is left. Call it under the lock.
+    pub(crate) fn clear(&self) -> io::Result<bool> {
         let mut is_everything = true;
         for number in self.numbers() {
             is_everything &= self.remove(number)?;
         }
         if is_everything {
             fence::remove_tree(&self.0)?;
-            // Last: whoever waits for it sees that it is gone, and makes another.
+            // Last: a process that waits for the lock sees that the file is gone, and makes another.
             std::fs::remove_file(self.lock_file())?;
         }
         Ok(is_everything)
@@ -178,7 +178,7 @@ impl PackageDirectory {
                 if rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                     return Ok(false);
                 }
-                // First: from now on it is not complete.
+                // First: without its marker the generation is not complete.
                 std::fs::remove_file(&marker)?;
                 Some(file)
             }
@@ -216,42 +216,56 @@ impl Generation {
         Some(Self { tree: directory.join(TREE), marker, lease })
     }
 
-    pub(super) fn entry(&self) -> PathBuf {
+    pub(crate) fn entry(&self) -> PathBuf {
         self.tree.join(&self.marker.entry)
     }
 
-    /// How long it has been there. A clock that was set back makes it new.
-    pub(super) fn age(&self) -> Duration {
+    /// The time since it was installed; zero if the clock was set back.
+    pub(crate) fn age(&self) -> Duration {
         let since = UNIX_EPOCH + Duration::from_secs(self.marker.time);
         SystemTime::now().duration_since(since).unwrap_or_default()
+    }
+
+    /// For people: `3 days`.
+    pub(crate) fn age_in_words(&self) -> String {
+        let seconds = self.age().as_secs();
+        let (number, unit) = match seconds {
+            0..120 => (seconds, "second"),
+            120..7200 => (seconds / 60, "minute"),
+            7200..172_800 => (seconds / 3600, "hour"),
+            _ => (seconds / 86_400, "day"),
+        };
+        let plural = if number == 1 { "" } else { "s" };
+        format!("{number} {unit}{plural}")
     }
 }
 
 impl Unfinished {
-    pub(super) fn tree(&self) -> PathBuf {
+    pub(crate) fn tree(&self) -> PathBuf {
         self.directory.join(TREE)
     }
 
-    /// Marks it as complete, in one step.
-    pub(super) fn complete(self, marker: &Marker) -> io::Result<Generation> {
+    /// Marks it as complete, atomically.
+    pub(crate) fn complete(self, marker: &Marker) -> io::Result<Generation> {
         let draft = self.directory.join("draft");
         std::fs::write(&draft, serde_json::to_vec(marker)?)?;
         std::fs::rename(draft, self.directory.join(MARKER))?;
-        Generation::open(&self.directory).ok_or_else(|| io::Error::other("somebody removes the new package"))
+        Generation::open(&self.directory)
+            .ok_or_else(|| io::Error::other("another process removed the new package"))
     }
 
-    pub(super) fn abandon(self) {
-        // What stays is removed before the next one is filled.
+    pub(crate) fn abandon(self) {
+        // `begin` removes what stays.
         let _ = fence::remove_tree(&self.directory);
     }
 }
 
-pub(super) fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
-/// What all files below a directory take, without following links.
-pub(super) fn bytes_below(directory: &Path) -> u64 {
+/// Adds up the sizes of all files below a directory, without following links.
+pub(crate) fn bytes_below(directory: &Path) -> u64 {
     let (mut bytes, mut left) = (0, vec![directory.to_owned()]);
     while let Some(directory) = left.pop() {
         for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {

@@ -1,5 +1,5 @@
-//! Which commands launch a package: `npx -y PACKAGE …` and `uvx PACKAGE …`, in the forms whose meaning is
-//! known here. Everything else is run as it was written.
+//! Recognises commands that launch a package: `npx -y PACKAGE …` and `uvx PACKAGE …`, in the forms that are safe to
+//! replace. Every other command runs as it was written.
 
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
@@ -9,22 +9,21 @@ use serde::{Deserialize, Serialize};
 /// A package tool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(crate) enum Tool {
+pub enum Tool {
     Npx,
     Uvx,
 }
 
 impl Tool {
-    /// As its users call it.
-    pub(crate) fn as_str(self) -> &'static str {
+    pub fn as_str(self) -> &'static str {
         match self {
             Self::Npx => "npx",
             Self::Uvx => "uvx",
         }
     }
 
-    /// The program that installs.
-    pub(super) fn installer(self) -> &'static str {
+    /// The program that installs its packages.
+    pub(crate) fn installer(self) -> &'static str {
         match self {
             Self::Npx => "npm",
             Self::Uvx => "uv",
@@ -32,48 +31,52 @@ impl Tool {
     }
 }
 
-/// What is installed, as one thing: the same words always mean the same directory.
+/// A package with everything that decides what is installed: equal packages share a directory.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Package {
-    pub(super) tool: Tool,
+pub struct Package {
+    pub(crate) tool: Tool,
     /// The launcher as it was written: `npx`, or a path to it.
-    pub(super) launcher: String,
-    /// What is to be installed, as the tool understands it. Never empty.
-    pub(super) specifications: Vec<String>,
-    /// The program of the package, if it was named; else the package says which.
-    pub(super) executable: Option<String>,
-    /// More to install beside it (`uvx --with`).
-    pub(super) with: Vec<String>,
+    pub(crate) launcher: String,
+    /// The packages to install, in the tool's own notation. Never empty.
+    pub(crate) specifications: Vec<String>,
+    /// The program to run. `None`: the package's own description decides.
+    pub(crate) executable: Option<String>,
+    /// Further packages to install beside it (`uvx --with`).
+    pub(crate) with: Vec<String>,
     /// The Python that was asked for.
-    pub(super) python: Option<String>,
+    pub(crate) python: Option<String>,
 }
 
 impl Package {
-    /// For people: `@scope/name@1.2`, or all of them.
-    pub(crate) fn specification(&self) -> String {
+    pub fn tool(&self) -> Tool {
+        self.tool
+    }
+
+    /// The packages as they were written: `@scope/name@1.2`.
+    pub fn specification(&self) -> String {
         self.specifications.join(" ")
     }
 
     /// The name of the first package without version and extras.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         package_name(&self.specifications[0])
     }
 
-    /// Whether somebody who writes `word` means this one.
-    pub(super) fn is_meant_by(&self, word: &str) -> bool {
-        self.name() == word || self.specifications.iter().any(|specification| specification == word)
+    /// Whether `name` is its name, or one of its specifications as written.
+    pub(crate) fn is_named(&self, name: &str) -> bool {
+        self.name() == name || self.specifications.iter().any(|specification| specification == name)
     }
 }
 
-/// A command that launches a package, with the arguments that are the package's own.
+/// A command that launches a package, with the arguments for the package's program.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct PackageCommand {
-    pub(crate) package: Package,
+pub struct PackageCommand {
+    pub package: Package,
     pub(crate) arguments: Vec<OsString>,
 }
 
-/// Recognises a command that launches a package. `None` also for forms that are not understood.
-pub(crate) fn recognise(command: &[OsString]) -> Option<PackageCommand> {
+/// Reads a command that launches a package. Returns `None` also for forms that it does not know.
+pub fn recognise(command: &[OsString]) -> Option<PackageCommand> {
     let (program, words) = command.split_first()?;
     let launcher = program.to_str()?;
     match Path::new(program).file_name()?.to_str()? {
@@ -95,7 +98,7 @@ enum Word<'a> {
     Positional(&'a str),
 }
 
-/// Words from the left, as the launchers read them: options end where the first other word comes.
+/// The words of a command, from the left. Launchers read options up to the first other word.
 struct Words<'a>(std::slice::Iter<'a, OsString>);
 
 impl<'a> Words<'a> {
@@ -196,7 +199,7 @@ fn package_name(specification: &str) -> &str {
     &specification[..end]
 }
 
-/// `name`, `@scope/name`, each with `@version` or not. No paths, no addresses, no `owner/repository`.
+/// Accepts `name` and `@scope/name`, each with or without `@version`; rejects paths, URLs and `owner/repository`.
 fn is_npm_registry_specification(text: &str) -> bool {
     let is_word = |word: &str| {
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._~".contains(c);
@@ -209,13 +212,13 @@ fn is_npm_registry_specification(text: &str) -> bool {
     let is_name = match name.strip_prefix('@').map(|rest| rest.split_once('/')) {
         Some(Some((scope, name))) => is_word(scope) && is_word(name),
         Some(None) => false,
-        // npm takes it for a file.
+        // npm would take these for files.
         None => is_word(name) && ![".tgz", ".tar", ".tar.gz"].iter().any(|end| name.ends_with(end)),
     };
     is_name && version.is_none_or(|version| !version.is_empty() && !version.contains([':', '/']))
 }
 
-/// `name`, with extras and versions or not. No paths and no addresses.
+/// Accepts `name` with or without extras and versions; rejects paths and URLs.
 fn is_python_index_specification(text: &str) -> bool {
     let name = package_name(text);
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "-._".contains(c);
@@ -223,7 +226,7 @@ fn is_python_index_specification(text: &str) -> bool {
     name.starts_with(starts_well)
         && name.chars().all(is_plain)
         && !text.contains(['/', ':'])
-        // uv takes these for files.
+        // uv would take these for files.
         && ![".whl", ".zip", ".tar.gz", ".py"].iter().any(|end| name.ends_with(end))
 }
 
@@ -317,9 +320,9 @@ mod tests {
     }
 
     #[test]
-    fn a_package_is_meant_by_its_name_or_its_whole_specification() {
+    fn a_package_is_named_its_name_or_its_whole_specification() {
         let package = recognised("npx -y @scope/server@1.2").unwrap().package;
-        assert!(package.is_meant_by("@scope/server") && package.is_meant_by("@scope/server@1.2"));
-        assert!(!package.is_meant_by("server") && !package.is_meant_by("@scope/server@1"));
+        assert!(package.is_named("@scope/server") && package.is_named("@scope/server@1.2"));
+        assert!(!package.is_named("server") && !package.is_named("@scope/server@1"));
     }
 }

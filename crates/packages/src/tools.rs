@@ -1,22 +1,23 @@
-//! npm and uv: with which words they install into a directory, and which of the installed files is the program.
+//! npm and uv: the arguments with which they install into a directory, and the program among the installed files.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::failure::PackageFailure;
-use super::recognition::{Package, Tool};
+use crate::error::PackageError;
+use crate::program::is_executable;
+use crate::recognition::{Package, Tool};
 
-/// Far more than any package needs to describe itself.
+/// Bounds `package.json`. Far more than any package needs.
 const MAX_DESCRIPTION: u64 = 4 * 1024 * 1024;
 
 /// The arguments of the installer.
-pub(super) fn arguments(package: &Package, tree: &Path) -> Vec<OsString> {
+pub(crate) fn arguments(package: &Package, tree: &Path) -> Vec<OsString> {
     let mut words: Vec<OsString> = match package.tool {
         Tool::Npx => {
             let fixed = ["install", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"];
-            // Who is offline is to know it soon. Its log would go with the fence.
+            // Fail soon when offline, and write no log: it would vanish with the fence.
             let patience = ["--fetch-retry-mintimeout=1000", "--fetch-retry-factor=3", "--logs-max=0"];
             let mut words: Vec<OsString> = fixed.into_iter().chain(patience).map(Into::into).collect();
             words.extend(["--prefix".into(), tree.into(), "--".into()]);
@@ -34,29 +35,29 @@ pub(super) fn arguments(package: &Package, tree: &Path) -> Vec<OsString> {
     words
 }
 
-/// The variables that lead the installer into the tree.
-pub(super) fn variables(tool: Tool, tree: &Path) -> Vec<(OsString, OsString)> {
+/// The variables that make the installer write into the tree.
+pub(crate) fn variables(tool: Tool, tree: &Path) -> Vec<(OsString, OsString)> {
     match tool {
         Tool::Npx => Vec::new(),
         Tool::Uvx => {
             let places = [
                 ("UV_TOOL_DIR", "tools"),
                 ("UV_TOOL_BIN_DIR", "bin"),
-                // A Python that uv has to download belongs to the package.
+                // If uv has to download a Python, it belongs to the package.
                 ("UV_PYTHON_INSTALL_DIR", "python"),
                 ("UV_PYTHON_BIN_DIR", "python-bin"),
             ];
             let places =
                 places.map(|(name, directory)| (OsString::from(name), tree.join(directory).into_os_string()));
-            // Nobody can write it later, so without this every start would compile.
+            // Sessions cannot write the bytecode, so without this every start would compile.
             let words = [("UV_COMPILE_BYTECODE", "1")].map(|(name, value)| (name.into(), value.into()));
             places.into_iter().chain(words).collect()
         }
     }
 }
 
-/// Where the program lies, below the tree.
-pub(super) fn entry(package: &Package, tree: &Path) -> Result<PathBuf, PackageFailure> {
+/// Finds the program to run, as a path relative to the tree.
+pub(crate) fn entry(package: &Package, tree: &Path) -> Result<PathBuf, PackageError> {
     let programs = programs(package.tool, tree).ok_or_else(|| no_program(package, None, Vec::new()))?;
     let wanted = match &package.executable {
         Some(name) => Some(name.clone()),
@@ -71,7 +72,7 @@ pub(super) fn entry(package: &Package, tree: &Path) -> Result<PathBuf, PackageFa
 }
 
 /// The directory that holds the programs of a package and of what came with it.
-pub(super) fn programs(tool: Tool, tree: &Path) -> Option<PathBuf> {
+pub(crate) fn programs(tool: Tool, tree: &Path) -> Option<PathBuf> {
     match tool {
         Tool::Npx => Some(tree.join("node_modules/.bin")),
         Tool::Uvx => {
@@ -81,7 +82,7 @@ pub(super) fn programs(tool: Tool, tree: &Path) -> Option<PathBuf> {
     }
 }
 
-/// As npx chooses: the only program that there is, else the one that is named like the package.
+/// Chooses as npx does: the only program, or else the one named like the package.
 fn npm_program(package: &Package, tree: &Path) -> Option<String> {
     let description = description(&tree.join("node_modules").join(package.name()).join("package.json"))?;
     let unscoped = package.name().rsplit('/').next().unwrap_or_default();
@@ -98,7 +99,7 @@ fn npm_program(package: &Package, tree: &Path) -> Option<String> {
     }
 }
 
-/// Install scripts may have put anything there, such as a pipe that nobody writes to.
+/// Reads `package.json` with care: install scripts may have replaced it, by a pipe for example.
 fn description(path: &Path) -> Option<Value> {
     let metadata = path.metadata().ok().filter(std::fs::Metadata::is_file)?;
     if metadata.len() > MAX_DESCRIPTION {
@@ -107,10 +108,10 @@ fn description(path: &Path) -> Option<Value> {
     serde_json::from_slice(&std::fs::read(path).ok()?).ok()
 }
 
-/// Whether a path leads to an executable file of the tree and not somewhere else.
+/// Whether a path leads to an executable file inside the tree.
 fn is_program_in(path: &Path, tree: &Path) -> bool {
     let leads_inside = path.canonicalize().is_ok_and(|real| real.starts_with(tree));
-    leads_inside && crate::program::is_executable(path)
+    leads_inside && is_executable(path)
 }
 
 fn names_in(programs: &Path, tree: &Path) -> Vec<String> {
@@ -124,17 +125,17 @@ fn names_in(programs: &Path, tree: &Path) -> Vec<String> {
     names
 }
 
-fn no_program(package: &Package, wanted: Option<String>, found: Vec<String>) -> PackageFailure {
-    PackageFailure::NoProgram { package: package.specification(), wanted, found }
+fn no_program(package: &Package, wanted: Option<String>, found: Vec<String>) -> PackageError {
+    PackageError::NoProgram { package: package.specification(), wanted, found }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::packages::recognise;
+    use crate::recognition::recognise;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    /// What npm leaves of a package whose programs are these.
+    /// Writes what npm would install for a package with these programs.
     fn installed(tree: &Path, name: &str, description: &str, programs: &[&str]) {
         let package = tree.join("node_modules").join(name);
         std::fs::create_dir_all(&package).unwrap();
@@ -148,7 +149,7 @@ mod tests {
         }
     }
 
-    fn entry_of(tree: &Path, line: &str) -> Result<PathBuf, PackageFailure> {
+    fn entry_of(tree: &Path, line: &str) -> Result<PathBuf, PackageError> {
         let command: Vec<OsString> = line.split(' ').map(Into::into).collect();
         entry(&recognise(&command).unwrap().package, tree)
     }
@@ -178,9 +179,6 @@ mod tests {
         let directory = testkit::workspace_dir("package-elsewhere");
         installed(directory.path(), "package", r#"{"bin": "cli.js"}"#, &[]);
         symlink("/bin/sh", directory.join("node_modules/.bin/package")).unwrap();
-        assert!(matches!(
-            entry_of(directory.path(), "npx -y package"),
-            Err(PackageFailure::NoProgram { .. })
-        ));
+        assert!(matches!(entry_of(directory.path(), "npx -y package"), Err(PackageError::NoProgram { .. })));
     }
 }

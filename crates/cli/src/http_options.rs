@@ -1,0 +1,86 @@
+//! The options of `serve` about its HTTP clients.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use clap::Args;
+use gateway::{AllowedHost, AllowedOrigin};
+use session::Settings;
+
+use crate::access_options::AccessOptions;
+use crate::seconds::seconds;
+use crate::server_options::ServerOptions;
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct HttpOptions {
+    #[command(flatten)]
+    pub(crate) access: AccessOptions,
+    /// Accept requests for this host name, too (repeatable).
+    #[arg(long, value_name = "NAME[:PORT]")]
+    pub(crate) allowed_host: Vec<AllowedHost>,
+    /// Accept calls from web pages of this origin (repeatable).
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allowed_origin: Vec<AllowedOrigin>,
+    /// Close event streams after this long, and let clients of revision 2025-11-25 come back for the rest.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub(crate) park_after: Option<Duration>,
+    /// Tell clients to wait this long before they come back.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "1")]
+    pub(crate) retry: Duration,
+    /// End a session that has not been used for this long.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
+    idle_timeout: Duration,
+    /// End a session of this age. By default, sessions have no maximum age.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    max_session_age: Option<Duration>,
+    /// End a session whose client did not finish the handshake, after this long without a request.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    handshake_timeout: Duration,
+    /// End a process of --lifecycle shared or workspace that no session has used for this long; the next call
+    /// starts another.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "60")]
+    idle_stop: Duration,
+    /// Allow this many sessions at once; refuse more with 503.
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_sessions: usize,
+    /// Allow this many sessions of one caller at once; refuse more with 429.
+    #[arg(long, value_name = "N")]
+    max_sessions_per_principal: Option<usize>,
+    /// Allow this many sessions of one client window at once; refuse more with 429.
+    #[arg(long, value_name = "N")]
+    max_sessions_per_instance: Option<usize>,
+    /// Allow this many requests of one session at once; refuse more with 429.
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    max_calls: usize,
+    /// Allow this many requests of one caller per second; refuse more with 429.
+    #[arg(long, value_name = "N")]
+    calls_per_second: Option<NonZeroU32>,
+    /// Allow this many requests of one client window per second; refuse more with 429.
+    #[arg(long, value_name = "N")]
+    instance_calls_per_second: Option<NonZeroU32>,
+    /// On SIGINT or SIGTERM, wait this long for calls in flight.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
+    pub(crate) drain: Duration,
+    /// Print the address as one line of JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl HttpOptions {
+    /// The settings of a gateway with these options and those of its servers.
+    pub(crate) fn settings(&self, servers: &ServerOptions) -> Settings {
+        Settings {
+            idle_timeout: self.idle_timeout,
+            max_age: self.max_session_age,
+            handshake_timeout: self.handshake_timeout,
+            idle_stop: self.idle_stop,
+            max_sessions: self.max_sessions,
+            max_sessions_per_principal: self.max_sessions_per_principal,
+            max_sessions_per_instance: self.max_sessions_per_instance,
+            max_calls: self.max_calls,
+            calls_per_second: self.calls_per_second,
+            instance_calls_per_second: self.instance_calls_per_second,
+            ..servers.settings()
+        }
+    }
+}

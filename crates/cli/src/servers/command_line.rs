@@ -1,0 +1,87 @@
+//! The one server that the command line names.
+
+use std::ffi::OsString;
+use std::sync::Arc;
+
+use fence::{HostEnvironment, ReadChoice};
+use packages::InstalledProgram;
+use upstream::{FenceHost, Lifecycle, Program, Transport, Upstream};
+
+use super::server_program::{built_in, fence_host, found, install, plain_program};
+use crate::environment;
+use crate::error::Error;
+use crate::fenced;
+use crate::program::upstream_name;
+use crate::server_options::ServerOptions;
+
+/// Returns the server, and the package that it runs from, if it is one.
+pub(super) fn server(
+    options: &ServerOptions,
+    lifecycle: Lifecycle,
+    host_environment: &Arc<HostEnvironment>,
+) -> Result<(Upstream, Option<InstalledProgram>), Error> {
+    if options.scope.unfenced {
+        Ok((unfenced(options, lifecycle, host_environment)?, None))
+    } else {
+        in_a_fence(options, lifecycle, host_environment)
+    }
+}
+
+fn unfenced(
+    options: &ServerOptions,
+    lifecycle: Lifecycle,
+    host_environment: &HostEnvironment,
+) -> Result<Upstream, Error> {
+    tracing::warn!("the server runs without a fence (--unfenced): it can do whatever this user can");
+    let given = &options.upstream;
+    let variables = environment::for_upstream(std::env::vars_os(), &given.env, &given.force_env)?;
+    upstream(options, lifecycle, host_environment, variables, None)
+}
+
+fn in_a_fence(
+    options: &ServerOptions,
+    lifecycle: Lifecycle,
+    host_environment: &Arc<HostEnvironment>,
+) -> Result<(Upstream, Option<InstalledProgram>), Error> {
+    let given = &options.upstream;
+    let variables = environment::added(&host_environment.environment, &given.env, &given.force_env)?;
+    let mut settings = fenced::settings(&options.fence, ReadChoice::Strict)?;
+    // The shell of the built-in server may run any program.
+    settings.all_programs = given.command.is_empty();
+    let host = fence_host(settings.clone(), host_environment)?;
+    let mut upstream = upstream(options, lifecycle, host_environment, variables, Some(host))?;
+    let command = packages::recognise(&given.command).filter(|_| !given.no_package_cache);
+    let package = match (command, &mut upstream.transport) {
+        (Some(command), Transport::Process(program)) => {
+            Some(install(&command, given.package_age, &settings, host_environment, program)?)
+        }
+        _ => None,
+    };
+    Ok((upstream, package))
+}
+
+/// The server as the command line names it: a command, or the built-in one.
+fn upstream(
+    options: &ServerOptions,
+    lifecycle: Lifecycle,
+    host_environment: &HostEnvironment,
+    variables: Vec<(OsString, OsString)>,
+    fence: Option<Arc<FenceHost>>,
+) -> Result<Upstream, Error> {
+    let Some((program, arguments)) = options.upstream.command.split_first() else {
+        options.workspace.check()?;
+        let reports_files = options.upstream.audit_log.is_some();
+        let arguments = options.workspace.to_arguments(options.fence.read_only, reports_files);
+        let program = built_in(arguments, variables, fence)?;
+        return Ok(Upstream {
+            reports_files,
+            ..Upstream::process("workspace".to_owned(), program, lifecycle)
+        });
+    };
+    if options.workspace.is_given() {
+        return Err(Error::NotTheBuiltIn);
+    }
+    let name = upstream_name(program, arguments);
+    let plain = Program { variables, fence, ..plain_program(program.clone(), arguments.to_vec()) };
+    Ok(Upstream::process(name, found(plain, host_environment)?, lifecycle))
+}

@@ -1,0 +1,100 @@
+//! The operator's configuration file: finds it, reads it, and follows its changes.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use config::Configuration;
+use session::Sessions;
+
+use super::planner::{ClientPlace, ServerPlanner};
+use crate::config_file_error::ConfigFileError;
+use crate::config_path;
+use crate::error::Error;
+use crate::server_options::ServerOptions;
+
+/// How often the file is checked for changes.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// A configuration and its file.
+pub(crate) struct ConfigurationFile {
+    pub(crate) configuration: Configuration,
+    path: PathBuf,
+    state: Option<FileState>,
+}
+
+/// Identifies one state of a file. Includes the inode, because editors replace files.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct FileState {
+    inode: u64,
+    size: u64,
+    changed: Option<SystemTime>,
+}
+
+impl FileState {
+    fn of(path: &Path) -> Option<Self> {
+        use std::os::unix::fs::MetadataExt;
+        let metadata = std::fs::metadata(path).ok()?;
+        Some(Self { inode: metadata.ino(), size: metadata.size(), changed: metadata.modified().ok() })
+    }
+}
+
+impl ConfigurationFile {
+    /// Reads the file that the options name, or the default one if it exists and the options name no other server.
+    pub(crate) fn of(options: &ServerOptions) -> Result<Option<Self>, Error> {
+        let has_command = !options.upstream.command.is_empty();
+        let path = match &options.config {
+            Some(_) if has_command => return Err(Error::ConfigurationAndCommand),
+            Some(path) => std::path::absolute(path)?,
+            None if has_command || options.no_config || options.workspace.is_given() => return Ok(None),
+            None => match config_path::default_path().filter(|path| path.exists()) {
+                Some(path) => path,
+                None => return Ok(None),
+            },
+        };
+        Self::read(path).map(Some)
+    }
+
+    fn read(path: PathBuf) -> Result<Self, Error> {
+        let state = FileState::of(&path);
+        let read = Configuration::read(&path).map_err(ConfigFileError::Read)?;
+        for warning in read.warnings {
+            tracing::warn!("{warning}");
+        }
+        tracing::info!(file = %path.display(), servers = read.configuration.servers.len(), "configuration read");
+        Ok(Self { configuration: read.configuration, path, state })
+    }
+}
+
+/// Applies changes of the file to a running gateway.
+pub(crate) struct Reload {
+    pub(super) file: ConfigurationFile,
+    pub(super) planner: Arc<ServerPlanner>,
+    pub(super) clients: ClientPlace,
+}
+
+impl Reload {
+    /// Gives new sessions the servers of the changed file. A file with errors changes nothing.
+    pub(crate) async fn follow(self, sessions: Arc<Sessions>) {
+        let Self { file: ConfigurationFile { path, mut state, .. }, planner, clients } = self;
+        loop {
+            tokio::time::sleep(CHECK_EVERY).await;
+            let now = FileState::of(&path);
+            if now == state || now.is_none() {
+                continue;
+            }
+            state = now;
+            let (path, planner) = (path.clone(), Arc::clone(&planner));
+            // Planning tries the fences of new policies, which blocks.
+            let reading = tokio::task::spawn_blocking(move || {
+                let configuration = ConfigurationFile::read(path)?.configuration;
+                Ok::<_, Error>(planner.server_set(&configuration, clients))
+            });
+            match reading.await {
+                Ok(Ok(servers)) => sessions.replace(servers),
+                Ok(Err(error)) => tracing::error!("the configuration stays as it was: {error}"),
+                Err(_) => {}
+            }
+        }
+    }
+}

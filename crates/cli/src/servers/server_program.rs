@@ -1,0 +1,137 @@
+//! The program of one server: this binary, a program on the `PATH`, or an installed package; and the fences that it
+//! runs in.
+
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fence::{FenceSettings, HostEnvironment, Launcher, toolchain};
+use packages::{InstalledProgram, Installer, PackageCommand, PackageError, is_registry_variable};
+use parking_lot::Mutex;
+use upstream::{FenceHost, Preparation, Program, StartError};
+
+use crate::error::Error;
+
+pub(super) fn plain_program(program: OsString, arguments: Vec<OsString>) -> Program {
+    Program {
+        program,
+        arguments,
+        variables: Vec::new(),
+        readable: Vec::new(),
+        directory: None,
+        fence: None,
+        preparation: None,
+    }
+}
+
+/// The built-in server, which is this program itself.
+pub(super) fn built_in(
+    arguments: Vec<OsString>,
+    variables: Vec<(OsString, OsString)>,
+    fence: Option<Arc<FenceHost>>,
+) -> Result<Program, Error> {
+    let own = std::env::current_exe()?.into_os_string();
+    Ok(Program { variables, fence, ..plain_program(own, arguments) })
+}
+
+/// Replaces the program by its full path, and makes a script among the arguments readable.
+pub(super) fn found(mut program: Program, host_environment: &HostEnvironment) -> Result<Program, Error> {
+    let path = search_path(&program.variables, host_environment);
+    let written = std::mem::take(&mut program.program);
+    // The server starts in its session's directory, but a relative path to a script is relative to this one.
+    let script = toolchain::script_among(&written, &program.arguments, &std::env::current_dir()?);
+    if let Some((place, script)) = script {
+        let closed: Vec<PathBuf> = host_environment.home.iter().cloned().collect();
+        program.readable = toolchain::readable_for(&script, &path, &closed);
+        program.arguments[place] = script.into_os_string();
+    }
+    program.program = packages::find_program(&written, &path)?.into_os_string();
+    Ok(program)
+}
+
+fn search_path(variables: &[(OsString, OsString)], host_environment: &HostEnvironment) -> OsString {
+    let own = variables.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value);
+    own.or_else(|| host_environment.environment.get(OsStr::new("PATH"))).cloned().unwrap_or_default()
+}
+
+/// Installs the package that a launcher would fetch, and makes `program` run it directly.
+pub(super) fn install(
+    command: &PackageCommand,
+    age: Duration,
+    settings: &FenceSettings,
+    host_environment: &HostEnvironment,
+    program: &mut Program,
+) -> Result<InstalledProgram, PackageError> {
+    let variables: Vec<_> =
+        program.variables.iter().filter(|(name, _)| is_registry_variable(name)).cloned().collect();
+    let installer = Installer {
+        settings,
+        host_environment,
+        launcher: &Launcher::new(),
+        variables: &variables,
+        progress: &|news| tracing::info!("{news}"),
+    };
+    let package = installer.install(command, age)?;
+    run_installed(program, &package, host_environment);
+    Ok(package)
+}
+
+fn run_installed(program: &mut Program, package: &InstalledProgram, host_environment: &HostEnvironment) {
+    let path = search_path(&program.variables, host_environment);
+    let searched = std::iter::once(package.programs.clone()).chain(std::env::split_paths(&path));
+    let path = std::env::join_paths(searched).unwrap_or(path);
+    program.variables.retain(|(name, _)| name != "PATH");
+    program.variables.push(("PATH".into(), path));
+    program.program = package.program.clone().into_os_string();
+    program.arguments.clone_from(&package.arguments);
+    program.readable.clone_from(&package.readable);
+}
+
+/// Installs the package of a configured server, or finds its program, before each start. Holds the package while the
+/// server may be started.
+pub(super) fn preparation(
+    settings: FenceSettings,
+    host_environment: &Arc<HostEnvironment>,
+    age: Duration,
+    has_cache: bool,
+) -> Preparation {
+    let host_environment = Arc::clone(host_environment);
+    // A newer package replaces an older one. Processes that run the older one keep its files open.
+    let held: Mutex<Option<InstalledProgram>> = Mutex::default();
+    Preparation(Arc::new(move |mut program| {
+        let command: Vec<OsString> =
+            std::iter::once(&program.program).chain(&program.arguments).cloned().collect();
+        let Some(command) = packages::recognise(&command).filter(|_| has_cache) else {
+            let written = program.program.clone();
+            return found(program, &host_environment).map_err(|error| not_found(&written, &error));
+        };
+        let installed = install(&command, age, &settings, &host_environment, &mut program)
+            .map_err(|error| StartError::Install { reason: error.to_string(), hint: error.hint() })?;
+        *held.lock() = Some(installed);
+        Ok(program)
+    }))
+}
+
+fn not_found(program: &OsStr, error: &Error) -> StartError {
+    StartError::Spawn { program: Path::new(program).display().to_string(), reason: error.message() }
+}
+
+/// Prepares fences with these settings and tries one, so that a host that cannot enforce them fails at the start.
+pub(super) fn fence_host(
+    settings: FenceSettings,
+    host_environment: &Arc<HostEnvironment>,
+) -> Result<Arc<FenceHost>, Error> {
+    let host = FenceHost::new(settings, Arc::clone(host_environment));
+    let confinement = host.self_test().map_err(|error| match error {
+        StartError::Fence { reason, hint } => Error::NoFence { reason, hint },
+        other => Error::Upstream(other),
+    })?;
+    if host.kernel().is_root {
+        tracing::warn!(
+            "running as root: servers have no capabilities, but what root owns in a scope is root's"
+        );
+    }
+    tracing::info!("fences: {}", confinement.summary());
+    Ok(Arc::new(host))
+}

@@ -1,0 +1,60 @@
+//! Finds programs on a `PATH`, so that a typing error fails at the start and not in the first session.
+
+use std::ffi::OsStr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+/// Why a program cannot be started.
+#[derive(Debug, Error)]
+pub enum ProgramError {
+    #[error("cannot start `{0}`: no such program")]
+    NotFound(String),
+    #[error("cannot start `{0}`: the file is not executable")]
+    NotExecutable(String),
+}
+
+impl ProgramError {
+    pub fn hint(&self) -> String {
+        match self {
+            Self::NotFound(program) => {
+                format!("install `{program}`, give its full path, or pass another PATH with --env PATH=…")
+            }
+            Self::NotExecutable(program) => format!("make it executable: chmod +x {program}"),
+        }
+    }
+}
+
+/// Finds a program as `execvp` does: a name with a slash is a path, any other is looked for on `search_path`.
+pub fn find_program(program: &OsStr, search_path: &OsStr) -> Result<PathBuf, ProgramError> {
+    let shown = || program.to_string_lossy().into_owned();
+    let candidates: Vec<PathBuf> = if program.as_encoded_bytes().contains(&b'/') {
+        vec![std::path::absolute(program).map_err(|_| ProgramError::NotFound(shown()))?]
+    } else {
+        std::env::split_paths(search_path).map(|directory| directory.join(program)).collect()
+    };
+    let files: Vec<PathBuf> = candidates.into_iter().filter(|candidate| candidate.is_file()).collect();
+    match files.iter().find(|file| is_executable(file)) {
+        Some(found) => Ok(found.clone()),
+        None if files.is_empty() => Err(ProgramError::NotFound(shown())),
+        None => Err(ProgramError::NotExecutable(files[0].to_string_lossy().into_owned())),
+    }
+}
+
+pub(crate) fn is_executable(file: &Path) -> bool {
+    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_on_the_upstreams_own_path() {
+        let find = |program: &str, search_path: &str| find_program(program.as_ref(), search_path.as_ref());
+        assert!(find("sh", "/nowhere:/bin").unwrap().is_absolute());
+        assert!(matches!(find("sh", "/nowhere"), Err(ProgramError::NotFound(_))));
+        assert!(matches!(find("/etc/passwd", ""), Err(ProgramError::NotExecutable(_))));
+    }
+}
