@@ -9,7 +9,7 @@ use session::{
 };
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::sync::{mpsc, watch};
-use wire::{Body, ErrorReply, LineBuffer, Malformed, Message, Request, code, method};
+use wire::{Body, ErrorReply, LineBuffer, Message, MessageError, Request, code, method};
 
 use crate::arguments::ServerTask;
 use crate::assembly::Assembly;
@@ -130,7 +130,7 @@ impl Client {
         match Body::parse(line) {
             Ok(Body::Single(message)) => self.take_message(message).await,
             Ok(Body::Batch(_)) => self.refuse("batches are not taken on stdio").await,
-            Err(Malformed { code, reason, id }) => {
+            Err(MessageError { code, reason, id }) => {
                 let _ = self.output.send(ErrorReply::new(code, reason).to_message(id.as_ref())).await;
             }
         }

@@ -11,6 +11,7 @@
 //! ```
 
 mod attachment;
+mod backoff;
 mod connection;
 mod definition;
 mod directories;
@@ -25,6 +26,7 @@ mod worker_fence;
 mod worker_variables;
 
 pub use attachment::{ATTACH_PROTOCOL, Attachment, Frame, MAX_AVAILABLE};
+pub use backoff::Backoff;
 pub use connection::{Connection, End, Inbox, Opening, Received};
 pub use definition::{Address, Lifecycle, Preparation, Program, Timeouts, Transport, Upstream};
 pub use directories::Directories;
