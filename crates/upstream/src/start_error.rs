@@ -7,7 +7,7 @@ use fence::LaunchError;
 use serde_json::json;
 use wire::{ErrorReply, code};
 
-use crate::connection::End;
+use crate::end::End;
 
 /// Why an upstream could not be started. Every request that waited for it gets a clone.
 #[derive(Clone, Debug, thiserror::Error)]
