@@ -1,4 +1,4 @@
-//! The chain of lines: how one is made from the one before, and how a line is taken apart again.
+//! The hash chain of the log: writes a line that continues the one before, and checks a line that was read.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,7 +10,7 @@ use thiserror::Error;
 use crate::entry::OwnEntry;
 use crate::timestamp::Timestamp;
 
-/// Longest line. Entries are bounded well below it, except for scopes of a thousand long paths.
+/// Longest line. Entries are far shorter, except for scopes of a thousand long paths.
 pub(super) const MAX_LINE_BYTES: usize = 4 * 1024 * 1024;
 
 const BEFORE_HASH: &[u8] = b",\"hash\":\"";
@@ -22,8 +22,8 @@ const HASH_DIGITS: usize = 64;
 pub struct AuditHash([u8; 32]);
 
 impl AuditHash {
-    /// What stands before the first line.
-    pub const NOTHING: Self = Self([0; 32]);
+    /// The `previous` of the first line.
+    pub const NONE: Self = Self([0; 32]);
 
     fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
@@ -32,7 +32,7 @@ impl AuditHash {
 
 impl fmt::Display for AuditHash {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&wire::hex(&self.0))
     }
 }
 
@@ -48,7 +48,7 @@ impl Serialize for AuditHash {
     }
 }
 
-/// Not 64 hexadecimal digits in lower case.
+/// A text is not a hash in lower-case hexadecimal digits.
 #[derive(Debug, Error)]
 #[error("a hash has 64 digits of 0-9 and a-f")]
 pub struct HashError;
@@ -57,42 +57,34 @@ impl FromStr for AuditHash {
     type Err = HashError;
 
     fn from_str(text: &str) -> Result<Self, HashError> {
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
-        let digits: Vec<u8> = text.bytes().map(digit).collect::<Option<_>>().ok_or(HashError)?;
-        let (pairs, rest) = digits.as_chunks::<2>();
-        let bytes: Vec<u8> = pairs.iter().map(|[high, low]| high << 4 | low).collect();
-        let hash = bytes.try_into().map_err(|_| HashError)?;
-        if rest.is_empty() { Ok(Self(hash)) } else { Err(HashError) }
+        let is_upper_case = text.bytes().any(|byte| byte.is_ascii_uppercase());
+        wire::from_hex(text).filter(|_| !is_upper_case).map(Self).ok_or(HashError)
     }
 }
 
-/// What is wrong with a line.
+/// Why a line is not part of an intact log.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum LineError {
-    #[error("this is no record")]
+    #[error("the line is not a record of an audit log")]
     NotARecord,
     #[error("the line is longer than {MAX_LINE_BYTES} bytes")]
     TooLong,
-    #[error("the line was changed: its hash is not that of its contents")]
+    #[error("the line was changed: its hash does not match its contents")]
     Changed,
-    #[error("record {found} follows where {expected} belongs: lines are missing")]
+    #[error("found record {found} instead of {expected}: lines are missing")]
     Missing { expected: u64, found: u64 },
-    #[error("record {found} follows where {expected} belongs: lines were inserted or moved")]
+    #[error("found record {found} instead of {expected}: lines were inserted or moved")]
     Misplaced { expected: u64, found: u64 },
-    #[error("the line does not continue the one before: one of them was replaced")]
+    #[error("the line does not continue the previous one: one of the two was replaced")]
     Replaced,
     #[error(
-        "the last line is incomplete ({bytes} bytes): the gateway was killed while it wrote, and cuts the line \
-         off at its next start"
+        "the last line is incomplete ({bytes} bytes): the gateway was killed while writing it, and cuts it off at \
+         its next start"
     )]
     Torn { bytes: usize },
 }
 
-/// The place where the next line goes.
+/// The end of the chain: the number of the next line and the hash of the last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Chain {
     next: u64,
@@ -109,13 +101,13 @@ struct Record<'a, E> {
 }
 
 impl Chain {
-    pub(super) const START: Self = Self { next: 1, previous: AuditHash::NOTHING };
+    pub(super) const START: Self = Self { next: 1, previous: AuditHash::NONE };
 
     pub(super) fn after(link: &Link) -> Self {
         Self { next: link.seq + 1, previous: link.hash }
     }
 
-    /// Adds a line for `entry`. One that would be too long is said to be lost.
+    /// Appends a line for `entry`. An entry that is too long is recorded as lost.
     pub(super) fn append(&mut self, lines: &mut Vec<u8>, time: Timestamp, entry: &impl Serialize) {
         if !self.try_append(lines, time, entry) {
             let is_short = self.try_append(lines, time, &OwnEntry::Lost { count: 1 });
@@ -131,7 +123,7 @@ impl Chain {
             lines.truncate(start);
             return false;
         }
-        // Arguments keep the line breaks that their client put between tokens; in strings JSON has none.
+        // Arguments keep the line breaks that the client put between tokens. JSON strings contain none.
         for byte in &mut lines[start..] {
             if matches!(byte, b'\n' | b'\r') {
                 *byte = b' ';
@@ -148,7 +140,7 @@ impl Chain {
         true
     }
 
-    /// Goes on to a line that was read, if that is where it belongs.
+    /// Moves on to a line that was read, if it is the next one.
     pub(super) fn advance(&mut self, link: &Link) -> Result<(), LineError> {
         let (expected, found) = (self.next, link.seq);
         if found > expected {
@@ -165,13 +157,13 @@ impl Chain {
     }
 }
 
-/// What the chain needs of a line.
+/// The part of a line that the chain needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Link {
     pub(super) seq: u64,
     pub(super) previous: AuditHash,
     pub(super) hash: AuditHash,
-    /// Entries that the line says were lost.
+    /// The number of lost entries that the line reports.
     pub(super) lost: u64,
 }
 
@@ -186,7 +178,7 @@ struct Fields<'a> {
 }
 
 impl Link {
-    /// Takes a line apart, without its line break, and checks its own hash.
+    /// Parses a line without its line break, and checks its hash.
     pub(super) fn parse(line: &[u8]) -> Result<Self, LineError> {
         let end = line.strip_suffix(AFTER_HASH).ok_or(LineError::NotARecord)?;
         let (front, digits) = end.split_last_chunk::<HASH_DIGITS>().ok_or(LineError::NotARecord)?;
@@ -202,18 +194,18 @@ impl Link {
         };
         let previous = parse_hash(fields.previous.as_bytes())?;
         let is_numbered = (1..u64::MAX).contains(&fields.seq);
-        if !is_numbered || (fields.seq == 1) != (previous == AuditHash::NOTHING) {
+        if !is_numbered || (fields.seq == 1) != (previous == AuditHash::NONE) {
             return Err(LineError::NotARecord);
         }
         Ok(Self { seq: fields.seq, previous, hash, lost })
     }
 
-    /// Whether this is the first line ever, and not the first that is left.
+    /// Returns true for the first line ever, and false for the first line that rotation left.
     pub(super) fn is_first(&self) -> bool {
-        self.previous == AuditHash::NOTHING
+        self.previous == AuditHash::NONE
     }
 
-    /// The chain that this line must be the next one of.
+    /// The chain that this line continues.
     pub(super) fn before(&self) -> Chain {
         Chain { next: self.seq, previous: self.previous }
     }

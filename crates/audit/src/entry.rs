@@ -1,6 +1,6 @@
-//! What the log tells. To add a field, add it to the variant; to add an event, add a variant.
+//! The entries of the log. To add a field, add it to the variant; to add an event, add a variant.
 //!
-//! Sessions appear by handle only. What clients write is bounded here, so that a line is.
+//! Sessions appear by handle only. Texts from clients are bounded here, so that a line is.
 
 use serde::{Serialize, Serializer};
 use serde_json::value::RawValue;
@@ -10,7 +10,7 @@ use identity::{Handle, Principal};
 /// Longest text of an entry: as long as a path may be.
 const MAX_TEXT_BYTES: usize = 4096;
 
-/// Longest arguments of a call that are logged; of longer ones the length.
+/// Longest arguments of a call that are logged. Of longer ones only the length is.
 const MAX_ARGUMENTS_BYTES: usize = 64 * 1024;
 
 /// One line of the log. `event` is the name of the variant in `snake_case`.
@@ -79,9 +79,9 @@ pub enum AuditEntry {
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: Option<AuditArguments>,
     },
-    /// What a server says that it did to a file.
+    /// An operation on a file, as its server reported it.
     FileOperation {
-        /// None if it cannot be told whose call it was.
+        /// None if the call is unknown.
         #[serde(skip_serializing_if = "Option::is_none")]
         session: Option<Handle>,
         upstream: AuditText,
@@ -91,7 +91,7 @@ pub enum AuditEntry {
         bytes: u64,
         outcome: AuditText,
     },
-    /// A request that reached no session, or was turned away there.
+    /// A request that reached no session, or that the session refused.
     RequestRefused {
         #[serde(skip_serializing_if = "Option::is_none")]
         session: Option<Handle>,
@@ -106,7 +106,7 @@ pub enum AuditEntry {
 #[serde(rename_all = "snake_case")]
 pub enum CallOutcome {
     Ok,
-    /// An answer that says that the tool failed.
+    /// The answer says that the tool failed.
     ToolError,
     Error,
     Cancelled,
@@ -114,7 +114,7 @@ pub enum CallOutcome {
 }
 
 impl AuditEntry {
-    /// About what it takes in memory, so that the queue is bounded in bytes too.
+    /// The approximate size in memory, so that the queue is bounded in bytes too.
     pub(super) fn weight(&self) -> usize {
         let text = match self {
             Self::SessionOpened { instance, client, scope_source, .. } => {
@@ -144,17 +144,17 @@ fn length(text: Option<&AuditText>) -> usize {
     text.map_or(0, AuditText::len)
 }
 
-/// What the writer itself has to tell.
+/// The entries of the writer itself.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "snake_case")]
 pub(super) enum OwnEntry {
-    /// Entries that there was no room for, or that could not be written.
+    /// Entries that did not fit into the queue, or could not be written.
     Lost { count: u64 },
-    /// A last line that a crash had left incomplete was cut off.
+    /// An incomplete last line, left by a crash, was cut off.
     Recovered { lost_bytes: u64 },
 }
 
-/// Text of bounded length: what is longer ends in `…`.
+/// Text of bounded length. A longer one is cut and ends in `…`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AuditText(Box<str>);
 
@@ -180,12 +180,12 @@ impl From<String> for AuditText {
     }
 }
 
-/// The arguments of a call as they came, or a text with their length where they are long.
+/// The arguments of a call as they arrived, or a text with their length if they are too long.
 #[derive(Clone, Debug)]
 pub struct AuditArguments(Box<RawValue>);
 
 impl AuditArguments {
-    /// From JSON; None if it is none.
+    /// Returns `None` if the text is not JSON.
     pub fn from_json(text: &str) -> Option<Self> {
         let text = if text.len() <= MAX_ARGUMENTS_BYTES {
             text.to_owned()
@@ -202,7 +202,7 @@ impl Serialize for AuditArguments {
     }
 }
 
-/// To a thousandth: what is beyond is noise.
+/// Rounds to thousandths; further digits are noise.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "the form that serde calls")]
 fn rounded<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_f64((value * 1000.0).round() / 1000.0)

@@ -1,4 +1,4 @@
-//! The file that is written to: opened where the log ended, put aside when it is full.
+//! The file that is written: opened at the end of the log, rotated when it is full.
 
 use std::fs::{File, TryLockError};
 use std::io::{self, Write};
@@ -14,21 +14,21 @@ use crate::entry::OwnEntry;
 use crate::files;
 use crate::timestamp::Timestamp;
 
-/// What the end of a file is read in.
+/// Bytes read at once while searching backwards for a line break.
 const PIECE: usize = 64 * 1024;
 
-/// What every line begins with; a torn one with a part of it.
+/// The beginning of every line. A torn line begins with a part of it.
 const LINE_START: &[u8] = b"{\"seq\":";
 
-/// Why there is no log.
+/// Why a log could not be opened.
 #[derive(Debug, Error)]
 pub enum OpenError {
     #[error("the audit log {} is in use by another process", .path.display())]
     InUse { path: PathBuf },
     #[error("the audit log {} is a symbolic link", .path.display())]
     Symlink { path: PathBuf },
-    #[error("{} does not end as an audit log: {flaw}", .path.display())]
-    NotALog { path: PathBuf, flaw: LineError },
+    #[error("{} does not end like an audit log: {error}", .path.display())]
+    NotALog { path: PathBuf, error: LineError },
     #[error("the audit log {}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -40,9 +40,9 @@ impl OpenError {
             Self::InUse { .. } => "give each gateway a log of its own, or end the other one",
             Self::Symlink { .. } => "name the file itself",
             Self::NotALog { .. } => {
-                "nothing was changed; move the file away, or name another, and a new log begins there"
+                "the file was not changed; move it away, or name another one, to start a new log"
             }
-            Self::Io { .. } => "name a file in a directory that exists and that you may write in",
+            Self::Io { .. } => "name a file in a directory that exists and that you may write to",
         }
     }
 }
@@ -51,19 +51,19 @@ impl OpenError {
 pub(super) struct LogFile {
     path: PathBuf,
     file: File,
-    /// Up to here the file has whole lines that we know of.
+    /// The bytes of whole lines that were written.
     length: u64,
-    /// A write failed and there may be more in the file than that.
+    /// A write failed and may have left a part of a line after `length`.
     has_surplus: bool,
-    /// The file has been put aside, but a new one could not be begun yet.
+    /// The file was renamed to `FILE.1`, but a new one could not be created yet.
     is_aside: bool,
     settings: AuditSettings,
-    /// Locked as long as we write. A file of its own, because the log's file changes.
+    /// Locked while the log is open. A separate file, because rotation replaces the log's own.
     _lock: File,
 }
 
 impl LogFile {
-    /// Opens the log, repairs its end after a crash, and tells where its chain goes on.
+    /// Opens the log and repairs its end after a crash. Returns the end of its chain.
     pub(super) fn open(path: &Path, settings: AuditSettings) -> Result<(Self, Chain), OpenError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
@@ -76,7 +76,7 @@ impl LogFile {
         let tail = Tail::read(&file).map_err(failed)?;
         let mut chain = match chain_after(path, &tail) {
             Ok(chain) => chain,
-            Err(TailError::LineError(path, flaw)) => return Err(OpenError::NotALog { path, flaw }),
+            Err(TailError::Line(path, error)) => return Err(OpenError::NotALog { path, error }),
             Err(TailError::Io(error)) => return Err(failed(error)),
         };
         files::make_private(&file).map_err(failed)?;
@@ -95,7 +95,7 @@ impl LogFile {
         Ok((log, chain))
     }
 
-    /// Keeps what a crash left of a line in a file beside, cuts it off, and says so in the log.
+    /// Moves the incomplete line that a crash left to a file beside the log, and records that in the log.
     fn recover(&mut self, tail: &Tail, chain: &mut Chain) -> io::Result<()> {
         let mut torn = vec![0; usize::try_from(tail.torn).unwrap_or(MAX_LINE_BYTES).min(MAX_LINE_BYTES)];
         self.file.read_exact_at(&mut torn, tail.whole)?;
@@ -118,7 +118,7 @@ impl LogFile {
         &self.path
     }
 
-    /// Whether the file is full once `more` bytes are in it. An empty one never is.
+    /// Returns true if the file is full with `more` bytes added. An empty file never is.
     pub(super) fn is_full_with(&self, more: usize) -> bool {
         let length = self.length + more as u64;
         length > 0 && length >= self.settings.max_file_bytes
@@ -138,7 +138,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// Another descriptor in the place of the file's, to make writing fail.
+    /// Replaces the descriptor, to make writing fail.
     #[cfg(test)]
     pub(super) fn swap_descriptor(&mut self, other: &mut File) {
         std::mem::swap(&mut self.file, other);
@@ -148,7 +148,7 @@ impl LogFile {
         self.file.sync_all()
     }
 
-    /// Puts the file aside and begins a new one.
+    /// Renames the file to `FILE.1` and creates a new one.
     pub(super) fn rotate(&mut self) -> io::Result<()> {
         if !self.is_aside {
             self.sync()?;
@@ -161,7 +161,8 @@ impl LogFile {
         files::sync_directory(&self.path)
     }
 
-    /// Can be tried again after it failed half way: only what is in the way moves.
+    /// Renames the file to `FILE.1`, after shifting older files up to the first free number. Can be retried after a
+    /// partial failure.
     fn put_aside(&self) -> io::Result<()> {
         let kept = self.settings.kept_files;
         if kept == 0 {
@@ -193,22 +194,22 @@ fn lock(path: &Path) -> Result<File, OpenError> {
 }
 
 enum TailError {
-    LineError(PathBuf, LineError),
+    Line(PathBuf, LineError),
     Io(io::Error),
 }
 
-/// Where the chain goes on: after the last line of the file, or of the one before if this has none. A file that
-/// does not look like a log is left alone, because it is somebody's.
+/// The end of the chain: the last line of the file, or of the file before if this one has none. A file that does not
+/// look like a log is an error: it may be any file of the user.
 fn chain_after(path: &Path, tail: &Tail) -> Result<Chain, TailError> {
-    let flawed = |path: &Path| {
+    let line_error = |path: &Path| {
         let path = path.to_owned();
-        |flaw| TailError::LineError(path, flaw)
+        |error| TailError::Line(path, error)
     };
     if let Some(line) = &tail.last_line {
-        return Link::parse(line).map(|link| Chain::after(&link)).map_err(flawed(path));
+        return Link::parse(line).map(|link| Chain::after(&link)).map_err(line_error(path));
     }
     if tail.torn > 0 && !tail.begins_like_a_line {
-        return Err(flawed(path)(LineError::NotARecord));
+        return Err(line_error(path)(LineError::NotARecord));
     }
     let before = files::numbered(path, 1);
     let file = match files::open(&before, OFlags::RDONLY) {
@@ -218,10 +219,10 @@ fn chain_after(path: &Path, tail: &Tail) -> Result<Chain, TailError> {
     };
     let tail = Tail::read(&file).map_err(TailError::Io)?;
     let line = tail.last_line.filter(|_| tail.torn == 0).ok_or(LineError::NotARecord);
-    line.and_then(|line| Link::parse(&line)).map(|link| Chain::after(&link)).map_err(flawed(&before))
+    line.and_then(|line| Link::parse(&line)).map(|link| Chain::after(&link)).map_err(line_error(&before))
 }
 
-/// How a file ends.
+/// The end of a file.
 struct Tail {
     /// Bytes of whole lines.
     whole: u64,
@@ -229,7 +230,7 @@ struct Tail {
     torn: u64,
     /// The last whole line, without its line break.
     last_line: Option<Vec<u8>>,
-    /// Of a file without a whole line: whether it can be the beginning of one.
+    /// Whether the file begins like a line, or like a part of one.
     begins_like_a_line: bool,
 }
 
@@ -245,7 +246,7 @@ impl Tail {
         };
         let line_start = rfind_break(file, last_break)?.map_or(0, |place| place + 1);
         let size = usize::try_from(last_break - line_start).unwrap_or(usize::MAX);
-        // A longer one is none of ours; what is read of it does not parse.
+        // A longer line cannot be a record; the part that is read does not parse.
         let mut line = vec![0; size.min(MAX_LINE_BYTES + 1)];
         file.read_exact_at(&mut line, line_start)?;
         let whole = last_break + 1;

@@ -1,16 +1,15 @@
-//! The audit log: what happened, as JSON lines that are chained by hash and only ever appended.
+//! The audit log: JSON lines that are chained by hash and only ever appended.
 //!
-//! The principal type is [`AuditLog`]. [`AuditLog::record`] takes an [`AuditEntry`] and never waits; a thread of
-//! its own writes. [`verify()`] finds what was changed afterwards, [`read()`] gives the lines.
+//! The principal type is [`AuditLog`]. [`AuditLog::record`] queues an [`AuditEntry`] and never waits; a separate thread
+//! writes. [`verify()`] finds later changes, [`read()`] returns the lines.
 //!
 //! ```text
 //! {"seq":7,"time":"2026-01-31T12:00:00.000Z","event":"tool_called",…,"previous":"<hash of line 6>","hash":"…"}
 //! ```
 //!
 //! `hash` is SHA-256 over the bytes of the line before `,"hash":`. A line that was changed, removed, inserted or
-//! moved breaks the chain. Two things do not, because no secret goes into it: the newest lines can be cut off,
-//! and whoever may write the file can write a whole new chain. Against both, keep the last hash elsewhere and
-//! give it to [`verify()`].
+//! moved breaks the chain. Two changes do not, because the chain has no secret: cutting off the newest lines, and
+//! replacing the whole file by a new chain. To detect both, keep the last hash elsewhere and pass it to [`verify()`].
 
 mod chain;
 mod entry;
@@ -41,12 +40,12 @@ use file::LogFile;
 use queue::Queue;
 use writer::Writer;
 
-/// When a file is full, and what is kept.
+/// When a file is rotated, and how many are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct AuditSettings {
-    /// A file that has this size is put aside as `FILE.1` and a new one begun.
+    /// A file of this size is renamed to `FILE.1`, and a new one is created.
     pub max_file_bytes: u64,
-    /// Files put aside that are kept; older ones are deleted.
+    /// Rotated files that are kept; older ones are deleted.
     pub kept_files: u32,
 }
 
@@ -56,16 +55,16 @@ impl Default for AuditSettings {
     }
 }
 
-/// The log of this process. [`AuditLog::close`] it at the end, or the last entries may not be on the disk.
+/// The log of this process. Call [`AuditLog::close`] at the end, or the last entries may not reach the disk.
 #[derive(Debug)]
 pub struct AuditLog {
     queue: Arc<Queue>,
-    /// Taken when it is waited for.
+    /// The writer thread; taken by [`AuditLog::close`].
     writer: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl AuditLog {
-    /// Opens the log at `path`, or begins one there, and goes on where it ended.
+    /// Opens the log at `path` and continues it, or creates it.
     pub fn open(path: &Path, settings: AuditSettings) -> Result<Self, OpenError> {
         Self::start(Arc::new(Queue::default()), path, settings)
     }
@@ -80,24 +79,24 @@ impl AuditLog {
         Ok(Self { queue, writer: Mutex::new(Some(thread)) })
     }
 
-    /// Takes an entry for the log. Never waits for the disk: what there is no room for is counted, and the log
-    /// says how many entries it lost.
+    /// Queues an entry. Never waits for the disk: entries that do not fit are counted, and the log records how many
+    /// were lost.
     pub fn record(&self, entry: AuditEntry) {
         self.queue.push(entry);
     }
 
-    /// Entries lost since this process began, for want of room or because writing failed.
+    /// Entries lost since the log was opened, because the queue was full or writing failed.
     pub fn lost(&self) -> u64 {
         self.queue.lost()
     }
 
-    /// Waits until all that was recorded before is given to the kernel. Blocks its thread.
+    /// Waits until all entries recorded so far are given to the kernel. Blocks the thread.
     pub fn flush(&self) {
         self.queue.wait_until_written();
     }
 
-    /// Writes what is left, waits until it is on the disk, and lets go of the file. What is recorded later is
-    /// counted as lost. Blocks its thread.
+    /// Writes the remaining entries, waits until they are on disk, and closes the file. Later entries count as lost.
+    /// Blocks the thread.
     pub fn close(&self) {
         self.queue.close();
         let writer = self.writer.lock().take();
@@ -108,7 +107,7 @@ impl AuditLog {
 }
 
 impl Drop for AuditLog {
-    /// The thread writes what is left and ends; nobody waits for it.
+    /// The writer thread writes the remaining entries and ends; this does not wait for it.
     fn drop(&mut self) {
         self.queue.close();
     }

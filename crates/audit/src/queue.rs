@@ -1,4 +1,4 @@
-//! What waits for the writer. Bounded: what does not fit is counted.
+//! The queue before the writer. It is bounded: entries that do not fit are counted.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -7,10 +7,10 @@ use std::time::Duration;
 use crate::entry::AuditEntry;
 use crate::timestamp::Timestamp;
 
-/// Entries that wait at most: some tenths of a second of the busiest gateway.
+/// Most entries in the queue: those of some tenths of a second in the busiest gateway.
 const MAX_QUEUED_ENTRIES: usize = 16 * 1024;
 
-/// What they may weigh together.
+/// Most bytes in the queue.
 const MAX_QUEUED_BYTES: usize = 16 * 1024 * 1024;
 
 #[derive(Debug)]
@@ -18,9 +18,9 @@ pub(super) struct Queue {
     max_entries: usize,
     max_bytes: usize,
     state: Mutex<State>,
-    /// Advertised when there is something to write.
+    /// Notified when there is something to write.
     filled: Condvar,
-    /// Advertised when something was written.
+    /// Notified when something was written.
     written: Condvar,
     lost: AtomicU64,
 }
@@ -29,23 +29,24 @@ pub(super) struct Queue {
 struct State {
     entries: Vec<(Timestamp, AuditEntry)>,
     bytes: usize,
-    /// Entries that did not fit since the writer was here last.
+    /// Entries that did not fit since the last batch.
     lost: u64,
-    /// Entries offered so far, and how many of these the writer is done with.
-    offered: u64,
+    /// Entries pushed so far, and how many of these the writer is done with.
+    pushed: u64,
     done: u64,
+    /// Later entries count as lost.
     is_closed: bool,
+    /// The writer has ended.
     is_over: bool,
 }
 
-/// What the writer takes at once.
+/// The entries that the writer takes at once.
 pub(super) struct Batch {
     pub(super) entries: Vec<(Timestamp, AuditEntry)>,
-    /// Entries that there was no room for after these.
+    /// Entries after these that did not fit.
     pub(super) lost: u64,
-    /// Everything offered up to here is in this batch or an earlier one.
-    offered: u64,
-    /// No more will come.
+    /// The number of entries in this batch and all earlier ones.
+    pub(super) pushed: u64,
     pub(super) is_last: bool,
 }
 
@@ -70,12 +71,12 @@ impl Queue {
     pub(super) fn push(&self, entry: AuditEntry) {
         let weight = entry.weight();
         let mut state = self.lock();
-        state.offered += 1;
+        state.pushed += 1;
         let was_empty = state.entries.is_empty() && state.lost == 0;
         let has_room = state.entries.len() < self.max_entries && state.bytes + weight <= self.max_bytes;
         let is_taken = has_room && !state.is_closed;
         if is_taken {
-            // The time is taken here so that times follow each other as the lines do.
+            // The time is taken under the lock, so that times and lines have the same order.
             state.entries.push((Timestamp::now(), entry));
             state.bytes += weight;
         } else {
@@ -85,9 +86,9 @@ impl Queue {
         if was_empty {
             self.filled.notify_one();
         }
-        // One line in our own log for a thousand.
+        // Logs one in a thousand.
         if !is_taken && self.count_lost(1).is_multiple_of(1000) {
-            tracing::warn!("entries for the audit log are lost: it cannot keep up, or is closed");
+            tracing::warn!("the audit log loses entries: it cannot keep up, or is closed");
         }
     }
 
@@ -95,15 +96,15 @@ impl Queue {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Counts entries as lost; returns how many had been before.
+    /// Counts entries as lost. Returns the count before.
     pub(super) fn count_lost(&self, entries: u64) -> u64 {
         self.lost.fetch_add(entries, Ordering::Relaxed)
     }
 
     pub(super) fn wait_until_written(&self) {
         let mut state = self.lock();
-        let offered = state.offered;
-        while state.done < offered && !state.is_over {
+        let pushed = state.pushed;
+        while state.done < pushed && !state.is_over {
             self.written.wait(&mut state);
         }
     }
@@ -113,14 +114,14 @@ impl Queue {
         self.filled.notify_one();
     }
 
-    /// Waits for something to write, at most for `patience`.
-    pub(super) fn take(&self, patience: Option<Duration>) -> Batch {
+    /// Waits for something to write, at most for `timeout`.
+    pub(super) fn take(&self, timeout: Option<Duration>) -> Batch {
         let mut state = self.lock();
         while state.entries.is_empty() && state.lost == 0 && !state.is_closed {
-            match patience {
+            match timeout {
                 None => self.filled.wait(&mut state),
-                Some(patience) => {
-                    if self.filled.wait_for(&mut state, patience).timed_out() {
+                Some(timeout) => {
+                    if self.filled.wait_for(&mut state, timeout).timed_out() {
                         break;
                     }
                 }
@@ -134,18 +135,18 @@ impl Queue {
         Batch {
             entries: std::mem::take(&mut state.entries),
             lost: std::mem::take(&mut state.lost),
-            offered: state.offered,
+            pushed: state.pushed,
             is_last: state.is_closed,
         }
     }
 
-    /// The writer is through with a batch, for good or bad.
-    pub(super) fn finish(&self, offered: u64) {
-        self.lock().done = offered;
+    /// Marks the entries up to `pushed` as written or lost.
+    pub(super) fn finish(&self, pushed: u64) {
+        self.lock().done = pushed;
         self.written.notify_all();
     }
 
-    /// The writer has ended; nobody is to wait for it.
+    /// Marks the writer as ended, and wakes the threads that wait for it.
     pub(super) fn end(&self) {
         let mut state = self.lock();
         state.is_closed = true;
@@ -156,11 +157,5 @@ impl Queue {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
-    }
-}
-
-impl Batch {
-    pub(super) fn offered(&self) -> u64 {
-        self.offered
     }
 }

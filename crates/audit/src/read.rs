@@ -1,4 +1,4 @@
-//! The lines of a log, the oldest first, over all of its files.
+//! Reads the lines of a log from all of its files, the oldest first.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -10,18 +10,18 @@ use crate::chain::{LineError, MAX_LINE_BYTES};
 use crate::files;
 use crate::verify::VerifyError;
 
-/// A line that is being written this moment is whole after this.
+/// How long a line that is being written may take to be complete.
 const LINE_WITHIN: Duration = Duration::from_millis(100);
 
-/// How often the files are opened anew because the gateway was just putting one aside.
+/// How often the files are opened again because the gateway was rotating them, and the pause before.
 const ATTEMPTS: usize = 5;
-const SETTLED_WITHIN: Duration = Duration::from_millis(20);
+const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// One line and where it was.
+/// One line and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AuditLine {
     pub file: PathBuf,
-    /// Counted from 1 in its file.
+    /// Counted from 1 within its file.
     pub number: u64,
     /// Without the line break.
     pub text: Vec<u8>,
@@ -30,20 +30,20 @@ pub struct AuditLine {
 /// Opens a log for reading, also while a gateway writes it.
 pub fn read(path: &Path) -> Result<AuditLines, VerifyError> {
     let unreadable = |source| VerifyError::Unreadable { file: path.to_owned(), source };
-    let mut fault = None;
+    let mut missing_file = None;
     for _ in 0..ATTEMPTS {
         match open_all(path) {
             Ok(opened) if is_unchanged(&opened).map_err(unreadable)? => {
                 let files = opened.len();
-                return Ok(AuditLines { files, left: opened.into_iter(), current: None });
+                return Ok(AuditLines { files, rest: opened.into_iter(), current: None });
             }
-            Ok(_) => fault = None,
-            Err(missing @ VerifyError::MissingFile { .. }) => fault = Some(missing),
+            Ok(_) => missing_file = None,
+            Err(missing @ VerifyError::MissingFile { .. }) => missing_file = Some(missing),
             Err(other) => return Err(other),
         }
-        std::thread::sleep(SETTLED_WITHIN);
+        std::thread::sleep(ATTEMPT_PAUSE);
     }
-    Err(fault.unwrap_or_else(|| unreadable(io::Error::other("its files change all the time"))))
+    Err(missing_file.unwrap_or_else(|| unreadable(io::Error::other("its files keep changing"))))
 }
 
 /// All files, the oldest first.
@@ -66,7 +66,7 @@ fn open_all(path: &Path) -> Result<Vec<(PathBuf, File)>, VerifyError> {
     aside.chain([path.to_owned()]).map(open).collect()
 }
 
-/// Whether every file still has the name that it was opened by.
+/// Returns true if every file still has the name under which it was opened.
 fn is_unchanged(opened: &[(PathBuf, File)]) -> io::Result<bool> {
     for (path, file) in opened {
         let (held, named) = (file.metadata()?, path.metadata());
@@ -77,11 +77,11 @@ fn is_unchanged(opened: &[(PathBuf, File)]) -> io::Result<bool> {
     Ok(true)
 }
 
-/// The lines, as [`read`] finds them.
+/// The iterator that [`read`] returns.
 #[derive(Debug)]
 pub struct AuditLines {
     files: usize,
-    left: std::vec::IntoIter<(PathBuf, File)>,
+    rest: std::vec::IntoIter<(PathBuf, File)>,
     current: Option<Current>,
 }
 
@@ -107,7 +107,7 @@ impl Iterator for AuditLines {
             if let Some(line) = self.current.as_mut().and_then(Current::next) {
                 return Some(line);
             }
-            let (path, file) = self.left.next()?;
+            let (path, file) = self.rest.next()?;
             self.current = Some(Current { path, reader: BufReader::new(file), number: 0 });
         }
     }
@@ -116,7 +116,7 @@ impl Iterator for AuditLines {
 impl Current {
     fn next(&mut self) -> Option<Result<AuditLine, VerifyError>> {
         let mut text = Vec::new();
-        let flaw = match self.read_line(&mut text) {
+        let error = match self.read_line(&mut text) {
             Err(source) => return Some(Err(VerifyError::Unreadable { file: self.path.clone(), source })),
             Ok(()) if text.is_empty() => return None,
             Ok(()) if text.pop_if(|byte| *byte == b'\n').is_some() => None,
@@ -125,9 +125,9 @@ impl Current {
         };
         self.number += 1;
         let (file, number) = (self.path.clone(), self.number);
-        Some(match flaw {
+        Some(match error {
             None => Ok(AuditLine { file, number, text }),
-            Some(flaw) => Err(VerifyError::Broken { file, line: number, flaw }),
+            Some(error) => Err(VerifyError::Broken { file, line: number, error }),
         })
     }
 

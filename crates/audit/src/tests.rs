@@ -1,4 +1,4 @@
-//! Tests of the log as a whole: what is written verifies, and nothing else does.
+//! Tests of the whole log: a written log verifies, and a changed one does not.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,9 +12,9 @@ use identity::{Handle, SessionId};
 
 const SMALL: AuditSettings = AuditSettings { max_file_bytes: 1000, kept_files: 3 };
 
-/// A place for a log, in an empty directory beside the test program.
+/// The path of a log in an empty directory beside the test program.
 pub(super) fn place(name: &str) -> PathBuf {
-    let directory = std::env::current_exe().unwrap().with_file_name("session-unit-tests").join(name);
+    let directory = std::env::current_exe().unwrap().with_file_name("audit-unit-tests").join(name);
     let _ = fs::remove_dir_all(&directory);
     fs::create_dir_all(&directory).unwrap();
     directory.join("audit.jsonl")
@@ -47,10 +47,10 @@ pub(super) fn reasons(path: &Path) -> Vec<String> {
     records(path).iter().filter_map(|record| record["reason"].as_str().map(str::to_owned)).collect()
 }
 
-/// The flaw that verification finds, with the line that it names.
-fn flaw(path: &Path) -> (u64, LineError) {
+/// The error that verification finds, with its line.
+fn broken_line(path: &Path) -> (u64, LineError) {
     match verify(path, None) {
-        Err(VerifyError::Broken { line, flaw, file }) if file == path => (line, flaw),
+        Err(VerifyError::Broken { line, error, file }) if file == path => (line, error),
         other => panic!("{other:?}"),
     }
 }
@@ -99,7 +99,7 @@ fn every_kind_of_change_is_found_where_it_is() {
         let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
         change(&mut lines);
         fs::write(&path, lines.join("\n") + "\n").unwrap();
-        flaw(&path)
+        broken_line(&path)
     };
     let changed = with(&|lines| lines[2] = lines[2].replace("\"reason\":\"2\"", "\"reason\":\"9\""));
     assert_eq!(changed, (3, LineError::Changed));
@@ -126,7 +126,7 @@ fn a_line_with_a_right_hash_of_its_own_is_found_by_the_next_one() {
     let mut lines: Vec<String> = fs::read_to_string(&path).unwrap().lines().map(str::to_owned).collect();
     lines[0] = forged.lines().next().unwrap().to_owned();
     fs::write(&path, lines.join("\n") + "\n").unwrap();
-    assert_eq!(flaw(&path), (2, LineError::Replaced));
+    assert_eq!(broken_line(&path), (2, LineError::Replaced));
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_torn_last_line_is_cut_off_kept_and_told_of() {
     let whole = fs::read(&path).unwrap();
     let torn = &whole[..whole.len() - 20];
     fs::write(&path, torn).unwrap();
-    assert!(matches!(flaw(&path), (3, LineError::Torn { .. })));
+    assert!(matches!(broken_line(&path), (3, LineError::Torn { .. })));
     write(&path, AuditSettings::default(), 3..4);
     let told = &records(&path)[2];
     let lost = told["lost_bytes"].as_u64().unwrap();
@@ -220,7 +220,7 @@ fn the_very_first_line_may_be_torn_too() {
 #[test]
 fn a_file_that_is_no_log_is_left_alone() {
     let path = place("foreign");
-    for content in ["somebody's notes", "somebody's notes\n", "{\"seq\":1}\n", "\n"] {
+    for content in ["my notes", "my notes\n", "{\"seq\":1}\n", "\n"] {
         fs::write(&path, content).unwrap();
         let error = AuditLog::open(&path, AuditSettings::default()).unwrap_err();
         assert!(matches!(error, OpenError::NotALog { .. }), "{error}");
@@ -245,7 +245,7 @@ fn links_and_other_things_than_files_are_refused() {
 fn two_gateways_do_not_write_one_log() {
     let path = place("locked");
     let first = AuditLog::open(&path, SMALL).unwrap();
-    // Also after the file was put aside.
+    // Also after a rotation.
     for name in 0..10 {
         let error = AuditLog::open(&path, SMALL).unwrap_err();
         assert!(matches!(error, OpenError::InUse { .. }), "{error}");
@@ -295,7 +295,7 @@ fn many_threads_record_and_nothing_is_missing() {
         for _ in 0..4 {
             scope.spawn(|| (0..2000).for_each(|name| log.record(refused(&name.to_string()))));
         }
-        // Reading beside the writer finds no fault.
+        // Verifying while the log is being written finds no error.
         for _ in 0..5 {
             verify(&path, None).unwrap();
         }

@@ -1,4 +1,4 @@
-//! Times as the log shows them: RFC 3339, UTC, milliseconds.
+//! Times in the format of the log: RFC 3339, UTC, milliseconds.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Whether a log is what was written: every line by its hash, every hash by the line after it.
+//! Verifies a log: every line by its hash, every hash by the next line.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -8,57 +8,57 @@ use thiserror::Error;
 use crate::chain::{AuditHash, LineError, Link};
 use crate::read::read;
 
-/// What an intact log holds.
+/// The result for an intact log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verified {
     pub files: usize,
     pub records: u64,
-    /// None in a log without a line.
+    /// None in an empty log.
     pub first_seq: Option<u64>,
     pub last_seq: Option<u64>,
-    /// Keep it elsewhere: it shows later that nothing before it was cut off or replaced.
+    /// Keep it elsewhere to prove later that no line up to here was cut off or replaced.
     pub last_hash: AuditHash,
-    /// Entries that the log itself says it lost.
+    /// Lost entries that the log reports.
     pub lost: u64,
-    /// Whether the first line ever is there. If not, older files were deleted, as rotation does.
+    /// Whether the first line ever is there. If not, rotation deleted older files.
     pub starts_at_beginning: bool,
 }
 
-/// Why a log is not intact, or cannot be told to be.
+/// Why a log is not intact, or could not be verified.
 #[derive(Debug, Error)]
 pub enum VerifyError {
     #[error("{}: {source}", .file.display())]
     Unreadable { file: PathBuf, source: io::Error },
     #[error("{}: this file of the log is missing", .file.display())]
     MissingFile { file: PathBuf },
-    #[error("{}, line {line}: {flaw}", .file.display())]
-    Broken { file: PathBuf, line: u64, flaw: LineError },
-    #[error("the log ends in {found}, not in {expected}: {}", whereabouts(.seen.as_ref()))]
+    #[error("{}, line {line}: {error}", .file.display())]
+    Broken { file: PathBuf, line: u64, error: LineError },
+    #[error("the last hash is {found}, not {expected}: {}", expected_hash_place(.seen.as_ref()))]
     OtherEnd {
         expected: AuditHash,
         found: AuditHash,
-        /// File and line that have the expected hash.
+        /// The file and line with the expected hash.
         seen: Option<(PathBuf, u64)>,
     },
 }
 
 impl VerifyError {
-    /// Whether nothing can be said about the log because it could not be read.
+    /// Returns true if the log could not be read, so that it may be intact.
     pub fn is_unreadable(&self) -> bool {
         matches!(self, Self::Unreadable { .. })
     }
 }
 
-fn whereabouts(seen: Option<&(PathBuf, u64)>) -> String {
+fn expected_hash_place(seen: Option<&(PathBuf, u64)>) -> String {
     match seen {
         Some((file, line)) => {
-            format!("that is {}, line {line}; what follows was added since", file.display())
+            format!("that is {}, line {line}; the lines after it were added since", file.display())
         }
-        None => "no line has that hash; the end was cut off, or all was written anew".to_owned(),
+        None => "no line has that hash; the end was cut off, or the whole log was replaced".to_owned(),
     }
 }
 
-/// Checks all files of the log at `path`, and that it ends in `expect_last` if that is given.
+/// Verifies all files of the log at `path`, and that its last hash is `expect_last` if that is given.
 pub fn verify(path: &Path, expect_last: Option<AuditHash>) -> Result<Verified, VerifyError> {
     let lines = read(path)?;
     let mut verified = Verified {
@@ -66,14 +66,14 @@ pub fn verify(path: &Path, expect_last: Option<AuditHash>) -> Result<Verified, V
         records: 0,
         first_seq: None,
         last_seq: None,
-        last_hash: AuditHash::NOTHING,
+        last_hash: AuditHash::NONE,
         lost: 0,
         starts_at_beginning: true,
     };
     let (mut chain, mut seen) = (None, None);
     for line in lines {
         let line = line?;
-        let broken = |flaw| VerifyError::Broken { file: line.file.clone(), line: line.number, flaw };
+        let broken = |error| VerifyError::Broken { file: line.file.clone(), line: line.number, error };
         let record = Link::parse(&line.text).map_err(broken)?;
         if verified.records == 0 {
             verified.first_seq = Some(record.seq);

@@ -1,4 +1,4 @@
-//! The thread that writes: takes what waits, makes lines of it, and writes them with one call.
+//! The writer thread: takes the queued entries, makes lines of them, and writes these with one call.
 
 use std::io;
 use std::sync::Arc;
@@ -12,28 +12,28 @@ use crate::file::LogFile;
 use crate::queue::{Batch, Queue};
 use crate::timestamp::Timestamp;
 
-/// After a failed write, when the loss is tried to be written down if nothing else comes.
-const TRY_AGAIN: Duration = Duration::from_secs(5);
+/// How soon after a failed write the loss is recorded if no other entry comes.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 pub(super) struct Writer {
     queue: Arc<Queue>,
     file: LogFile,
     /// The chain at the end of the file.
     chain: Chain,
-    /// Entries lost that the file does not tell of yet.
-    untold: u64,
-    /// Something failed and did not succeed since, so that a full disk is one line in our own log.
+    /// Lost entries that the file does not record yet.
+    unrecorded: u64,
+    /// The last write failed. A full disk is then logged once.
     is_failing: bool,
 }
 
-/// Lines on their way into the file.
+/// Lines that are about to be written.
 struct Draft {
     lines: Vec<u8>,
+    /// The chain after these lines.
     chain: Chain,
-    /// Entries in there.
     entries: u64,
-    /// Lost ones that it tells of.
-    told: u64,
+    /// Lost entries that these lines record.
+    recorded_losses: u64,
 }
 
 impl Draft {
@@ -41,18 +41,18 @@ impl Draft {
         self.chain.append(&mut self.lines, time, entry);
     }
 
-    fn tell_lost(&mut self, count: u64) {
+    fn record_lost(&mut self, count: u64) {
         if count > 0 {
             self.add(Timestamp::now(), &OwnEntry::Lost { count });
-            self.told += count;
+            self.recorded_losses += count;
         }
     }
 }
 
-/// Lets nobody wait for a writer that is gone, however it went.
-struct Ending(Arc<Queue>);
+/// Ends the queue when the writer ends, even by a panic, so that no thread waits for it.
+struct EndQueue(Arc<Queue>);
 
-impl Drop for Ending {
+impl Drop for EndQueue {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -60,24 +60,24 @@ impl Drop for Ending {
 
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, file: LogFile, chain: Chain) -> Self {
-        Self { queue, file, chain, untold: 0, is_failing: false }
+        Self { queue, file, chain, unrecorded: 0, is_failing: false }
     }
 
     pub(super) fn run(mut self) {
-        let _ending = Ending(Arc::clone(&self.queue));
+        let _end_queue = EndQueue(Arc::clone(&self.queue));
         loop {
-            let batch = self.queue.take((self.untold > 0).then_some(TRY_AGAIN));
-            let (offered, is_last) = (batch.offered(), batch.is_last);
+            let batch = self.queue.take((self.unrecorded > 0).then_some(RETRY_AFTER));
+            let (pushed, is_last) = (batch.pushed, batch.is_last);
             self.write(batch);
-            self.queue.finish(offered);
+            self.queue.finish(pushed);
             if is_last {
                 break;
             }
         }
         let synced = self.file.sync();
-        self.note("save", synced);
-        if self.untold > 0 {
-            tracing::error!("{} entries are missing in the audit log at its end", self.untold);
+        self.log_change("save", synced);
+        if self.unrecorded > 0 {
+            tracing::error!("{} entries are missing at the end of the audit log", self.unrecorded);
         }
     }
 
@@ -92,22 +92,22 @@ impl Writer {
             draft.add(time, &entry);
             draft.entries += 1;
         }
-        draft.tell_lost(batch.lost);
+        draft.record_lost(batch.lost);
         self.commit(&draft);
     }
 
-    /// Not if the lines that would have filled it could not be written: that would push old lines out for none.
+    /// Rotates only if the lines that fill the file were written: otherwise old lines would be deleted for nothing.
     fn rotate_if_full(&mut self) {
         if self.file.is_full_with(0) {
             let rotated = self.file.rotate();
-            self.note("rotate", rotated);
+            self.log_change("rotate", rotated);
         }
     }
 
-    /// Begins with what was lost before, because that is older than what follows.
+    /// Starts a draft with the earlier losses, which are older than the next entries.
     fn draft(&mut self) -> Draft {
-        let mut draft = Draft { lines: Vec::new(), chain: self.chain, entries: 0, told: 0 };
-        draft.tell_lost(std::mem::take(&mut self.untold));
+        let mut draft = Draft { lines: Vec::new(), chain: self.chain, entries: 0, recorded_losses: 0 };
+        draft.record_lost(std::mem::take(&mut self.unrecorded));
         draft
     }
 
@@ -120,13 +120,13 @@ impl Writer {
             self.chain = draft.chain;
         } else {
             self.queue.count_lost(draft.entries);
-            self.untold += draft.entries + draft.told;
+            self.unrecorded += draft.entries + draft.recorded_losses;
         }
-        self.note("write", written);
+        self.log_change("write", written);
     }
 
-    /// Says in our own log that something failed: once, until it works again.
-    fn note(&mut self, what: &str, result: io::Result<()>) {
+    /// Logs the first failure, and the first success after it.
+    fn log_change(&mut self, what: &str, result: io::Result<()>) {
         let path = self.file.path().display();
         match result {
             Err(error) if !self.is_failing => {
@@ -165,7 +165,7 @@ mod tests {
         write(&mut writer, "lost too");
         assert!(writer.is_failing);
         writer.file.swap_descriptor(&mut read_only);
-        // What the failed write left behind goes first.
+        // The part of a line that a failed write left is removed first.
         std::io::Write::write_all(&mut std::fs::File::options().append(true).open(&path).unwrap(), b"{\"s")
             .unwrap();
         write(&mut writer, "last");

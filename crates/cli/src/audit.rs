@@ -213,7 +213,7 @@ impl ShowArguments {
         let broken = || VerifyError::Broken {
             file: line.file.clone(),
             line: line.number,
-            flaw: audit::LineError::NotARecord,
+            error: audit::LineError::NotARecord,
         };
         let text = std::str::from_utf8(&line.text).map_err(|_| broken())?;
         let record: Record<'_> = serde_json::from_str(text).map_err(|_| broken())?;

@@ -1,16 +1,16 @@
-//! Compares a tree with the tables of keys. Finds what stands where nothing of its kind belongs.
+//! Checks a document against the tables of keys: unknown keys, wrong types and values out of range.
 
 use std::time::Duration;
 
 use crate::Template;
 use crate::diagnostic::{Findings, nearest};
-use crate::keys::{Key, Named, Shape, is_tool_name};
-use crate::tree::{Entry, Kind, Node, Value};
+use crate::document::{Entry, Kind, Node, Value};
+use crate::keys::{Key, Named, Shape, TOOL_NAME};
 
 const YEAR: f64 = 366.0 * 24.0 * 3600.0;
 
-/// Finds everything that is wrong with a node by itself. Nothing at all is always allowed: `env:` with nothing
-/// behind it means no more than leaving it out.
+/// Finds everything that is wrong with a node by itself. An empty value is always allowed: `env:` alone means the same
+/// as leaving it out.
 pub(crate) fn check(node: &Node, shape: &Shape, name: &str, findings: &mut Findings<'_>) {
     if node.is_nothing() {
         return;
@@ -84,7 +84,7 @@ pub(crate) fn duration_of(seconds: f64) -> Option<Duration> {
     (!duration.is_zero() && seconds <= YEAR).then_some(duration)
 }
 
-/// Whether it is this kind of thing at all; its content is another question.
+/// Returns true if the node is of this kind of value; its content is checked later.
 fn is_kind(node: &Node, shape: &Shape) -> bool {
     match (shape, &node.value) {
         (Shape::List(_), Value::List(_)) | (Shape::Map(..) | Shape::Object(_), Value::Map(_)) => true,
@@ -92,7 +92,7 @@ fn is_kind(node: &Node, shape: &Shape) -> bool {
         (Shape::Either(shapes), _) => shapes.iter().any(|shape| is_kind(node, shape)),
         (Shape::Flag, Value::Scalar(kind, _)) => *kind == Kind::Flag,
         (Shape::Seconds | Shape::Count, Value::Scalar(kind, _)) => *kind == Kind::Number,
-        // `3000` and `true` are texts where texts are expected: ports in arguments, switches in variables.
+        // `3000` and `true` count as text where text is expected: ports in arguments, switches in variables.
         (_, Value::Scalar(kind, _)) => *kind != Kind::Nothing,
         _ => false,
     }
@@ -164,11 +164,11 @@ fn check_map(entries: &[Entry], named: Named, shape: &Shape, findings: &mut Find
             let message = format!("`{}` cannot be the name of a {}", entry.key, named.in_words());
             findings.error_with_hint(entry.place, message, named.hint());
         }
-        // Only of a variable that is to be set is nothing not enough: `KEY:` most likely lacks its value.
+        // A variable is the exception to "empty is allowed": `KEY:` most likely lacks its value.
         if entry.value.is_nothing() && named == Named::Variable {
             let message = format!("`{}` has no value", entry.key);
             let hint =
-                format!("write \"${{{}}}\" to pass ringfence's own on, or \"\" for an empty one", entry.key);
+                format!("write \"${{{}}}\" to pass on ringfence's own, or \"\" for an empty one", entry.key);
             findings.error_with_hint(entry.value.place, message, hint);
         }
         check(&entry.value, shape, &entry.key, findings);
@@ -182,12 +182,11 @@ fn check_duplicates(entries: &[Entry], what: &str, findings: &mut Findings<'_>) 
             first.insert(entry.key.as_str(), entry.place.line);
             continue;
         };
-        findings
-            .error(entry.place, format!("the {what} `{}` is there twice; first in line {line}", entry.key));
+        findings.error(entry.place, format!("the {what} `{}` occurs twice; first in line {line}", entry.key));
     }
 }
 
-/// Values are repeated in messages only where they can be no secret.
+/// Messages quote a value only where it cannot be a secret.
 fn check_scalar(node: &Node, text: &str, shape: &Shape, name: &str, findings: &mut Findings<'_>) {
     match shape {
         Shape::Template => {
@@ -222,7 +221,7 @@ fn check_scalar(node: &Node, text: &str, shape: &Shape, name: &str, findings: &m
                 "such as 512M or 2G",
             );
         }
-        Shape::ToolName if !is_tool_name(text) => {
+        Shape::ToolName if !TOOL_NAME.allows(text) => {
             findings.error_with_hint(
                 node.place,
                 format!("`{text}` cannot be the name of a tool"),

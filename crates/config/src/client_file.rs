@@ -1,6 +1,6 @@
-//! One entry in the file of another client: set, or removed, with everything else left as it stands.
+//! Sets or removes one entry in another client's file and leaves everything else as it is.
 //!
-//! Text goes in, text comes out. JSON keeps its comments and its layout, and so does TOML.
+//! Text goes in, text comes out. JSON and TOML keep their comments and their layout.
 
 use std::path::Path;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike};
 
 use crate::diagnostic::Findings;
-use crate::tree::json::OPTIONS;
-use crate::tree::{self, Kind, Node, Syntax};
+use crate::document::json::OPTIONS;
+use crate::document::{self, Kind, Node, Syntax};
 
-/// The language of a client's file.
+/// The format of a client's file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClientSyntax {
     /// With comments.
@@ -20,18 +20,18 @@ pub enum ClientSyntax {
     Toml,
 }
 
-/// The file is not what such a file should be.
+/// A client's file cannot be read, or does not have the expected shape.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct ClientFileError(String);
 
 impl ClientFileError {
     fn not_a_map(section: &[&str]) -> Self {
-        Self(format!("`{}` is there and is not a map", section.join(".")))
+        Self(format!("`{}` is not a map", section.join(".")))
     }
 }
 
-/// The entry `name` of a section, if it is there: its fields in order.
+/// The fields of the entry `name` in order, if the section has it.
 pub fn entry(
     text: &str,
     syntax: ClientSyntax,
@@ -44,12 +44,12 @@ pub fn entry(
         .map(|entries| entries.iter().map(|entry| (entry.key.clone(), value_of(&entry.value))).collect()))
 }
 
-/// Whether the file has such a section at all.
+/// Returns true if the file has such a section.
 pub fn has_section(text: &str, syntax: ClientSyntax, section: &[&str]) -> Result<bool, ClientFileError> {
     Ok(read(text, syntax)?.is_some_and(|root| find(&root, section).is_some()))
 }
 
-/// The text with the entry in it, in place of one that was there.
+/// The text with the entry added or replaced.
 pub fn with_entry(
     text: &str,
     syntax: ClientSyntax,
@@ -123,11 +123,11 @@ fn read(text: &str, syntax: ClientSyntax) -> Result<Option<Node>, ClientFileErro
         ClientSyntax::Toml => Syntax::Toml,
     };
     let mut findings = Findings::new(Path::new(""));
-    let root = tree::read(text, syntax, &mut findings);
+    let root = document::read(text, syntax, &mut findings);
     let Err(error) = findings.finish() else { return Ok(root) };
-    let told =
+    let messages =
         error.diagnostics().iter().map(|found| format!("line {}: {}", found.origin.line, found.message));
-    Err(ClientFileError(told.collect::<Vec<_>>().join("; ")))
+    Err(ClientFileError(messages.collect::<Vec<_>>().join("; ")))
 }
 
 fn find<'a>(root: &'a Node, section: &[&str]) -> Option<&'a Node> {
@@ -140,7 +140,7 @@ fn parse_json(text: &str) -> Result<CstRootNode, ClientFileError> {
         .map_err(|error| ClientFileError(format!("line {}: {}", error.line_display(), error.kind())))
 }
 
-/// The mark that some editors put at the beginning of a file.
+/// Keeps the byte order mark that some editors put at the beginning of a file.
 fn with_mark_of(before: &str, after: String) -> String {
     if before.starts_with('\u{feff}') { format!("\u{feff}{after}") } else { after }
 }
@@ -172,7 +172,7 @@ fn with_toml(
     let mut table: &mut dyn TableLike = document.as_table_mut();
     for key in section {
         let mut implicit = Table::new();
-        // Without a header of its own, as people write it.
+        // Implicit: without a header of its own, as people write it.
         implicit.set_implicit(true);
         let item = table.entry(key).or_insert(Item::Table(implicit));
         table = item.as_table_like_mut().ok_or_else(|| ClientFileError::not_a_map(section))?;
@@ -210,13 +210,13 @@ fn toml_value(value: &Value) -> toml_edit::Value {
 
 fn value_of(node: &Node) -> Value {
     match &node.value {
-        tree::Value::Scalar(Kind::Nothing, _) => Value::Null,
-        tree::Value::Scalar(Kind::Text, text) => Value::from(text.as_str()),
-        tree::Value::Scalar(_, text) => {
+        document::Value::Scalar(Kind::Nothing, _) => Value::Null,
+        document::Value::Scalar(Kind::Text, text) => Value::from(text.as_str()),
+        document::Value::Scalar(_, text) => {
             serde_json::from_str(text).unwrap_or_else(|_| Value::from(text.as_str()))
         }
-        tree::Value::List(items) => items.iter().map(value_of).collect(),
-        tree::Value::Map(entries) => entries
+        document::Value::List(items) => items.iter().map(value_of).collect(),
+        document::Value::Map(entries) => entries
             .iter()
             .map(|entry| (entry.key.clone(), value_of(&entry.value)))
             .collect::<Map<_, _>>()

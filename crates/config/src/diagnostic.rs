@@ -1,23 +1,23 @@
-//! What is wrong with a file, where it stands, and what to do about it.
+//! Errors and warnings about a configuration file: where they are, and what to do about them.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use crate::Origin;
-use crate::tree::Place;
+use crate::document::Place;
 
-/// Nobody reads more, and a file can be made of nothing else.
+/// Further errors are dropped: a hostile file can consist of nothing else.
 const MAX_ERRORS: usize = 200;
-/// Of longer names nobody has a nearest one.
+/// Longer names get no suggestion.
 const LONGEST_MISSPELLING: usize = 64;
 
-/// One thing that is wrong, or that deserves a second look.
+/// One error or warning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
     pub origin: Origin,
     /// Counted from 1, in characters.
     pub column: usize,
-    /// Without any value that could be a secret.
+    /// Never quotes a value that could be a secret.
     pub message: String,
     pub hint: Option<String>,
 }
@@ -33,18 +33,18 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Why there is no configuration.
+/// Why a configuration could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ConfigError {
     #[error("cannot read {}: {source}", path.display())]
     Io { path: PathBuf, source: std::io::Error },
-    /// Everything that is wrong with the file, in its order.
+    /// All errors of the file, in its order.
     #[error("{}", in_lines(.0))]
     Invalid(Vec<Diagnostic>),
 }
 
 impl ConfigError {
-    /// What is wrong with the file, if it could be read at all.
+    /// The errors of the file; empty if it could not be opened.
     pub fn diagnostics(&self) -> &[Diagnostic] {
         match self {
             Self::Io { .. } => &[],
@@ -57,7 +57,7 @@ fn in_lines(diagnostics: &[Diagnostic]) -> String {
     diagnostics.iter().map(Diagnostic::to_string).collect::<Vec<_>>().join("\n")
 }
 
-/// Collects what is wrong with one file, so that its author sees all of it at once.
+/// Collects the errors and warnings of one file, so that its author sees all of them at once.
 pub(crate) struct Findings<'a> {
     file: &'a Path,
     errors: Vec<Diagnostic>,
@@ -100,7 +100,7 @@ impl<'a> Findings<'a> {
         ConfigError::Invalid(self.errors)
     }
 
-    /// The warnings, if there are no errors.
+    /// Returns the warnings if there are no errors.
     pub(crate) fn finish(mut self) -> Result<Vec<Diagnostic>, ConfigError> {
         let place = |diagnostic: &Diagnostic| (diagnostic.origin.line, diagnostic.column);
         self.errors.sort_by_key(place);
@@ -119,7 +119,7 @@ impl<'a> Findings<'a> {
     }
 }
 
-/// The name that was probably meant.
+/// Finds the known name that was probably meant.
 pub(crate) fn nearest<'a>(name: &str, known: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if name.len() > LONGEST_MISSPELLING {
         return None;

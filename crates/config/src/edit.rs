@@ -1,6 +1,6 @@
-//! Changes to our own configuration files that leave everything else as it stands, comments included.
+//! Adds or replaces one server in a configuration file and leaves everything else as it is, comments included.
 //!
-//! Text goes in, text comes out. The result is read again and compared: nothing but the one server may differ.
+//! Text goes in, text comes out. The result is read again and compared: only the one server may differ.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -8,11 +8,11 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::diagnostic::Findings;
+use crate::document::{self, Kind, Node, Place, Syntax, kind_of_plain};
 use crate::keys::Named;
-use crate::tree::{self, Kind, Node, Place, Syntax, kind_of_plain};
 use crate::{ConfigError, Configuration, ExecutionContext, Format, Server, Template, Transport, client_file};
 
-/// A server as it is to be written: its keys in order.
+/// A server as it is written to a file: its keys in order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ServerEntry {
     pub name: String,
@@ -29,7 +29,7 @@ pub enum EditError {
     Exists(String),
     #[error("`{0}` cannot be the name of a server")]
     BadName(String),
-    /// The text is written in a way that cannot be edited without understanding more of it.
+    /// The file is written in a style that the editor does not understand.
     #[error("the file cannot be changed without touching something else in it")]
     ByHand { entry: String },
 }
@@ -41,7 +41,7 @@ impl EditError {
             Self::NotOurs { .. } => {
                 Some("name another with --config, and import this one into it".to_owned())
             }
-            Self::Exists(_) => Some("--replace writes it anew".to_owned()),
+            Self::Exists(_) => Some("--replace overwrites it".to_owned()),
             Self::BadName(_) => Some(Named::Server.hint().to_owned()),
             Self::ByHand { entry } => Some(format!("add this to it by hand:\n{entry}")),
         }
@@ -49,7 +49,7 @@ impl EditError {
 }
 
 impl ServerEntry {
-    /// A server of another file, as it is written in ours.
+    /// Converts a server of another file.
     pub fn of(server: &Server) -> Self {
         let text = |template: &Template| Value::from(template.to_string());
         let map = |templates: &std::collections::BTreeMap<String, Template>| -> Value {
@@ -89,7 +89,7 @@ impl ServerEntry {
         self.fields.push(("executionContext", Value::from(context.as_str())));
     }
 
-    /// As it stands in a YAML file, with line breaks.
+    /// The entry in YAML block style.
     fn in_yaml(&self, indent: usize, step: usize) -> String {
         let mut text = format!("{:indent$}{}:\n", "", self.name);
         let (inner, innermost) = (indent + step, indent + 2 * step);
@@ -109,14 +109,14 @@ impl ServerEntry {
         text
     }
 
-    /// As it stands within braces.
+    /// The entry in YAML flow style, for a map in braces.
     fn in_flow(&self) -> String {
         let fields = self.fields.iter().map(|(key, value)| format!("{key}: {}", flow(value)));
         format!("{}: {{{}}}", self.name, fields.collect::<Vec<_>>().join(", "))
     }
 }
 
-/// The text of the file with one more server in it. An empty text is a new file.
+/// Returns the text of the file with the server added. An empty text is a new file.
 pub fn add_server(
     text: &str,
     path: &Path,
@@ -143,22 +143,22 @@ pub fn add_server(
         Syntax::Yaml => in_yaml(text, entry).ok_or_else(by_hand)?,
         Syntax::Toml => return Err(by_hand()),
     };
-    // What the entry itself has wrong is told as such.
+    // Reports the errors of the entry itself.
     Configuration::parse(&new, path).map_err(EditError::Invalid)?;
     if is_the_only_change(text, &new, path, &entry.name) { Ok(new) } else { Err(by_hand()) }
 }
 
-/// Compares both files without the one server.
+/// Compares both texts without the one server.
 fn is_the_only_change(before: &str, after: &str, path: &Path, name: &str) -> bool {
     let rest = |text: &str| {
-        let mut root = tree::read(text, Syntax::of(path, text), &mut Findings::new(path));
-        if let Some(tree::Value::Map(entries)) = root.as_mut().map(|root| &mut root.value) {
+        let mut root = document::read(text, Syntax::of(path, text), &mut Findings::new(path));
+        if let Some(document::Value::Map(entries)) = root.as_mut().map(|root| &mut root.value) {
             for servers in entries.iter_mut().filter(|entry| entry.key == "servers") {
-                if let tree::Value::Map(servers) = &mut servers.value.value {
+                if let document::Value::Map(servers) = &mut servers.value.value {
                     servers.retain(|server| server.key != name);
                 }
             }
-            // No servers are the same as none.
+            // An empty `servers` is the same as none.
             let is_empty = |node: &Node| node.is_nothing() || node.map().is_some_and(<[_]>::is_empty);
             entries.retain(|entry| !(entry.key == "servers" && is_empty(&entry.value)));
         }
@@ -171,12 +171,12 @@ fn is_the_only_change(before: &str, after: &str, path: &Path, name: &str) -> boo
     }
 }
 
-/// The new text, unless the file is written in a way that this does not know.
+/// Returns the new text, or `None` if the file is written in a style that this does not understand.
 fn in_yaml(text: &str, entry: &ServerEntry) -> Option<String> {
     let is_crlf = text.contains("\r\n");
     let text = text.replace("\r\n", "\n");
     let nowhere = Path::new("");
-    let root = tree::read(&text, Syntax::Yaml, &mut Findings::new(nowhere));
+    let root = document::read(&text, Syntax::Yaml, &mut Findings::new(nowhere));
     let servers = root.as_ref().and_then(|root| root.map()?.iter().find(|entry| entry.key == "servers"));
     let new = match servers {
         None => {
@@ -212,7 +212,7 @@ fn in_flow_map(text: &str, servers: &Node, entry: &ServerEntry) -> Option<String
 }
 
 /// `servers:` with a line, or several, for each.
-fn in_block(text: &str, servers: &tree::Entry, entry: &ServerEntry) -> Option<String> {
+fn in_block(text: &str, servers: &document::Entry, entry: &ServerEntry) -> Option<String> {
     let entries = servers.value.map()?;
     let indent = servers.value.place.column - 1;
     let step = indent.checked_sub(servers.place.column - 1)?.max(2);
@@ -220,7 +220,7 @@ fn in_block(text: &str, servers: &tree::Entry, entry: &ServerEntry) -> Option<St
     let first = servers.value.place.line - 1;
     let is_inside = |line: &&str| line.trim().is_empty() || line.len() - line.trim_start().len() >= indent;
     let is_content = |line: &&str| !line.trim().is_empty() && !line.trim_start().starts_with('#');
-    // Comments after the last server that are indented like one are still of the block.
+    // Comments after the last server that are indented like one belong to the block.
     let length = lines.get(first..)?.iter().take_while(|line| is_inside(line)).count();
     let last_of =
         |range: &[&str]| range.iter().rposition(|line| !line.trim().is_empty()).map_or(0, |at| at + 1);
@@ -230,7 +230,7 @@ fn in_block(text: &str, servers: &tree::Entry, entry: &ServerEntry) -> Option<St
         Some(at) => {
             let start = entries[at].place.line - 1;
             let next = entries.get(at + 1).map_or(block_end, |next| next.place.line - 1);
-            // Comments in front of the next server belong to that one.
+            // Comments before the next server belong to that one.
             start..start + lines.get(start..next)?.iter().rposition(is_content)? + 1
         }
     };
@@ -239,7 +239,7 @@ fn in_block(text: &str, servers: &tree::Entry, entry: &ServerEntry) -> Option<St
     Some(format!("{before}{separator}{}{}", entry.in_yaml(indent, step), lines.get(range.end..)?.concat()))
 }
 
-/// Where a place is, in bytes.
+/// The byte offset of a place.
 fn offset(text: &str, place: Place) -> usize {
     let start: usize = text.split_inclusive('\n').take(place.line - 1).map(str::len).sum();
     let line = &text[start..];
@@ -259,7 +259,7 @@ fn flow(value: &Value) -> String {
     }
 }
 
-/// A text without quotes where that is safe everywhere, else with those of JSON, which YAML has too.
+/// A text without quotes where that is safe everywhere, else in JSON quotes, which YAML understands.
 fn scalar(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-' | '=');
     let begins_well =

@@ -6,7 +6,7 @@
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     pub(crate) shape: Shape,
-    /// As it is written in a file; empty if there is none to speak of.
+    /// As it is written in a file; empty if there is none.
     pub(crate) default: &'static str,
     pub(crate) about: &'static str,
     /// A value as it is written in YAML.
@@ -19,7 +19,7 @@ pub(crate) enum Shape {
     Text,
     /// Text with placeholders.
     Template,
-    /// A path; a relative one begins at the directory of the file, `~/` at the home directory.
+    /// A path. A relative one starts at the directory of the file, `~/` at the home directory.
     Path,
     Flag,
     /// A number greater than 0.
@@ -28,7 +28,7 @@ pub(crate) enum Shape {
     Count,
     /// A number of bytes, or text such as `2G`.
     Size,
-    /// A name under which clients see a tool.
+    /// See [`TOOL_NAME`].
     ToolName,
     Choice(&'static [&'static str]),
     List(&'static Shape),
@@ -36,11 +36,11 @@ pub(crate) enum Shape {
     Map(Named, &'static Shape),
     /// Keys of a table.
     Object(&'static [Key]),
-    /// Any of these, told apart by what kind of value it is.
+    /// Any of these, told apart by the kind of value.
     Either(&'static [Shape]),
 }
 
-/// What the keys of a map are.
+/// What the keys of a map name.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Named {
     Server,
@@ -63,51 +63,103 @@ impl Named {
         }
     }
 
-    /// A regular expression for the names.
-    pub(crate) fn pattern(self) -> &'static str {
+    pub(crate) fn rule(self) -> NameRule {
         match self {
-            Self::Server => "^[A-Za-z0-9_-]{1,32}$",
-            Self::Variable => "^[A-Za-z_][A-Za-z0-9_]*$",
-            Self::Header => "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
-            Self::Tool | Self::Principal => "^.+$",
-            Self::Directory => "^/",
+            Self::Server => NameRule::letters_and_digits("_-").at_most(32),
+            Self::Variable => NameRule::letters_and_digits("_").not_beginning_with_a_digit(),
+            Self::Header => NameRule::letters_and_digits("!#$%&'*+.^_`|~-"),
+            Self::Tool | Self::Principal => NameRule::NotEmpty,
+            Self::Directory => NameRule::Absolute,
         }
     }
 
-    /// The same as the pattern.
     pub(crate) fn allows(self, name: &str) -> bool {
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        match self {
-            Self::Server => is_name_of_at_most(32, name),
-            Self::Variable => name.chars().all(is_word) && name.starts_with(|c: char| !c.is_ascii_digit()),
-            Self::Header => {
-                !name.is_empty() && name.chars().all(|c| is_word(c) || "!#$%&'*+.^`|~-".contains(c))
-            }
-            Self::Tool | Self::Principal => !name.is_empty(),
-            Self::Directory => name.starts_with('/'),
-        }
+        self.rule().allows(name)
     }
 
     pub(crate) fn hint(self) -> &'static str {
         match self {
             Self::Server => "names are 1 to 32 letters, digits, `-` and `_`",
-            Self::Variable => "names are letters, digits and `_`, and begin with no digit",
+            Self::Variable => "names are letters, digits and `_`, and do not begin with a digit",
             Self::Header => "names of headers are letters, digits and `-`",
             Self::Tool | Self::Principal => "the name is empty",
-            Self::Directory => "write the whole path, from `/` on",
+            Self::Directory => "write the absolute path",
         }
     }
 }
 
-pub(crate) const TOOL_NAME_PATTERN: &str = "^[A-Za-z0-9_-]{1,64}$";
-
-pub(crate) fn is_tool_name(name: &str) -> bool {
-    is_name_of_at_most(64, name)
+/// Which names are allowed. The check and the pattern of the schema both come from the rule.
+#[derive(Clone, Copy)]
+pub(crate) enum NameRule {
+    /// ASCII letters, digits, and the listed punctuation, in which `-` comes last.
+    Characters {
+        punctuation: &'static str,
+        longest: Option<usize>,
+        may_begin_with_digit: bool,
+    },
+    NotEmpty,
+    /// An absolute path.
+    Absolute,
 }
 
-fn is_name_of_at_most(longest: usize, name: &str) -> bool {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-');
-    (1..=longest).contains(&name.len()) && name.chars().all(is_allowed)
+/// A name under which clients see a tool.
+pub(crate) const TOOL_NAME: NameRule = NameRule::letters_and_digits("_-").at_most(64);
+
+impl NameRule {
+    const fn letters_and_digits(punctuation: &'static str) -> Self {
+        Self::Characters { punctuation, longest: None, may_begin_with_digit: true }
+    }
+
+    const fn at_most(self, length: usize) -> Self {
+        match self {
+            Self::Characters { punctuation, may_begin_with_digit, .. } => {
+                Self::Characters { punctuation, longest: Some(length), may_begin_with_digit }
+            }
+            other => other,
+        }
+    }
+
+    const fn not_beginning_with_a_digit(self) -> Self {
+        match self {
+            Self::Characters { punctuation, longest, .. } => {
+                Self::Characters { punctuation, longest, may_begin_with_digit: false }
+            }
+            other => other,
+        }
+    }
+
+    pub(crate) fn allows(self, name: &str) -> bool {
+        match self {
+            Self::Characters { punctuation, longest, may_begin_with_digit } => {
+                let is_allowed = |c: char| c.is_ascii_alphanumeric() || punctuation.contains(c);
+                let begins_with_digit = name.starts_with(|c: char| c.is_ascii_digit());
+                (1..=longest.unwrap_or(usize::MAX)).contains(&name.len())
+                    && name.chars().all(is_allowed)
+                    && (may_begin_with_digit || !begins_with_digit)
+            }
+            Self::NotEmpty => !name.is_empty(),
+            Self::Absolute => name.starts_with('/'),
+        }
+    }
+
+    /// The rule as a regular expression.
+    pub(crate) fn pattern(self) -> String {
+        match self {
+            Self::Characters { punctuation, longest, may_begin_with_digit } => {
+                let first =
+                    if may_begin_with_digit { String::new() } else { format!("[A-Za-z{punctuation}]") };
+                let count = match (longest, may_begin_with_digit) {
+                    (Some(longest), true) => format!("{{1,{longest}}}"),
+                    (Some(longest), false) => format!("{{0,{}}}", longest - 1),
+                    (None, true) => "+".to_owned(),
+                    (None, false) => "*".to_owned(),
+                };
+                format!("^{first}[A-Za-z0-9{punctuation}]{count}$")
+            }
+            Self::NotEmpty => "^.+$".to_owned(),
+            Self::Absolute => "^/".to_owned(),
+        }
+    }
 }
 
 const TEXTS: Shape = Shape::List(&Shape::Text);
@@ -129,46 +181,47 @@ pub(crate) const FILE: &[Key] = &[
         shape: Shape::Choice(&["prefix", "conflict", "none"]),
         default: "prefix",
         about: "How tools and prompts are named: `prefix` (`server_tool`, always), `conflict` (the tool's own name, \
-            and `server_tool` for names that several servers have), `none` (the tool's own name; of several, that \
-            of the server which stands first).",
+            and `server_tool` for names that several servers have), `none` (the tool's own name; if several servers \
+            have it, the first one's tool).",
         example: "conflict",
     },
     Key {
         name: "localExecution",
         shape: Shape::Choice(&["auto", "here", "attachment"]),
         default: "auto",
-        about: "Where servers run whose `executionContext` is `local`: `here` (on this machine), `attachment` \
-            (through the `ringfence connect` of the client), `auto` (here if only this machine can connect, else \
-            through the client).",
+        about: "Where servers with `executionContext: local` run: `here` (on this machine), `attachment` (on the \
+            client's machine, through its `ringfence connect`), `auto` (here if only this machine can connect, else \
+            on the client's).",
         example: "here",
     },
     Key {
         name: "secrets",
         shape: SECRETS,
         default: "",
-        about: "Where the values of variables are, for everybody. What is not named here, for the principal or for \
-            the workspace is looked for in the environment of ringfence.",
+        about: "Where the values of variables are, for all sessions. A variable that has no entry here, for the principal \
+            or for the workspace is looked up in the environment of ringfence.",
         example: "{BRAVE_API_KEY: {file: /run/secrets/brave}}",
     },
     Key {
         name: "principals",
         shape: Shape::Map(Named::Principal, &Shape::Object(HOLDER)),
         default: "",
-        about: "What single principals have.",
+        about: "Settings of single principals.",
         example: "{alice: {secrets: {GITHUB_TOKEN: {file: /run/secrets/alice-github}}}}",
     },
     Key {
         name: "workspaces",
         shape: Shape::Map(Named::Directory, &Shape::Object(HOLDER)),
         default: "",
-        about: "What sessions on a directory have, and on those below it. The nearest counts, before the principal.",
+        about: "Settings of sessions in a directory and below it. The nearest directory counts, and takes precedence over \
+            the principal.",
         example: "{/srv/shop: {secrets: {DATABASE_URL: {env: SHOP_DATABASE_URL}}}}",
     },
     Key {
         name: "$schema",
         shape: Shape::Text,
         default: "",
-        about: "For editors: where the schema is that `ringfence config schema` prints. ringfence does not look at it.",
+        about: "For editors: the location of the schema that `ringfence config schema` prints. ringfence ignores it.",
         example: "./ringfence.schema.json",
     },
 ];
@@ -205,9 +258,9 @@ pub(crate) const SERVER: &[Key] = &[
         name: "command",
         shape: Shape::Either(&[TEMPLATES, Shape::Template]),
         default: "",
-        about: "What to run: a list of words; or text, which is split into words like a shell would, without \
-            filling anything in; or, beside `args`, the program alone. `[ringfence, workspace]` is the built-in \
-            server, and so is a server called `filesystem` that names nothing to run.",
+        about: "What to run: a list of words; or text, which is split into words like in a shell, without expanding \
+            anything; or, together with `args`, only the program. `[ringfence, workspace]` is the built-in server, and \
+            so is a server called `filesystem` without `command` and `url`.",
         example: "[npx, -y, \"@modelcontextprotocol/server-memory\"]",
     },
     Key {
@@ -228,7 +281,7 @@ pub(crate) const SERVER: &[Key] = &[
         name: "headers",
         shape: Shape::Map(Named::Header, &Shape::Template),
         default: "{}",
-        about: "What requests to `url` carry.",
+        about: "Headers of the requests to `url`.",
         example: "{X-Team: web}",
     },
     Key {
@@ -243,22 +296,22 @@ pub(crate) const SERVER: &[Key] = &[
         shape: Shape::Choice(&["local", "remote"]),
         default: "",
         about: "Where it runs: `local` (on the client's machine) or `remote` (on the gateway's). `filesystem`, `git`, \
-            `editor-integration` and the built-in server are local if nothing is said, all others remote.",
+            `editor-integration` and the built-in server are local by default, all others remote.",
         example: "remote",
     },
     Key {
         name: "overridable",
         shape: Shape::Flag,
         default: "",
-        about: "Whether a client may choose the other execution context for its session. A server with variables or \
-            other secrets never is; all others are if nothing is said.",
+        about: "Whether a client may choose the other execution context for its session. By default true; never for a \
+            server with variables or other secrets.",
         example: "false",
     },
     Key {
         name: "enabled",
         shape: Shape::Flag,
         default: "true",
-        about: "Whether it is offered.",
+        about: "Whether clients see the server.",
         example: "false",
     },
     Key {
@@ -272,17 +325,17 @@ pub(crate) const SERVER: &[Key] = &[
         name: "env",
         shape: Shape::Map(Named::Variable, &Shape::Template),
         default: "{}",
-        about: "Variables that it gets beside the basic ones. A variable in `${…}` that nobody has set disables the \
-            server, with the reason.",
+        about: "Variables that it gets besides the basic ones. A variable in `${…}` that is not set disables the server, \
+            with the reason.",
         example: "{BRAVE_API_KEY: \"${BRAVE_API_KEY}\"}",
     },
     Key {
         name: "envFile",
         shape: Shape::Path,
         default: "",
-        about: "A file with more variables, one `NAME=value` in a line; `env` counts before it. It is read each time the \
-            server is prepared for a session. It must lie outside of the session's workspace, where agents can write, and \
-            be no link; no server can read it.",
+        about: "A file with more variables, one `NAME=value` per line; `env` takes precedence. It is read each time the \
+            server is prepared for a session. It must be outside of the session's workspace, where agents can write, and \
+            must not be a link. No server can read it.",
         example: "/etc/ringfence/brave.env",
     },
     Key {
@@ -310,16 +363,16 @@ pub(crate) const SERVER: &[Key] = &[
         name: "lifecycle",
         shape: Shape::Choice(&["session", "workspace", "shared", "call"]),
         default: "session",
-        about: "Who shares a running process: one `session`, the sessions on one `workspace`, all of them (`shared`), \
-            or nobody (`call`: one for each request).",
+        about: "What shares a running process: one `session`, the sessions on one `workspace`, all sessions (`shared`), \
+            or a single request (`call`).",
         example: "shared",
     },
     Key {
         name: "storage",
         shape: Shape::Choice(&["none", "persistent", "pvc"]),
         default: "none",
-        about: "`persistent`: `{storage}` names a directory that stays, one for each principal and workspace. `pvc` \
-            means the same.",
+        about: "`persistent`: `{storage}` names a directory that outlives sessions, one for each principal and workspace. \
+            `pvc` means the same.",
         example: "persistent",
     },
     Key {
@@ -333,35 +386,35 @@ pub(crate) const SERVER: &[Key] = &[
         name: "fence",
         shape: Shape::Object(FENCE),
         default: "{}",
-        about: "What differs from the fence options of the command line.",
+        about: "Overrides of the fence options of the command line.",
         example: "{network: none, memory: 2G}",
     },
     Key {
         name: "timeout",
         shape: Shape::Seconds,
         default: "",
-        about: "Give a call up after this many seconds without an answer or progress. Else `--timeout` counts.",
+        about: "Give up on a call after this many seconds without an answer or progress. Default: `--timeout`.",
         example: "300",
     },
     Key {
         name: "maxTimeout",
         shape: Shape::Seconds,
         default: "",
-        about: "Give a call up after this many seconds, progress or not. Else `--max-timeout` counts.",
+        about: "Give up on a call after this many seconds, even if it makes progress. Default: `--max-timeout`.",
         example: "7200",
     },
     Key {
         name: "startTimeout",
         shape: Shape::Seconds,
         default: "",
-        about: "What it may take to start, in seconds. Else `--start-timeout` counts.",
+        about: "How long it may take to start, in seconds. Default: `--start-timeout`.",
         example: "120",
     },
     Key {
         name: "tools",
         shape: Shape::Object(TOOLS),
         default: "{}",
-        about: "Which of its tools are offered, and as what.",
+        about: "Which of its tools clients see, and under which names.",
         example: "{deny: [\"delete_*\"]}",
     },
 ];
@@ -371,64 +424,63 @@ pub(crate) const FENCE: &[Key] = &[
         name: "network",
         shape: Shape::Choice(&["all", "none", "localhost", "http"]),
         default: "",
-        about: "What can be reached: everything, nothing, a private loopback, or HTTP through a proxy. Else `--net` \
-            counts.",
+        about: "What can be reached: everything, nothing, a private loopback, or HTTP through a proxy. Default: `--net`.",
         example: "http",
     },
     Key {
         name: "allowHosts",
         shape: TEXTS,
         default: "[]",
-        about: "With `network: http`: the hosts that may be reached, or `*.DOMAIN`. Any public one if none is named.",
+        about: "With `network: http`: the hosts that may be reached, or `*.DOMAIN`. By default any public host.",
         example: "[api.example.com, \"*.example.org\"]",
     },
     Key {
         name: "read",
         shape: PATHS,
         default: "[]",
-        about: "More that may be read.",
+        about: "Additional paths that may be read.",
         example: "[/srv/models]",
     },
     Key {
         name: "write",
         shape: PATHS,
         default: "[]",
-        about: "More that may be written.",
+        about: "Additional paths that may be written.",
         example: "[/srv/output]",
     },
     Key {
         name: "denyRead",
         shape: PATHS,
         default: "[]",
-        about: "What must not be read, wherever it lies.",
+        about: "Paths that must not be read, even inside the workspace.",
         example: "[~/private]",
     },
     Key {
         name: "readOnly",
         shape: Shape::Flag,
         default: "",
-        about: "Whether the workspace can only be read. Else `--read-only` counts.",
+        about: "Whether the workspace is read-only. Default: `--read-only`.",
         example: "true",
     },
     Key {
         name: "memory",
         shape: Shape::Size,
         default: "",
-        about: "The most memory: a number of bytes, or with `K`, `M`, `G` or `T`. Else `--memory` counts.",
+        about: "Memory limit: a number of bytes, or with `K`, `M`, `G` or `T`. Default: `--memory`.",
         example: "2G",
     },
     Key {
         name: "processes",
         shape: Shape::Count,
         default: "",
-        about: "The most processes. Else `--processes` counts.",
+        about: "Process limit. Default: `--processes`.",
         example: "64",
     },
     Key {
         name: "unfenced",
         shape: Shape::Flag,
         default: "false",
-        about: "No fence at all: the server can do what you can do.",
+        about: "No fence at all: the server can do everything that you can do.",
         example: "true",
     },
 ];
@@ -438,14 +490,14 @@ pub(crate) const TOOLS: &[Key] = &[
         name: "allow",
         shape: TEXTS,
         default: "[]",
-        about: "Only these, as globs over the server's own names. All, if empty.",
+        about: "Show only these tools, as globs over the server's own names. Empty shows all.",
         example: "[\"read_*\", search]",
     },
     Key {
         name: "deny",
         shape: TEXTS,
         default: "[]",
-        about: "Not these, whatever `allow` says.",
+        about: "Hide these tools, even if `allow` lists them.",
         example: "[\"delete_*\"]",
     },
     Key {
@@ -456,3 +508,49 @@ pub(crate) const TOOLS: &[Key] = &[
         example: "{brave_web_search: web_search}",
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_checks_names_and_gives_their_pattern() {
+        let longest = "x".repeat(32);
+        let too_long = "x".repeat(33);
+        let cases: &[(Named, &str, &[&str], &[&str])] = &[
+            (Named::Server, "^[A-Za-z0-9_-]{1,32}$", &["a", "9-_Z", &longest], &["", "a b", "ä", &too_long]),
+            (Named::Variable, "^[A-Za-z_][A-Za-z0-9_]*$", &["A", "_1"], &["", "1A", "A-B", "A.B"]),
+            (
+                Named::Header,
+                "^[A-Za-z0-9!#$%&'*+.^_`|~-]+$",
+                &["X-Team", "1^`|~"],
+                &["", "a b", "a:b", "a/b"],
+            ),
+            (Named::Tool, "^.+$", &["any thing", "ä"], &[""]),
+            (Named::Principal, "^.+$", &["alice"], &[""]),
+            (Named::Directory, "^/", &["/", "/srv/shop"], &["", "srv", "~/x"]),
+        ];
+        for (named, pattern, good, bad) in cases {
+            assert_eq!(named.rule().pattern(), *pattern);
+            for name in *good {
+                assert!(named.allows(name), "{pattern}: {name}");
+            }
+            for name in *bad {
+                assert!(!named.allows(name), "{pattern}: {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_tool_name_has_at_most_64_characters() {
+        assert_eq!(TOOL_NAME.pattern(), "^[A-Za-z0-9_-]{1,64}$");
+        assert!(TOOL_NAME.allows(&"x".repeat(64)) && !TOOL_NAME.allows(&"x".repeat(65)));
+    }
+
+    #[test]
+    fn a_bounded_rule_counts_the_first_character() {
+        let rule = NameRule::letters_and_digits("_").at_most(3).not_beginning_with_a_digit();
+        assert_eq!(rule.pattern(), "^[A-Za-z_][A-Za-z0-9_]{0,2}$");
+        assert!(rule.allows("a12") && !rule.allows("a123") && !rule.allows("1a"));
+    }
+}

@@ -1,7 +1,7 @@
 //! The configuration as data: which servers there are, where and how they run, and who may use which secret.
 //!
-//! The principal type is [`Configuration`]. It is what the operator wrote, checked; nothing in it was looked up
-//! on this machine yet. A [`Template`] becomes text when a session needs it.
+//! The principal type is [`Configuration`]: what the operator wrote, checked. Nothing in it has been looked up on this
+//! machine yet. A [`Template`] becomes text when a session needs it.
 //!
 //! ```
 //! use std::path::Path;
@@ -12,26 +12,28 @@
 //! # Ok::<(), config::ConfigError>(())
 //! ```
 //!
-//! A file becomes a tree with places (`tree`), is compared with the tables of keys (`keys`, `check`) and read
-//! (`reading`). [`schema`] and [`reference()`] are made from the same tables. [`edit`] and [`client_file`] change
-//! texts and leave everything else in them as it stands.
+//! A file is parsed into values with places (`document`), checked against the tables of keys (`keys`, `check`) and
+//! read (`reading`). [`schema`] and [`reference()`] are made from the same tables. [`edit`] and [`client_file`] change
+//! one entry of a file and leave everything else as it is.
 
 mod check;
 pub mod client_file;
 mod diagnostic;
+mod document;
 pub mod edit;
+mod file_stamp;
 mod keys;
 mod model;
 mod reading;
 mod reference;
 mod schema;
 mod secrets;
+mod shell_words;
 mod template;
-mod tree;
 mod variables_file;
-mod words;
 
 pub use diagnostic::{ConfigError, Diagnostic};
+pub use file_stamp::FileStamp;
 pub use model::{
     Configuration, ExecutionContext, FencePolicy, Lifecycle, LocalExecution, NameMode, NetworkMode, Origin,
     Server, ServerLimits, Start, Storage, ToolRules, Transport,
@@ -40,5 +42,5 @@ pub use reading::{Format, Read};
 pub use reference::reference;
 pub use schema::schema;
 pub use secrets::{SecretSource, Secrets};
-pub use template::{Missing, Piece, Template, TemplateError, Values};
+pub use template::{MissingValueError, Piece, Template, TemplateError, Values};
 pub use variables_file::read_variables;

@@ -1,4 +1,4 @@
-//! What a configuration says, server by server.
+//! The configuration as types: the servers and their settings.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::time::Duration;
 
 use crate::{Piece, Secrets, Template};
 
-/// Everything that one configuration file says.
+/// One configuration file.
 #[derive(Clone, Debug, Default)]
 pub struct Configuration {
-    /// In the order of the file, which is the order of all lists.
+    /// In the order of the file, which is the order of all lists that clients see.
     pub servers: Vec<Server>,
     /// How the names of tools and prompts are made unique.
     pub names: NameMode,
@@ -27,7 +27,7 @@ pub enum NameMode {
     Prefix,
     /// The tool's own name, and `server_tool` for names that several servers have.
     Conflict,
-    /// The tool's own name; of several, that of the server which stands first.
+    /// The tool's own name; of several tools with one name, the one of the first server.
     None,
 }
 
@@ -59,7 +59,7 @@ impl ExecutionContext {
     }
 }
 
-/// Where in which file something stands, for errors.
+/// File and line of an item, for errors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Origin {
     pub file: PathBuf,
@@ -76,15 +76,15 @@ pub struct Server {
     pub context: ExecutionContext,
     /// Whether a client may choose the other context for its session.
     pub overridable: bool,
-    /// Why it is not to run, if so: switched off, or nothing to run is named.
+    /// Why the server does not run, if so: switched off, or without a command and URL.
     pub disabled: Option<String>,
-    /// Beside what every server gets.
+    /// Variables besides those that every server gets.
     pub environment: BTreeMap<String, Template>,
-    /// A file with more of them; what is said here counts before it.
+    /// A file with more variables; `environment` takes precedence.
     pub variables_file: Option<PathBuf>,
-    /// Where it starts; its session's workspace if nothing is said.
+    /// Where the server starts; by default in its session's workspace.
     pub working_directory: Option<Template>,
-    /// Where it may write; the session's workspace if nothing is said.
+    /// Where the server may write; by default in the session's workspace.
     pub allowed_directories: Option<Vec<Template>>,
     pub lifecycle: Lifecycle,
     pub storage: Storage,
@@ -110,7 +110,7 @@ pub enum Transport {
         url: Template,
         headers: BTreeMap<String, Template>,
     },
-    /// Nothing to run is named here; it may still be there on a client's machine.
+    /// Neither a command nor a URL; a client's machine may have the server.
     Unnamed,
 }
 
@@ -142,19 +142,19 @@ pub enum Start {
     Eager,
 }
 
-/// What differs from the gateway's own fence options.
+/// Overrides of the gateway's own fence options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FencePolicy {
     pub network: Option<NetworkMode>,
     pub allow_hosts: Vec<String>,
-    /// More that may be read or written.
+    /// Paths that may be read or written in addition.
     pub read: Vec<PathBuf>,
     pub write: Vec<PathBuf>,
     pub deny_read: Vec<PathBuf>,
     pub read_only: Option<bool>,
     pub memory_bytes: Option<u64>,
     pub processes: Option<u64>,
-    /// No fence at all; only an operator's file can say so.
+    /// No fence at all. Only an operator's file can set it.
     pub unfenced: bool,
 }
 
@@ -166,7 +166,7 @@ pub enum NetworkMode {
     Http,
 }
 
-/// What differs from the gateway's own limits.
+/// Overrides of the gateway's own limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServerLimits {
     pub timeout: Option<Duration>,
@@ -174,10 +174,10 @@ pub struct ServerLimits {
     pub start_timeout: Option<Duration>,
 }
 
-/// Which tools are shown, and as what. Globs over the server's own names.
+/// Which tools clients see, and under which names. Globs match the server's own names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ToolRules {
-    /// Empty: all.
+    /// Empty allows all.
     pub allow: Vec<String>,
     pub deny: Vec<String>,
     /// The server's own name → the whole name that clients see.
@@ -185,7 +185,7 @@ pub struct ToolRules {
 }
 
 impl Configuration {
-    /// The built-in server for files, and nothing else.
+    /// Only the built-in file server.
     pub fn of_built_in() -> Self {
         let server = Server {
             name: "filesystem".to_owned(),
@@ -210,7 +210,7 @@ impl Configuration {
 }
 
 impl Configuration {
-    /// No server may read the files that hold what others are given.
+    /// Denies every server to read the files that hold secrets.
     pub(crate) fn hide_secret_files(&mut self) {
         let files = self.servers.iter().filter_map(|server| server.variables_file.clone());
         let files: Vec<PathBuf> = files.chain(self.secrets.files()).collect();
@@ -221,12 +221,12 @@ impl Configuration {
 }
 
 impl Server {
-    /// The variables that it cannot run without and that somebody must have set.
+    /// The variables that must be set for the server to run.
     pub fn needed_variables(&self) -> impl Iterator<Item = &str> {
         self.templates().flat_map(Template::variables)
     }
 
-    /// Whether it is given something secret, which must not leave this machine.
+    /// Returns true if the server gets a secret, which must not leave this machine.
     pub fn has_secrets(&self) -> bool {
         let named = match &self.transport {
             Transport::Url { headers, .. } => headers.keys().any(|name| names_a_secret(name)),
@@ -256,7 +256,7 @@ impl Server {
 }
 
 impl fmt::Debug for Server {
-    /// Without the values of variables, which may be secrets that somebody wrote down.
+    /// Without the values of variables, which may be secrets.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Server")
             .field("name", &self.name)
@@ -295,9 +295,9 @@ impl fmt::Debug for Transport {
     }
 }
 
-/// Whether a variable or header of this name holds a secret, by its name.
+/// Guesses from the name of a variable or header whether it holds a secret.
 pub(crate) fn names_a_secret(name: &str) -> bool {
     let name = name.to_ascii_uppercase();
-    // `PUBLIC_KEY` is none, and neither is `KEYBOARD`; nobody is harmed by a warning too many.
+    // `PUBLIC_KEY` and `KEYBOARD` match wrongly; a needless warning does no harm.
     ["KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "AUTHORIZATION"].iter().any(|word| name.contains(word))
 }

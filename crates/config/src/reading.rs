@@ -1,4 +1,4 @@
-//! From a file to a [`Configuration`]: which client's file it is, and what it says.
+//! Reads a file into a [`Configuration`]: finds out which client's format it has, and reads its servers.
 
 mod fields;
 mod other_clients;
@@ -11,18 +11,18 @@ use std::path::{Path, PathBuf};
 
 use crate::check::check;
 use crate::diagnostic::{ConfigError, Diagnostic, Findings, nearest};
+use crate::document::{self, Entry, Node, Place, Syntax};
 use crate::keys::{FILE, HOLDER, SECRET_SOURCE, Shape};
-use crate::tree::{self, Entry, Node, Place, Syntax};
 use crate::{Configuration, ExecutionContext, LocalExecution, NameMode, SecretSource, Server, Transport};
 
 use fields::Fields;
 
-/// Far longer than any configuration that somebody wrote.
+/// Far longer than any hand-written configuration.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 const TOO_LONG: &str = "the file is longer than 1 MiB";
 const MAX_SERVERS: usize = 256;
 
-/// What a file says, and what deserves a second look.
+/// A configuration with the warnings about its file.
 #[derive(Debug)]
 pub struct Read {
     pub configuration: Configuration,
@@ -30,7 +30,7 @@ pub struct Read {
     pub format: Format,
 }
 
-/// Whose file it is, by its shape.
+/// Which client's format a file has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// Our own: `servers`, with every key known.
@@ -65,14 +65,14 @@ impl Configuration {
         Err(findings.into_error())
     }
 
-    /// The same for a text that is, or could be, in the file `path`.
+    /// Reads a text that is, or will be, in the file `path`.
     pub fn parse(text: &str, path: &Path) -> Result<Read, ConfigError> {
         let mut findings = Findings::new(path);
         let mut configuration = Self::default();
         let mut format = Format::Ringfence;
         if text.len() as u64 > MAX_FILE_BYTES {
             findings.error(Place::START, TOO_LONG);
-        } else if let Some(root) = tree::read(text, Syntax::of(path, text), &mut findings) {
+        } else if let Some(root) = document::read(text, Syntax::of(path, text), &mut findings) {
             format = format_of(&root, Syntax::of(path, text));
             configuration = match format {
                 Format::Ringfence => read_own(&root, &mut findings),
@@ -85,8 +85,8 @@ impl Configuration {
     }
 }
 
-/// Files are told apart by their keys. `servers` is ours and VS Code's; an entry with a `type`, and nothing that
-/// only we know, is VS Code's.
+/// Recognises the format by the keys. Both ringfence and VS Code have `servers`; a file with keys that only VS Code
+/// has, and none that only ringfence has, is VS Code's.
 fn format_of(root: &Node, syntax: Syntax) -> Format {
     if root.get("mcpServers").is_some() {
         return Format::McpServers;
@@ -162,7 +162,7 @@ fn check_number(servers: &[Entry], findings: &mut Findings<'_>) {
     }
 }
 
-/// A name that clients see must mean one tool.
+/// Checks that each alias names one tool.
 fn check_aliases(servers: &[Entry], findings: &mut Findings<'_>) {
     let mut first: HashMap<&str, Place> = HashMap::new();
     let aliases = servers.iter().filter_map(|server| server.value.get("tools")?.get("aliases")?.map());
@@ -188,7 +188,7 @@ fn secret_source(node: &Node, findings: &mut Findings<'_>) -> Option<SecretSourc
     match (source.text("env"), source.path("file", findings)) {
         (Some(name), None) => Some(SecretSource::Environment(name.to_owned())),
         (None, Some(path)) => Some(SecretSource::File(path)),
-        // Somebody who writes the secret itself here is told so by the check of types.
+        // A secret written here in place of its source is reported by the check of types.
         (None, None) if node.map().is_none_or(|entries| !entries.is_empty()) => None,
         _ => {
             findings.error(node.place, "a secret has either `env` or `file`");
@@ -197,14 +197,14 @@ fn secret_source(node: &Node, findings: &mut Findings<'_>) -> Option<SecretSourc
     }
 }
 
-/// A server with the defaults that hang on others of its properties.
+/// Fills in the defaults that depend on other properties.
 fn with_defaults(mut server: Server, context: Option<ExecutionContext>) -> Server {
     let is_local = matches!(server.transport, Transport::BuiltIn { .. })
         || matches!(server.name.as_str(), "filesystem" | "git" | "editor-integration");
     let default = if is_local { ExecutionContext::Local } else { ExecutionContext::Remote };
     server.context = context.unwrap_or(default);
     server.overridable = server.overridable && !server.has_secrets();
-    // A client's machine may have it.
+    // A local one may be on the client's machine.
     let has_nothing = matches!(server.transport, Transport::Unnamed);
     if has_nothing && server.context == ExecutionContext::Remote && server.disabled.is_none() {
         server.disabled = Some("nothing to run is named: add command or url".to_owned());

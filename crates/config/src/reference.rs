@@ -1,11 +1,11 @@
-//! The reference of configuration files, made from the tables of keys. `docs/configuration.md` is its output.
+//! Writes the reference of configuration files from the tables of keys. `docs/configuration.md` is its output.
 
 use std::fmt::Write as _;
 
 use crate::check::in_words;
 use crate::keys::{FENCE, FILE, Key, SECRET_SOURCE, SERVER, Shape, TOOLS};
 
-/// What is true of all files, then one section for each table.
+/// The introduction, then one section for each table.
 pub fn reference() -> String {
     let mut text = include_str!("introduction.md").to_owned();
     table(&mut text, "The file", "", FILE);
@@ -37,7 +37,7 @@ fn table(text: &mut String, title: &str, about: &str, keys: &[Key]) {
     text.push('\n');
 }
 
-/// Types that have a section of their own are named by it.
+/// The type of a key, as a link where it has a section of its own.
 fn kind(shape: &Shape) -> String {
     match shape {
         Shape::Map(named, Shape::Object(keys)) if keys.len() > 2 => {

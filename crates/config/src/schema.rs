@@ -1,10 +1,10 @@
-//! The JSON Schema of our configuration files, made from the tables of keys.
+//! The JSON Schema of configuration files, made from the tables of keys.
 
 use serde_json::{Map, Value, json};
 
-use crate::keys::{FILE, Key, Shape, TOOL_NAME_PATTERN};
+use crate::keys::{FILE, Key, Shape, TOOL_NAME};
 
-/// A JSON Schema (draft 2020-12) for editors that complete and check while one writes.
+/// A JSON Schema (draft 2020-12) for editors that complete and check as you type.
 pub fn schema() -> Value {
     let mut schema = object(FILE);
     schema["$schema"] = json!("https://json-schema.org/draft/2020-12/schema");
@@ -27,7 +27,7 @@ fn described(key: &Key) -> Value {
     schema
 }
 
-/// Defaults are written as in YAML; those of the tables are words, or JSON.
+/// The default as a value. The tables write it in YAML, which here is always one word or JSON.
 fn default_value(key: &Key) -> Option<Value> {
     match (key.default, &key.shape) {
         ("", _) => None,
@@ -47,12 +47,12 @@ fn of_shape(shape: &Shape) -> Value {
         Shape::Size => {
             json!({"type": ["string", "integer"], "pattern": "^[0-9]+[KkMmGgTt]?([Ii]?[Bb])?$", "minimum": 1})
         }
-        Shape::ToolName => json!({"type": "string", "pattern": TOOL_NAME_PATTERN}),
+        Shape::ToolName => json!({"type": "string", "pattern": TOOL_NAME.pattern()}),
         Shape::Choice(choices) => json!({"enum": choices}),
         Shape::List(shape) => json!({"type": "array", "items": of_shape(shape)}),
         Shape::Map(named, shape) => json!({
             "type": ["object", "null"],
-            "propertyNames": {"pattern": named.pattern()},
+            "propertyNames": {"pattern": named.rule().pattern()},
             "additionalProperties": of_shape(shape),
         }),
         Shape::Object(keys) => object(keys),

@@ -1,4 +1,4 @@
-//! Who has which secret. Values are looked up when a session needs them, and never printed.
+//! The secrets of workspaces and principals. Values are looked up when a session needs them, and never printed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -8,22 +8,22 @@ use std::path::{Path, PathBuf};
 pub enum SecretSource {
     /// A variable of the gateway's own environment.
     Environment(String),
-    /// A file, without the line break at its end. Read each time, so that a key can be changed.
+    /// A file that holds the value. It is read each time, so that a key can be replaced.
     File(PathBuf),
 }
 
-/// Secrets of workspaces, of principals and of everybody. What none of them has is looked for in the gateway's
-/// environment.
+/// Where the secrets are. A name that no entry has is looked up in the gateway's environment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Secrets {
+    /// For all sessions.
     pub everybody: BTreeMap<String, SecretSource>,
     pub principals: BTreeMap<String, BTreeMap<String, SecretSource>>,
-    /// By canonical directory; also those below it.
+    /// By canonical directory; valid for the directories below it, too.
     pub workspaces: BTreeMap<PathBuf, BTreeMap<String, SecretSource>>,
 }
 
 impl Secrets {
-    /// The files that hold some.
+    /// The files that hold secrets.
     pub(crate) fn files(&self) -> impl Iterator<Item = PathBuf> {
         let holders = self.principals.values().chain(self.workspaces.values()).chain([&self.everybody]);
         holders.flat_map(BTreeMap::values).filter_map(|source| match source {
@@ -32,8 +32,8 @@ impl Secrets {
         })
     }
 
-    /// The value for a session: of its workspace (the nearest one), else of its principal, else everybody's,
-    /// else of the gateway.
+    /// The value for a session: that of its nearest workspace, else of its principal, else of everybody, else of the
+    /// gateway's environment.
     pub fn find(&self, name: &str, principal: &str, workspace: Option<&Path>) -> Option<String> {
         let of_workspace = workspace.and_then(|workspace| {
             workspace.ancestors().find_map(|directory| self.workspaces.get(directory)?.get(name))

@@ -1,7 +1,7 @@
-//! Text with places to be filled in: `{workingDirectory}`, `{sessionId}`, `{instanceId}`, `{storage}` and
-//! `${VARIABLE}`. What is filled in is not looked at again.
+//! Text with placeholders: `{workingDirectory}`, `{sessionId}`, `{instanceId}`, `{storage}` and `${VARIABLE}`. Values
+//! are inserted as they are, even if they look like placeholders.
 //!
-//! The spellings of other clients mean the same: `${workspaceFolder}`, `${env:NAME}`, `${NAME:-default}`.
+//! The spellings of other clients are understood, too: `${workspaceFolder}`, `${env:NAME}`, `${NAME:-default}`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -18,14 +18,14 @@ pub enum Piece {
     Storage,
     /// `${NAME}`: a secret of the principal or the workspace, or a variable of the gateway's environment.
     Variable(String),
-    /// `${NAME:-default}`: the same, and what to take if nobody has set it.
+    /// `${NAME:-default}`: the same, with a default if it is not set.
     VariableOr {
         name: String,
         default: String,
     },
 }
 
-/// What a session fills in.
+/// The values that a session fills in.
 pub struct Values<'a> {
     pub working_directory: Option<&'a OsStr>,
     pub session_id: &'a str,
@@ -41,7 +41,7 @@ impl std::fmt::Debug for Values<'_> {
     }
 }
 
-/// What is written in braces, and what it means.
+/// The placeholders in braces.
 const PLACEHOLDERS: &[(&str, Piece)] = &[
     ("workingDirectory", Piece::WorkingDirectory),
     ("sessionId", Piece::SessionId),
@@ -49,10 +49,10 @@ const PLACEHOLDERS: &[(&str, Piece)] = &[
     ("storage", Piece::Storage),
 ];
 
-/// Nothing longer can be one that was misspelled.
+/// A longer name cannot be a misspelled placeholder.
 const LONGEST_PLACEHOLDER: usize = 24;
 
-/// Why a text is no template.
+/// Why a text is not a template.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TemplateError {
     #[error("`{{{written}}}` is not a placeholder")]
@@ -76,13 +76,13 @@ impl TemplateError {
     }
 }
 
-/// What could not be filled in, as people know it: `BRAVE_API_KEY`, `{storage}`.
+/// A variable or placeholder without a value, as the user writes it: `BRAVE_API_KEY`, `{storage}`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("Missing {0}")]
-pub struct Missing(pub String);
+pub struct MissingValueError(pub String);
 
 impl Template {
-    /// Reads a text with placeholders. Other text in braces is text, for arguments may be JSON.
+    /// Reads a text with placeholders. Other text in braces stays text, because arguments may be JSON.
     pub fn parse(text: &str) -> Result<Self, TemplateError> {
         let mut template = Builder::default();
         let mut rest = text;
@@ -109,12 +109,12 @@ impl Template {
         Ok(Self(template.pieces))
     }
 
-    /// Whether nothing is to be filled in.
+    /// Returns true if it has no placeholders.
     pub fn is_literal(&self) -> bool {
         self.0.iter().all(|piece| matches!(piece, Piece::Text(_)))
     }
 
-    /// The names of all variables in it, also of those that it can do without.
+    /// The names of all its variables, including those with a default.
     pub fn mentioned_variables(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Variable(name) | Piece::VariableOr { name, .. } => Some(name.as_str()),
@@ -122,7 +122,7 @@ impl Template {
         })
     }
 
-    /// The names of the variables that it cannot do without.
+    /// The names of its variables without a default.
     pub fn variables(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|piece| match piece {
             Piece::Variable(name) => Some(name.as_str()),
@@ -130,8 +130,8 @@ impl Template {
         })
     }
 
-    pub fn expand(&self, values: &Values<'_>) -> Result<OsString, Missing> {
-        let missing = |name: &str| Missing(name.to_owned());
+    pub fn expand(&self, values: &Values<'_>) -> Result<OsString, MissingValueError> {
+        let missing = |name: &str| MissingValueError(name.to_owned());
         let mut whole = OsString::new();
         for piece in &self.0 {
             match piece {
@@ -155,14 +155,14 @@ impl Template {
 }
 
 impl From<&str> for Template {
-    /// Plain text, whatever stands in it.
+    /// Takes the text literally, placeholders included.
     fn from(text: &str) -> Self {
         Self(vec![Piece::Text(text.to_owned())])
     }
 }
 
 impl fmt::Display for Template {
-    /// As it is written in a file; reading that gives the same template.
+    /// The template as it is written in a file. Reading it back gives the same template.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for piece in &self.0 {
             match piece {
@@ -179,7 +179,7 @@ impl fmt::Display for Template {
     }
 }
 
-/// Joins texts that stand beside each other.
+/// Joins adjacent texts.
 #[derive(Default)]
 struct Builder {
     pieces: Vec<Piece>,
@@ -202,7 +202,7 @@ impl Builder {
     }
 }
 
-/// What stands between `${` and `}`.
+/// Reads the text between `${` and `}`.
 fn variable(inside: &str) -> Result<Piece, TemplateError> {
     let (name, default) = match inside.split_once(":-") {
         Some((name, default)) => (name, Some(default)),
@@ -228,8 +228,8 @@ fn variable(inside: &str) -> Result<Piece, TemplateError> {
     })
 }
 
-/// The placeholder that the text begins with. One that is spelled almost right is an error: as plain text it
-/// would go unnoticed.
+/// Reads the placeholder that the text begins with. A misspelled one is an error, because as plain text it would go
+/// unnoticed.
 fn placeholder(text: &str) -> Result<Option<(&str, Piece)>, TemplateError> {
     let Some((name, _)) = text.strip_prefix('{').and_then(|inside| inside.split_once('}')) else {
         return Ok(None);

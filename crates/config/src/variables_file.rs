@@ -1,4 +1,4 @@
-//! Files of variables, one `NAME=value` in a line, as `envFile` names them.
+//! Reads the file that `envFile` names: one `NAME=value` per line.
 
 use std::fs::OpenOptions;
 use std::io::{self, Read as _};
@@ -10,22 +10,22 @@ use rustix::fs::OFlags;
 /// Far longer than any such file.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The variables of a file, in its order. They are secrets, most likely: nobody should print them.
+/// The variables of a file, in its order. They are probably secrets: do not print them.
 pub fn read_variables(path: &Path) -> io::Result<Vec<(String, String)>> {
-    // Nobody can lead us elsewhere by a link, or keep us waiting by a pipe.
+    // Does not follow a link, and does not wait for the writer of a pipe.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let file = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)?;
     let about = file.metadata()?;
     if !about.is_file() || about.len() > MAX_BYTES {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no file, or longer than 1 MiB"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a file, or longer than 1 MiB"));
     }
     let mut text = String::new();
     file.take(MAX_BYTES).read_to_string(&mut text)?;
     Ok(text.lines().filter_map(variable).collect())
 }
 
-/// `NAME=value`, also after `export`; a value may stand in quotes. Nothing is filled in, and a line that is something
-/// else counts as a comment.
+/// Reads `NAME=value`, optionally after `export` and with the value in quotes. Nothing is expanded. Any other line
+/// counts as a comment.
 fn variable(line: &str) -> Option<(String, String)> {
     let line = line.trim();
     let (name, value) = line.strip_prefix("export ").unwrap_or(line).split_once('=')?;
@@ -41,7 +41,7 @@ fn variable(line: &str) -> Option<(String, String)> {
     is_name.then(|| (name.to_owned(), value.unwrap_or_else(bare)))
 }
 
-/// What stands between a quote at the beginning and the next one.
+/// The text between the quote at the beginning and the next one.
 fn within(value: &str, quote: char) -> Option<&str> {
     let inside = &value[1..];
     let mut is_escaped = false;

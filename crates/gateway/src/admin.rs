@@ -1,4 +1,4 @@
-//! For the operator: sessions to see and to stop. Whoever asks must know the token.
+//! The operator's paths: list, show and stop sessions. They require the operator's token.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use session::{EndReason, Sessions};
 use subtle::ConstantTimeEq;
 
 use crate::Gateway;
-use crate::status::Problem;
+use crate::status::RequestError;
 
 pub(crate) async fn list(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
-    answer(&gateway, &headers, async || {
-        let sessions = on_a_thread(&gateway, Sessions::overview).await;
+    answer_operator(&gateway, &headers, async || {
+        let sessions = on_blocking_thread(&gateway, Sessions::overview).await;
         Ok(json!({ "sessions": sessions }))
     })
     .await
@@ -26,11 +26,11 @@ pub(crate) async fn show(
     Path(handle): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    answer(&gateway, &headers, async || {
-        let found = on_a_thread(&gateway, move |sessions| {
+    answer_operator(&gateway, &headers, async || {
+        let found = on_blocking_thread(&gateway, move |sessions| {
             sessions.find_by_handle(&handle).map(|session| session.overview())
         });
-        found.await.flatten().map(|overview| json!(overview)).ok_or(Problem::NoSuchSession)
+        found.await.flatten().map(|overview| json!(overview)).ok_or(RequestError::NoSuchSession)
     })
     .await
 }
@@ -40,16 +40,16 @@ pub(crate) async fn stop(
     Path(handle): Path<String>,
     headers: HeaderMap,
 ) -> Response {
-    answer(&gateway, &headers, async || {
-        let session = gateway.sessions.find_by_handle(&handle).ok_or(Problem::NoSuchSession)?;
+    answer_operator(&gateway, &headers, async || {
+        let session = gateway.sessions.find_by_handle(&handle).ok_or(RequestError::NoSuchSession)?;
         let ended = gateway.sessions.end(session.key(), EndReason::Stopped).await;
-        ended.map_err(|_| Problem::NoSuchSession)?;
+        ended.map_err(|_| RequestError::NoSuchSession)?;
         Ok(json!({ "stopped": handle }))
     })
     .await
 }
 
-/// Whether the caller knows the operator's token.
+/// Returns true if the request carries the operator's token.
 pub(crate) fn is_operator(gateway: &Gateway, headers: &HeaderMap) -> bool {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     let given = given.and_then(|text| text.strip_prefix("Bearer ")).unwrap_or_default();
@@ -59,13 +59,13 @@ pub(crate) fn is_operator(gateway: &Gateway, headers: &HeaderMap) -> bool {
     }
 }
 
-async fn answer(
+async fn answer_operator(
     gateway: &Gateway,
     headers: &HeaderMap,
-    answer: impl AsyncFnOnce() -> Result<serde_json::Value, Problem>,
+    answer: impl AsyncFnOnce() -> Result<serde_json::Value, RequestError>,
 ) -> Response {
     if !is_operator(gateway, headers) {
-        return Problem::NotOperator.about(None).into();
+        return RequestError::NotOperator.into();
     }
     match answer().await {
         Ok(value) => {
@@ -74,12 +74,12 @@ async fn answer(
             headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Err(problem) => problem.about(None).into(),
+        Err(error) => error.into(),
     }
 }
 
-/// What reads much of `/proc` does not belong on a thread that serves others.
-pub(crate) async fn on_a_thread<T: Send + 'static>(
+/// Reads an overview, and with it much of `/proc`, on a thread that serves no requests.
+pub(crate) async fn on_blocking_thread<T: Send + 'static>(
     gateway: &Gateway,
     look: impl FnOnce(&Sessions) -> T + Send + 'static,
 ) -> Option<T> {

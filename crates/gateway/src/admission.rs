@@ -1,8 +1,8 @@
-//! Who may talk to the gateway at all: the Host and Origin of a request, parsed and compared by name.
+//! Checks Host and Origin of every request, parsed and compared by name.
 //!
-//! A page in a browser can make its own name resolve to 127.0.0.1. It cannot change the Host and Origin that
-//! the browser then sends, so these two tell it from a local client. Where callers need a token any Host will do:
-//! a page does not have one.
+//! A web page can make its own name resolve to 127.0.0.1, but it cannot change the Host and Origin that the browser
+//! then sends: these two tell it from a local client. Where callers need a token any Host is accepted, because a page
+//! does not have a token.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -16,17 +16,17 @@ use axum::middleware::Next;
 use axum::response::Response;
 
 use crate::Gateway;
-use crate::status::Problem;
+use crate::status::RequestError;
 
-/// A name that cannot be allowed because it is none.
+/// A value of `--allowed-host` or `--allowed-origin` that is not a host or an origin.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is not {expected}")]
-pub struct InvalidName {
+pub struct AllowedNameError {
     text: String,
     expected: &'static str,
 }
 
-/// A host, with a port or for any port.
+/// An allowed host. Without a port it allows every port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedHost {
     host: String,
@@ -34,10 +34,10 @@ pub struct AllowedHost {
 }
 
 impl FromStr for AllowedHost {
-    type Err = InvalidName;
+    type Err = AllowedNameError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
-        let invalid = || InvalidName {
+    fn from_str(text: &str) -> Result<Self, AllowedNameError> {
+        let invalid = || AllowedNameError {
             text: text.to_owned(),
             expected: "a host name such as dev.example or dev.example:8080",
         };
@@ -54,11 +54,11 @@ impl FromStr for AllowedHost {
 pub struct AllowedOrigin(String);
 
 impl FromStr for AllowedOrigin {
-    type Err = InvalidName;
+    type Err = AllowedNameError;
 
-    fn from_str(text: &str) -> Result<Self, InvalidName> {
+    fn from_str(text: &str) -> Result<Self, AllowedNameError> {
         let invalid =
-            || InvalidName { text: text.to_owned(), expected: "an origin such as https://app.example" };
+            || AllowedNameError { text: text.to_owned(), expected: "an origin such as https://app.example" };
         let (scheme, authority) = split_origin(text).ok_or_else(invalid)?;
         Ok(Self(format!("{}://{}", scheme.to_ascii_lowercase(), authority.as_str().to_ascii_lowercase())))
     }
@@ -67,14 +67,14 @@ impl FromStr for AllowedOrigin {
 /// The first step of every request.
 pub(crate) async fn admit(State(gateway): State<Arc<Gateway>>, request: Request, next: Next) -> Response {
     if !is_host_allowed(&gateway, request.headers()) {
-        return Problem::ForbiddenHost.about(None).into();
+        return RequestError::ForbiddenHost.into();
     }
     let origin = match request.headers().get(header::ORIGIN) {
         None => return next.run(request).await,
         Some(origin) => origin.clone(),
     };
     match judge_origin(&gateway, &origin) {
-        OriginVerdict::Forbidden => Problem::ForbiddenOrigin.about(None).into(),
+        OriginVerdict::Forbidden => RequestError::ForbiddenOrigin.into(),
         OriginVerdict::Loopback => next.run(request).await,
         OriginVerdict::Configured if request.method() == Method::OPTIONS => preflight(&origin),
         OriginVerdict::Configured => share_with(&origin, next.run(request).await),
@@ -100,7 +100,7 @@ fn is_host_allowed(gateway: &Gateway, headers: &HeaderMap) -> bool {
 #[derive(Debug, PartialEq, Eq)]
 enum OriginVerdict {
     Forbidden,
-    /// May call, as local tools do, but pages get no CORS headers.
+    /// A local tool: may call, but gets no CORS headers, so that pages cannot read the response.
     Loopback,
     Configured,
 }
@@ -165,31 +165,14 @@ fn share_with(origin: &HeaderValue, mut response: Response) -> Response {
 mod tests {
     use super::*;
     use crate::Config;
+    use crate::test_gateway::gateway_with;
 
     fn gateway(hosts: &[&str], origins: &[&str]) -> Arc<Gateway> {
-        let offer = session::ServerSet::Many {
-            servers: vec![],
-            terms: session::Terms {
-                names: config::NameMode::Prefix,
-                secrets: config::Secrets::default(),
-                local_is_here: true,
-                storage: None,
-            },
-        };
-        let config = Config {
+        gateway_with(Config {
             allowed_hosts: hosts.iter().map(|host| host.parse().unwrap()).collect(),
             allowed_origins: origins.iter().map(|origin| origin.parse().unwrap()).collect(),
             ..Config::default()
-        };
-        let rules = session::ScopeRules {
-            roots: session::RootsChoice::First,
-            on_change: session::OnRootsChange::Terminate,
-            default: None,
-            allowed: vec![],
-            names: std::collections::BTreeMap::new(),
-            host_environment: Arc::new(fence::HostEnvironment::of_this_process().unwrap()),
-        };
-        Gateway::new(session::Sessions::new(offer, session::Settings::default(), rules, None), config)
+        })
     }
 
     fn host_allowed(gateway: &Gateway, host: &str) -> bool {

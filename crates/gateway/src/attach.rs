@@ -1,4 +1,5 @@
-//! The client's machine, attached: one WebSocket that carries the conversations with the servers that run there.
+//! The endpoint of `ringfence connect`: one WebSocket carries the conversations with the servers that run on the
+//! client's machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +16,14 @@ use tokio::time::interval;
 
 use crate::Gateway;
 use crate::session_endpoints::find;
-use crate::status::Problem;
+use crate::status::RequestError;
 
-/// How often the client's machine is asked whether it is still there, and how long it may be silent.
+/// How often the client's machine is pinged, and how long it may be silent.
 const PING_EVERY: Duration = Duration::from_secs(15);
 const SILENT_FOR: Duration = Duration::from_secs(60);
 
-/// What the client may take to say which servers it has.
-const OFFER_WITHIN: Duration = Duration::from_secs(30);
-
-/// Machines that may be attached at once. Their connections are not among those of the requests.
-pub(crate) const MAX_ATTACHMENTS: usize = 4096;
+/// How long the client may take to name its servers.
+const SERVER_NAMES_WITHIN: Duration = Duration::from_secs(30);
 
 pub(crate) async fn attach(
     State(gateway): State<Arc<Gateway>>,
@@ -35,29 +33,31 @@ pub(crate) async fn attach(
 ) -> Response {
     let session = match find(&gateway, principal, &id) {
         Ok(session) => session,
-        Err(problem) => return problem.about(None).into(),
+        Err(error) => return error.into(),
     };
-    let Ok(place) = Arc::clone(&gateway.attachments).try_acquire_owned() else {
-        return Problem::TooManyAttachments.about(None).into();
+    let Ok(permit) = Arc::clone(&gateway.attachments).try_acquire_owned() else {
+        return RequestError::TooManyAttachments.into();
     };
-    let Ok(upgrade) = upgrade else { return Problem::NotAWebSocket.about(None).into() };
-    // A frame holds one message and a few bytes before it.
+    let Ok(upgrade) = upgrade else { return RequestError::NotAWebSocket.into() };
+    // A frame holds one message after a short head.
     let longest = gateway.config.max_body + 1024;
     let upgrade = upgrade.protocols([ATTACH_PROTOCOL]).max_message_size(longest).max_frame_size(longest);
     upgrade.on_upgrade(move |socket| async move {
         if let Err(error) = carry(socket, &session).await {
             tracing::debug!(session = %session.handle(), "attachment: {error}");
         }
-        drop(place);
+        drop(permit);
     })
 }
 
-/// Carries frames both ways until one side is gone. What is being sent never keeps what arrives waiting, or both sides
-/// could wait for each other.
+/// Carries frames both ways until one side is gone. Sending never blocks receiving, or both sides could wait for each
+/// other.
 async fn carry(mut socket: WebSocket, session: &Arc<Session>) -> Result<(), axum::Error> {
-    let Ok(Some(Ok(first))) = tokio::time::timeout(OFFER_WITHIN, socket.recv()).await else { return Ok(()) };
-    let Some(offers) = read_offers(&first) else { return Ok(()) };
-    let (attachment, frames) = Attachment::new(offers);
+    let Ok(Some(Ok(first))) = tokio::time::timeout(SERVER_NAMES_WITHIN, socket.recv()).await else {
+        return Ok(());
+    };
+    let Some(servers) = read_server_names(&first) else { return Ok(()) };
+    let (attachment, frames) = Attachment::new(servers);
     session.attach(&attachment);
     let (sink, stream) = socket.split();
     let carried = tokio::select! {
@@ -115,8 +115,33 @@ async fn receive(
 }
 
 /// The names of the servers that can be started on the client's machine.
-fn read_offers(message: &Message) -> Option<Vec<String>> {
+fn read_server_names(message: &Message) -> Option<Vec<String>> {
     let Message::Text(text) = message else { return None };
-    let offers: Vec<String> = serde_json::from_str(text).ok()?;
-    (offers.len() <= MAX_AVAILABLE).then_some(offers)
+    let servers: Vec<String> = serde_json::from_str(text).ok()?;
+    (servers.len() <= MAX_AVAILABLE).then_some(servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_names_its_servers_in_one_text_message() {
+        let names = |text: &str| read_server_names(&Message::Text(text.into()));
+        assert_eq!(names(r#"["files","git"]"#), Some(vec!["files".to_owned(), "git".to_owned()]));
+        assert_eq!(names("[]"), Some(vec![]));
+        for bad in ["", "files", "[1]", r#"{"servers":[]}"#] {
+            assert_eq!(names(bad), None, "{bad}");
+        }
+        assert_eq!(read_server_names(&Message::Binary(Bytes::from_static(b"[]"))), None);
+    }
+
+    #[test]
+    fn the_number_of_servers_is_bounded() {
+        let names = |count: usize| {
+            let names: Vec<String> = (0..count).map(|number| number.to_string()).collect();
+            read_server_names(&Message::Text(serde_json::json!(names).to_string().into()))
+        };
+        assert!(names(MAX_AVAILABLE).is_some() && names(MAX_AVAILABLE + 1).is_none());
+    }
 }

@@ -1,12 +1,10 @@
-//! Who calls: the token of a request, and the principal that it stands for.
+//! Finds the principal of a request by its token.
 //!
-//! Tokens come in the `Authorization` header and nowhere else: URLs end up in logs. A request is refused before
+//! Tokens are accepted only in the `Authorization` header, because URLs end up in logs. A request is refused before
 //! its body is read.
 
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::extract::{Extension, Request, State};
@@ -16,60 +14,14 @@ use axum::response::Response;
 use session::Principal;
 
 use crate::Gateway;
-use crate::failed_attempts::FailedAttempts;
-use crate::reloaded::Reloaded;
-use crate::status::Problem;
-use crate::token_file::{TokenFile, TokenFileError, TokenTable};
+use crate::status::RequestError;
+use crate::token_store::Authentication;
 
-/// Whether callers must show who they are.
-#[derive(Clone, Debug)]
-pub enum Authentication {
-    /// Everybody who can connect is `anonymous`.
-    Open,
-    Tokens(TokenStore),
-}
-
-/// The tokens of a file, as it is now.
-#[derive(Clone, Debug)]
-pub struct TokenStore {
-    file: Arc<Reloaded<TokenFile>>,
-}
-
-impl TokenStore {
-    pub fn open(path: impl Into<PathBuf>) -> Result<Self, TokenFileError> {
-        Ok(Self { file: Arc::new(Reloaded::new(TokenFile::at(path))?) })
-    }
-
-    fn find(&self, token: &[u8]) -> Option<Principal> {
-        self.current().find(token)
-    }
-
-    /// All tokens, as of a second ago or later.
-    pub(crate) fn current(&self) -> Arc<TokenTable> {
-        self.file.current()
-    }
-}
-
-/// What was refused, so that guessing stays slow and the logs stay short.
-#[derive(Debug, Default)]
-pub(crate) struct Refused {
-    attempts: FailedAttempts,
-    told: AtomicU64,
-}
-
-impl Refused {
-    /// The first few are worth a line, then one in a thousand: nobody may flood the logs.
-    fn should_tell(&self) -> bool {
-        let before = self.told.fetch_add(1, Ordering::Relaxed);
-        before < 20 || before.is_multiple_of(1000)
-    }
-}
-
-/// Where a connection comes from.
+/// The peer address of a connection.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectedFrom(pub(crate) SocketAddr);
 
-/// The step before every path that needs a principal. The request goes on with it.
+/// Middleware for every path that needs a principal: adds it to the request as an extension.
 pub(crate) async fn require_principal(
     State(gateway): State<Arc<Gateway>>,
     Extension(ConnectedFrom(peer)): Extension<ConnectedFrom>,
@@ -81,73 +33,75 @@ pub(crate) async fn require_principal(
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
-        Err(problem) => problem.about(None).into(),
+        Err(error) => error.into(),
     }
 }
 
-/// The principal whose token the request shows.
+/// Returns the principal whose token the request carries.
 pub(crate) fn authenticate(
     gateway: &Gateway,
     headers: &HeaderMap,
     peer: IpAddr,
-) -> Result<Principal, Problem> {
+) -> Result<Principal, RequestError> {
     let store = match &gateway.config.authentication {
         Authentication::Open => return Ok(Principal::anonymous()),
         Authentication::Tokens(store) => store,
     };
     let (address, now) = (caller_address(gateway, headers, peer), Instant::now());
-    if gateway.refused.attempts.are_too_many(address, now) {
-        return Err(refuse(gateway, address, Problem::TooManyAttempts));
+    if gateway.denials.attempts.are_too_many(address, now) {
+        return Err(deny(gateway, address, RequestError::TooManyAttempts));
     }
-    match token(headers) {
-        Shown::Nothing => Err(refuse(gateway, address, Problem::NoToken)),
-        Shown::Token(token) => store.find(token).ok_or_else(|| {
-            gateway.refused.attempts.add(address, now);
-            refuse(gateway, address, Problem::UnknownToken)
+    match credentials(headers) {
+        Credentials::None => Err(deny(gateway, address, RequestError::NoToken)),
+        Credentials::Token(token) => store.find(token).ok_or_else(|| {
+            gateway.denials.attempts.add(address, now);
+            deny(gateway, address, RequestError::UnknownToken)
         }),
-        Shown::SomethingElse => Err(refuse(gateway, address, Problem::UnknownToken)),
+        Credentials::Other => Err(deny(gateway, address, RequestError::UnknownToken)),
     }
 }
 
-/// Counts a refusal and tells of it. The token is in neither.
-fn refuse(gateway: &Gateway, address: IpAddr, problem: Problem) -> Problem {
-    let (label, reason) = match problem {
-        Problem::NoToken => ("no_token", "a request without a token"),
-        Problem::TooManyAttempts => ("too_many_attempts", "too many requests with unknown tokens"),
+/// Counts a denial, and logs and audits it without the token.
+fn deny(gateway: &Gateway, address: IpAddr, error: RequestError) -> RequestError {
+    let (label, reason) = match error {
+        RequestError::NoToken => ("no_token", "a request without a token"),
+        RequestError::TooManyAttempts => ("too_many_attempts", "too many requests with unknown tokens"),
         _ => ("unknown_token", "a request with an unknown token"),
     };
     gateway.sessions.counters().denials.add(label);
-    if gateway.refused.should_tell() {
+    if gateway.denials.add_and_should_log() {
         tracing::warn!(%address, "{reason} is refused");
         gateway.sessions.refused(reason, Some(&address.to_string()));
     }
-    problem
+    error
 }
 
-/// What a request shows of its sender.
+/// The `Authorization` of a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Shown<'a> {
-    Nothing,
+enum Credentials<'a> {
+    None,
     Token(&'a [u8]),
-    /// Several tokens, or credentials of another kind.
-    SomethingElse,
+    /// Several tokens, or another scheme.
+    Other,
 }
 
-fn token(headers: &HeaderMap) -> Shown<'_> {
+fn credentials(headers: &HeaderMap) -> Credentials<'_> {
     let mut values = headers.get_all(header::AUTHORIZATION).iter();
     let value = match (values.next(), values.next()) {
-        (None, _) => return Shown::Nothing,
+        (None, _) => return Credentials::None,
         (Some(value), None) => value.as_bytes(),
-        (Some(_), Some(_)) => return Shown::SomethingElse,
+        (Some(_), Some(_)) => return Credentials::Other,
     };
     match value.split_at_checked(b"Bearer ".len()) {
-        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => Shown::Token(token.trim_ascii()),
-        _ => Shown::SomethingElse,
+        Some((scheme, token)) if scheme.eq_ignore_ascii_case(b"Bearer ") => {
+            Credentials::Token(token.trim_ascii())
+        }
+        _ => Credentials::Other,
     }
 }
 
-/// Behind a proxy every connection is the proxy's. The last address in the list is the one that the proxy
-/// itself has added; those before it are only what the client says.
+/// The address that failed attempts count against. Behind a proxy it is the last one of `X-Forwarded-For`, which the
+/// proxy added itself; the client can make up those before it.
 fn caller_address(gateway: &Gateway, headers: &HeaderMap, peer: IpAddr) -> IpAddr {
     if !gateway.config.is_behind_proxy {
         return peer;
@@ -160,6 +114,8 @@ fn caller_address(gateway: &Gateway, headers: &HeaderMap, peer: IpAddr) -> IpAdd
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Config;
+    use crate::test_gateway::gateway_with;
     use axum::http::HeaderValue;
 
     fn headers(values: &[&'static str]) -> HeaderMap {
@@ -169,13 +125,33 @@ mod tests {
     #[test]
     fn one_bearer_token_is_read_in_any_spelling_of_the_scheme() {
         for good in ["Bearer abc", "bearer abc", "BEARER  abc "] {
-            assert_eq!(token(&headers(&[good])), Shown::Token(b"abc"), "{good}");
+            assert_eq!(credentials(&headers(&[good])), Credentials::Token(b"abc"), "{good}");
         }
-        assert_eq!(token(&headers(&["Bearer "])), Shown::Token(b""));
-        assert_eq!(token(&HeaderMap::new()), Shown::Nothing);
+        assert_eq!(credentials(&headers(&["Bearer "])), Credentials::Token(b""));
+        assert_eq!(credentials(&HeaderMap::new()), Credentials::None);
         for other in ["", "Bearer", "Basic abc", "Bearerabc", "abc"] {
-            assert_eq!(token(&headers(&[other])), Shown::SomethingElse, "{other}");
+            assert_eq!(credentials(&headers(&[other])), Credentials::Other, "{other}");
         }
-        assert_eq!(token(&headers(&["Bearer abc", "Bearer abc"])), Shown::SomethingElse);
+        assert_eq!(credentials(&headers(&["Bearer abc", "Bearer abc"])), Credentials::Other);
+    }
+
+    #[test]
+    fn behind_a_proxy_the_last_forwarded_address_is_the_callers() {
+        let peer: IpAddr = "127.0.0.1".parse().unwrap();
+        let mut forwarded = HeaderMap::new();
+        forwarded.append("x-forwarded-for", HeaderValue::from_static("6.6.6.6"));
+        forwarded.append("x-forwarded-for", HeaderValue::from_static("6.6.6.6, 10.0.0.7"));
+        let address = |is_behind_proxy: bool, headers: &HeaderMap| {
+            let config = Config { is_behind_proxy, ..Config::default() };
+            caller_address(&gateway_with(config), headers, peer).to_string()
+        };
+        assert_eq!(address(false, &forwarded), "127.0.0.1");
+        assert_eq!(address(true, &forwarded), "10.0.0.7");
+        assert_eq!(address(true, &HeaderMap::new()), "127.0.0.1");
+        let garbled = HeaderMap::from_iter([(
+            axum::http::HeaderName::from_static("x-forwarded-for"),
+            HeaderValue::from_static("10.0.0.7, unknown"),
+        )]);
+        assert_eq!(address(true, &garbled), "127.0.0.1");
     }
 }

@@ -1,5 +1,5 @@
-//! An SSE response body: what a stream delivers, a keep-alive when it is quiet, and its early end when the
-//! client is to come back for the rest.
+//! An SSE response body: the messages of a stream, keep-alives while it is quiet, and an early end after which the
+//! client comes back for the rest.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use session::{Delivery, Next, StreamReader};
 use tokio::time::{Instant, Sleep, sleep};
 use wire::sse::{self, EventId};
 
-/// Intermediaries close streams that are quiet for 30 to 60 seconds.
+/// Shorter than the 30 to 60 seconds after which intermediaries close quiet streams.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 pub(crate) struct EventBody {
@@ -25,7 +25,7 @@ pub(crate) struct EventBody {
     retry_milliseconds: u64,
 }
 
-/// When a connection is closed early, and what the client is told about coming back.
+/// When a stream is closed early, and how soon the client may resume it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Resumption {
     pub(crate) park_after: Option<Duration>,
@@ -33,7 +33,7 @@ pub(crate) struct Resumption {
 }
 
 impl EventBody {
-    /// `resumption` is for clients whose revision knows it; they get a priming event.
+    /// `resumption` is for clients whose protocol revision can resume; they get a priming event.
     pub(crate) fn new(reader: StreamReader, first: Option<Delivery>, resumption: Option<Resumption>) -> Self {
         let retry = resumption.map_or(0, |resumption| resumption.retry.as_millis());
         let retry_milliseconds = u64::try_from(retry).unwrap_or(u64::MAX);
@@ -65,7 +65,7 @@ impl EventBody {
         }
     }
 
-    /// Waits for something to send. `None`: the body is complete.
+    /// Polls for something to send. Returns `None` when the body is complete.
     fn poll_more(&mut self, context: &mut Context<'_>) -> Poll<Option<()>> {
         let Some(reader) = &mut self.reader else { return Poll::Ready(None) };
         let stream = reader.stream_number();

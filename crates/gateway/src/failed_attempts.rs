@@ -1,29 +1,29 @@
-//! How often an address may show a token that nobody has: guessing must be slow.
+//! Counts unknown tokens per address, so that guessing stays slow.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
-/// A client with a stale token tries a few times; a program that guesses tries thousands.
+/// Failures allowed within [`WINDOW`]. A client with a stale token tries a few times; a program that guesses tries
+/// thousands.
 const MAX_FAILURES: u32 = 10;
 
-/// The time in which so many may fail.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// Addresses that are told apart. Those beyond are counted together.
+/// Addresses counted apart. All others are counted together.
 const MAX_ADDRESSES: usize = 4096;
 
 #[derive(Debug, Default)]
 pub(crate) struct FailedAttempts {
-    counted: Mutex<HashMap<Whose, Failures>>,
+    counted: Mutex<HashMap<Source, Failures>>,
 }
 
-/// Whose failures are counted together.
+/// Addresses whose failures are counted together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Whose {
+enum Source {
     V4([u8; 4]),
-    /// One host of IPv6 usually has a whole network of addresses.
+    /// The /64 network: one IPv6 host usually has all of its addresses.
     V6([u16; 4]),
     Others,
 }
@@ -34,7 +34,7 @@ struct Failures {
     count: u32,
 }
 
-impl Whose {
+impl Source {
     fn from(address: IpAddr) -> Self {
         match address.to_canonical() {
             IpAddr::V4(address) => Self::V4(address.octets()),
@@ -53,34 +53,35 @@ impl Failures {
 }
 
 impl FailedAttempts {
-    /// Whether the address has to wait, whatever it shows: else a guess that is right would be told at once.
+    /// Returns true if the address has to wait. It waits with a valid token too, or a correct guess would stand out.
     pub(crate) fn are_too_many(&self, address: IpAddr, now: Instant) -> bool {
         let counted = self.lock();
-        let failures = counted.get(&place(&counted, Whose::from(address)));
+        let failures = counted.get(&bucket(&counted, Source::from(address)));
         failures.is_some_and(|failures| failures.are_recent(now) && failures.count >= MAX_FAILURES)
     }
 
     pub(crate) fn add(&self, address: IpAddr, now: Instant) {
         let mut counted = self.lock();
-        let whose = Whose::from(address);
-        if place(&counted, whose) != whose {
+        let source = Source::from(address);
+        if bucket(&counted, source) != source {
             counted.retain(|_, failures| failures.are_recent(now));
         }
-        let place = place(&counted, whose);
-        let failures = counted.entry(place).or_insert(Failures { since: now, count: 0 });
+        let bucket = bucket(&counted, source);
+        let failures = counted.entry(bucket).or_insert(Failures { since: now, count: 0 });
         if !failures.are_recent(now) {
             *failures = Failures { since: now, count: 0 };
         }
         failures.count = failures.count.saturating_add(1);
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Whose, Failures>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Source, Failures>> {
         self.counted.lock()
     }
 }
 
-fn place(counted: &HashMap<Whose, Failures>, whose: Whose) -> Whose {
-    if counted.len() < MAX_ADDRESSES || counted.contains_key(&whose) { whose } else { Whose::Others }
+/// Where the failures of a source are counted: under its own key while there is room.
+fn bucket(counted: &HashMap<Source, Failures>, source: Source) -> Source {
+    if counted.len() < MAX_ADDRESSES || counted.contains_key(&source) { source } else { Source::Others }
 }
 
 #[cfg(test)]

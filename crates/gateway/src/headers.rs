@@ -5,27 +5,32 @@ use session::{Instance, SessionId, WorkspaceChoice};
 use wire::Version;
 use wire::sse::EventId;
 
-use crate::status::Problem;
+use crate::status::RequestError;
 
 pub(crate) const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 pub(crate) const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const WORKSPACE: HeaderName = HeaderName::from_static("ringfence-workspace");
 const INSTANCE: HeaderName = HeaderName::from_static("ringfence-instance");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+/// Another spelling of [`SESSION_ID`].
+const OTHER_SESSION_ID: &str = "x-session-id";
 
-/// A POST may be answered either way, so its sender must take both.
-pub(crate) fn accepts_post_answers(headers: &HeaderMap) -> Result<(), Problem> {
+/// Precedes the name of a directory on the client's own machine.
+const ELSEWHERE: &str = "client:";
+
+/// Checks that the client accepts both forms in which a POST may be answered.
+pub(crate) fn accepts_post_answers(headers: &HeaderMap) -> Result<(), RequestError> {
     if accepts(headers, "application", "json") && accepts(headers, "text", "event-stream") {
         return Ok(());
     }
-    Err(Problem::NotAcceptable { needed: "both application/json and text/event-stream" })
+    Err(RequestError::NotAcceptable { needed: "both application/json and text/event-stream" })
 }
 
-pub(crate) fn accepts_events(headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn accepts_events(headers: &HeaderMap) -> Result<(), RequestError> {
     if accepts(headers, "text", "event-stream") {
         return Ok(());
     }
-    Err(Problem::NotAcceptable { needed: "text/event-stream" })
+    Err(RequestError::NotAcceptable { needed: "text/event-stream" })
 }
 
 fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
@@ -41,10 +46,10 @@ fn accepts(headers: &HeaderMap, kind: &str, subtype: &str) -> bool {
         })
 }
 
-pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), Problem> {
+pub(crate) fn is_json(headers: &HeaderMap) -> Result<(), RequestError> {
     let media_type = headers.get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let essence = media_type.and_then(|value| value.split(';').next()).unwrap_or_default().trim();
-    if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(Problem::NotJson) }
+    if essence.eq_ignore_ascii_case("application/json") { Ok(()) } else { Err(RequestError::NotJson) }
 }
 
 /// The text of the version header, if it was sent.
@@ -52,19 +57,21 @@ pub(crate) fn version_text(headers: &HeaderMap) -> Option<&str> {
     headers.get(PROTOCOL_VERSION).map(|value| value.to_str().unwrap_or("unreadable"))
 }
 
-/// Any revision that we serve may be named, or none.
-pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), Problem> {
+/// Accepts no version header, or one that names a revision that the gateway serves.
+pub(crate) fn check_version(headers: &HeaderMap) -> Result<(), RequestError> {
     match version_text(headers) {
-        Some(text) if Version::parse(text).is_none() => Err(Problem::UnsupportedVersion(text.to_owned())),
+        Some(text) if Version::parse(text).is_none() => {
+            Err(RequestError::UnsupportedVersion(text.to_owned()))
+        }
         _ => Ok(()),
     }
 }
 
-/// The session that a request names. An id of another form is no session of ours.
-pub(crate) fn session_id(headers: &HeaderMap) -> Result<Option<SessionId>, Problem> {
+/// The session that a request names. Returns `None` for an id that the gateway cannot have issued.
+pub(crate) fn session_id(headers: &HeaderMap) -> Result<Option<SessionId>, RequestError> {
     let value = match (headers.get(SESSION_ID), headers.get(OTHER_SESSION_ID)) {
-        (None, None) => return Err(Problem::MissingSessionId),
-        (Some(one), Some(other)) if one != other => return Err(Problem::TwoSessions),
+        (None, None) => return Err(RequestError::MissingSessionId),
+        (Some(one), Some(other)) if one != other => return Err(RequestError::TwoSessions),
         (Some(value), _) | (None, Some(value)) => value,
     };
     Ok(value.to_str().ok().and_then(SessionId::parse))
@@ -75,28 +82,22 @@ pub(crate) fn instance(headers: &HeaderMap) -> Option<Instance> {
     headers.get(INSTANCE).and_then(|value| value.to_str().ok()).and_then(Instance::named)
 }
 
-/// Another spelling of the same header.
-const OTHER_SESSION_ID: &str = "x-session-id";
-
-/// What stands before the name of a directory on the client's own machine.
-const ELSEWHERE: &str = "client:";
-
-/// The workspace that the header or the URL names. Both may, if they say the same.
+/// The workspace that the header or the URL names. Both may name it if they agree.
 pub(crate) fn workspace(
     headers: &HeaderMap,
     in_url: Option<&str>,
-) -> Result<Option<WorkspaceChoice>, Problem> {
+) -> Result<Option<WorkspaceChoice>, RequestError> {
     let mut values = headers.get_all(WORKSPACE).iter();
     let in_header = match (values.next(), values.next()) {
         (None, _) => None,
         (Some(value), None) => {
-            let text = std::str::from_utf8(value.as_bytes()).map_err(|_| Problem::BadWorkspace)?.trim();
+            let text = std::str::from_utf8(value.as_bytes()).map_err(|_| RequestError::BadWorkspace)?.trim();
             if text.is_empty() || (text.contains("${") && !text.starts_with(ELSEWHERE)) {
-                return Err(Problem::BadWorkspace);
+                return Err(RequestError::BadWorkspace);
             }
             Some(text)
         }
-        (Some(_), Some(_)) => return Err(Problem::BadWorkspace),
+        (Some(_), Some(_)) => return Err(RequestError::BadWorkspace),
     };
     match (in_header, in_url) {
         (None, None) => Ok(None),
@@ -106,14 +107,14 @@ pub(crate) fn workspace(
         ))),
         (None, Some(name)) => Ok(Some(WorkspaceChoice::Named(name.to_owned()))),
         (Some(text), Some(name)) if text == name => Ok(Some(WorkspaceChoice::Named(name.to_owned()))),
-        (Some(_), Some(_)) => Err(Problem::TwoWorkspaces),
+        (Some(_), Some(_)) => Err(RequestError::TwoWorkspaces),
     }
 }
 
-pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>, Problem> {
+pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<EventId>, RequestError> {
     let Some(value) = headers.get(LAST_EVENT_ID) else { return Ok(None) };
     let parsed = value.to_str().ok().and_then(EventId::parse);
-    parsed.map(Some).ok_or(Problem::Refused(session::Refusal::UnknownEvent))
+    parsed.map(Some).ok_or(RequestError::Refused(session::Refusal::UnknownEvent))
 }
 
 #[cfg(test)]
@@ -146,6 +147,46 @@ mod tests {
         assert!(is_json(&headers(header::CONTENT_TYPE, "application/json; charset=utf-8")).is_ok());
         for bad in ["application/jsonp", "text/plain; application/json", ""] {
             assert!(is_json(&headers(header::CONTENT_TYPE, bad)).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn two_session_headers_must_agree() {
+        let id = "0b0a86bd-6f18-4a0f-8f3b-3f1f0f6f0a11";
+        let mut both = headers(SESSION_ID, id);
+        both.insert(OTHER_SESSION_ID, HeaderValue::from_static(id));
+        assert_eq!(session_id(&both).unwrap(), SessionId::parse(id));
+        both.insert(OTHER_SESSION_ID, HeaderValue::from_static("0b0a86bd-6f18-4a0f-8f3b-3f1f0f6f0a12"));
+        assert!(matches!(session_id(&both), Err(RequestError::TwoSessions)));
+        assert!(matches!(session_id(&HeaderMap::new()), Err(RequestError::MissingSessionId)));
+        assert_eq!(session_id(&headers(SESSION_ID, "not-a-uuid")).unwrap(), None);
+    }
+
+    #[test]
+    fn a_workspace_is_named_by_the_header_or_the_url() {
+        let named = |name: &str| Some(WorkspaceChoice::Named(name.to_owned()));
+        let header =
+            |value: &'static str, in_url: Option<&str>| workspace(&headers(WORKSPACE, value), in_url);
+        assert_eq!(workspace(&HeaderMap::new(), None).unwrap(), None);
+        assert_eq!(workspace(&HeaderMap::new(), Some("shop")).unwrap(), named("shop"));
+        assert_eq!(header("shop", Some("shop")).unwrap(), named("shop"));
+        let path = WorkspaceChoice::NamedOrPath("/srv/shop".to_owned());
+        assert_eq!(header("/srv/shop", None).unwrap(), Some(path));
+        let elsewhere = WorkspaceChoice::Elsewhere("${workspaceFolder}".to_owned());
+        assert_eq!(header("client:${workspaceFolder}", None).unwrap(), Some(elsewhere));
+        assert!(matches!(header("shop", Some("other")), Err(RequestError::TwoWorkspaces)));
+        for bad in ["", "  ", "${workspaceFolder}"] {
+            assert!(matches!(header(bad, None), Err(RequestError::BadWorkspace)), "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn only_served_versions_pass() {
+        assert!(check_version(&HeaderMap::new()).is_ok());
+        assert!(check_version(&headers(PROTOCOL_VERSION, "2025-06-18")).is_ok());
+        for bad in ["2026-07-28", "", "latest"] {
+            let checked = check_version(&headers(PROTOCOL_VERSION, bad));
+            assert!(matches!(checked, Err(RequestError::UnsupportedVersion(_))), "{bad:?}");
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Whether the gateway lives, whether it takes new work, and what it has counted. Where callers are told apart,
-//! the rest of the report is for the operator.
+//! `GET /health` and `GET /ready`: whether the gateway lives, whether it accepts new work, and its counters. Where
+//! callers need tokens, only the operator sees the counters.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::Gateway;
 use crate::admin::is_operator;
 
-/// `GET /health` answers `OK`; `GET /health?verbose` the same as `/ready`.
+/// `GET /health` answers `OK`; `GET /health?verbose` answers like `/ready`.
 pub(crate) async fn health(
     State(gateway): State<Arc<Gateway>>,
     RawQuery(query): RawQuery,

@@ -1,5 +1,5 @@
-//! `GET /metrics`, for Prometheus. Whoever does not know the operator's token sees sums only, and nothing where
-//! callers are told apart.
+//! `GET /metrics`, for Prometheus. Without the operator's token it shows only sums, and nothing at all where callers
+//! need tokens.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,8 +17,8 @@ use prometheus_client::registry::{Registry, Unit};
 use session::{SessionOverview, Sessions, WorkerOverview};
 
 use crate::Gateway;
-use crate::admin::{is_operator, on_a_thread};
-use crate::status::Problem;
+use crate::admin::{is_operator, on_blocking_thread};
+use crate::status::RequestError;
 
 type Measure = Gauge<f64, AtomicU64>;
 
@@ -30,9 +30,9 @@ struct SessionLabel {
 pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     let is_operator = is_operator(&gateway, &headers);
     if gateway.wants_tokens() && !is_operator {
-        return Problem::NotOperator.about(None).into();
+        return RequestError::NotOperator.into();
     }
-    let text = on_a_thread(&gateway, move |sessions| describe(sessions, is_operator)).await;
+    let text = on_blocking_thread(&gateway, move |sessions| describe(sessions, is_operator)).await;
     let mut response = Response::new(Body::from(text.unwrap_or_default()));
     response.headers_mut().insert(
         header::CONTENT_TYPE,
@@ -85,7 +85,7 @@ fn add_each(registry: &mut Registry, overview: &[SessionOverview]) {
     registry.register_with_unit("session_cpu", help, Unit::Seconds, times);
 }
 
-/// Several sessions may sit at one worker.
+/// The workers of all sessions, each once: several sessions may share one.
 fn distinct_workers(overview: &[SessionOverview]) -> Vec<&WorkerOverview> {
     let mut seen = HashSet::new();
     let workers = overview.iter().flat_map(|session| &session.workers);

@@ -9,7 +9,7 @@ use hyper::body::{Frame, SizeHint};
 use wire::Text;
 
 struct PiecesBody {
-    /// In reverse, so that the next one is at the end.
+    /// In reverse order: the next piece is popped from the end.
     pieces: Vec<Bytes>,
     left: u64,
 }

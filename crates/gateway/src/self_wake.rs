@@ -1,8 +1,8 @@
-//! A task that wakes itself while it runs goes on at once, in the thread where it is.
+//! Polls a task that wakes itself again at once, on the same thread.
 //!
-//! hyper reads a request's body in the same task that answers the request, and each of the two wakes the other.
-//! To the runtime this is a task that gives way: it goes to the end of the queue, and another thread is woken to
-//! take it. For one call that is two threads more than it needs.
+//! hyper reads a request's body in the same task that answers the request, and each of the two wakes the other. The
+//! runtime takes that for a task that yields: it puts the task at the end of the queue and wakes another thread to
+//! run it. One call then costs two thread switches that it does not need.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,46 +11,47 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// So often in a row before others get their turn. A request with a body needs three.
+/// Polls in a row before other tasks get their turn. A request with a body needs three.
 const TURNS: usize = 4;
 
-/// What a bell is when nothing runs and nothing was heard.
-const STILL: u8 = 0;
+/// The states of [`TaskWaker`]: the future is not being polled and was not woken; it is being polled; it was woken.
+const IDLE: u8 = 0;
 const RUNNING: u8 = 1;
 const WOKEN: u8 = 2;
 
-/// What is told that there is something to do.
+/// Wakes the connection task, unless it is being polled and will see the wake itself.
 #[derive(Debug, Default)]
-struct Bell {
+struct TaskWaker {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Wake for Bell {
+impl Wake for TaskWaker {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Where it runs or was woken before, somebody looks at this once more.
-        if self.state.fetch_or(WOKEN, Ordering::AcqRel) == STILL {
+        // In the other states `SelfWake::poll` checks the state once more.
+        if self.state.fetch_or(WOKEN, Ordering::AcqRel) == IDLE {
             self.task.wake();
         }
     }
 }
 
-/// Runs `future`, and runs it again at once when it was woken meanwhile.
+/// Polls `future`, and polls it again at once if it was woken meanwhile.
 #[derive(Debug)]
 pub(crate) struct SelfWake<F> {
     future: F,
-    bell: Arc<Bell>,
+    shared: Arc<TaskWaker>,
+    /// `shared` as the future sees it.
     waker: Waker,
 }
 
 impl<F: Future + Unpin> SelfWake<F> {
     pub(crate) fn new(future: F) -> Self {
-        let bell = Arc::<Bell>::default();
-        Self { future, waker: Arc::clone(&bell).into(), bell }
+        let shared = Arc::<TaskWaker>::default();
+        Self { future, waker: Arc::clone(&shared).into(), shared }
     }
 }
 
@@ -59,21 +60,21 @@ impl<F: Future + Unpin> Future for SelfWake<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
-        this.bell.task.register(context.waker());
+        this.shared.task.register(context.waker());
         for _ in 0..TURNS {
-            // Not a plain store: what was done before a wake that this takes back must be seen by this turn.
-            this.bell.state.swap(RUNNING, Ordering::AcqRel);
+            // Not a plain store: this turn must see everything that happened before a wake that it clears.
+            this.shared.state.swap(RUNNING, Ordering::AcqRel);
             if let Poll::Ready(output) =
                 Pin::new(&mut this.future).poll(&mut Context::from_waker(&this.waker))
             {
                 return Poll::Ready(output);
             }
-            let end = this.bell.state.compare_exchange(RUNNING, STILL, Ordering::AcqRel, Ordering::Acquire);
+            let end = this.shared.state.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Acquire);
             if end.is_ok() {
                 return Poll::Pending;
             }
         }
-        this.bell.state.swap(STILL, Ordering::AcqRel);
+        this.shared.state.swap(IDLE, Ordering::AcqRel);
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -98,7 +99,7 @@ mod tests {
         }
     }
 
-    /// Polls once; gives what came of it, and how often the runtime was woken meanwhile.
+    /// Polls once. Returns the result and how often the runtime was woken meanwhile.
     fn poll_once<F: Future + Unpin>(future: &mut F) -> (Poll<F::Output>, usize) {
         let runtime = Arc::<Runtime>::default();
         let waker = Waker::from(Arc::clone(&runtime));
@@ -106,7 +107,7 @@ mod tests {
         (polled, runtime.wakes.load(Ordering::Relaxed))
     }
 
-    /// Wakes itself so often before it is ready.
+    /// A future that wakes itself `times` times before it is ready.
     fn wakes_itself(times: usize) -> impl Future<Output = usize> + Unpin {
         let mut turns = 0;
         poll_fn(move |context| {
@@ -145,7 +146,39 @@ mod tests {
         assert_eq!(poll_once(&mut future), (Poll::Ready(Ok(7)), 0));
     }
 
-    /// Another thread wakes it again and again while it also wakes itself; one wake that is lost leaves it waiting.
+    #[test]
+    fn a_wake_before_the_first_poll_is_not_lost() {
+        let mut future = SelfWake::new(std::future::ready(3));
+        future.waker.wake_by_ref();
+        assert_eq!(poll_once(&mut future), (Poll::Ready(3), 0));
+    }
+
+    #[test]
+    fn several_wakes_between_two_polls_reach_the_runtime_once() {
+        let mut future = SelfWake::new(std::future::pending::<()>());
+        let runtime = Arc::<Runtime>::default();
+        let waker = Waker::from(Arc::clone(&runtime));
+        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        for _ in 0..3 {
+            future.waker.wake_by_ref();
+        }
+        assert_eq!(runtime.wakes.load(Ordering::Relaxed), 1);
+    }
+
+    #[test]
+    fn the_runtime_is_woken_through_the_waker_of_the_last_poll() {
+        let mut future = SelfWake::new(std::future::pending::<()>());
+        let [first, second] = [Arc::<Runtime>::default(), Arc::<Runtime>::default()];
+        for runtime in [&first, &second] {
+            let waker = Waker::from(Arc::clone(runtime));
+            assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        future.waker.wake_by_ref();
+        let wakes = [first, second].map(|runtime| runtime.wakes.load(Ordering::Relaxed));
+        assert_eq!(wakes, [0, 1]);
+    }
+
+    /// Another thread wakes the future again and again while it also wakes itself. A lost wake leaves it waiting.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn no_wake_is_lost_between_threads() {
         const NEWS: usize = 100_000;

@@ -1,4 +1,4 @@
-//! The accept loop: connections in, a graceful end out.
+//! The accept loop and the graceful shutdown.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,31 +19,31 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 
 use crate::authentication::ConnectedFrom;
+use crate::router::{client_router, operator_router};
 use crate::self_wake::SelfWake;
 use crate::tls::Tls;
 use crate::{Gateway, revocation, status};
 
-/// A peer that does not send its next request head within this is no client, or one that has long closed its
-/// end: clients keep idle connections for 5 to 90 seconds.
+/// How long a peer may take to send its next request head. Clients keep idle connections for 5 to 90 seconds.
 const HEAD_WITHIN: Duration = Duration::from_secs(120);
 
 /// Connections at once. Each session of a busy client holds a handful.
 const MAX_CONNECTIONS: usize = 8192;
 
-/// After an accept failed for lack of descriptors, some time for others to be closed.
+/// The pause after an accept failed for lack of descriptors, so that some get closed.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// What responses may take to be written after everything was told to end.
+/// How long the last responses may take to be written during shutdown.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
-/// Where connections come in.
+/// The sockets that the gateway serves.
 #[derive(Debug)]
 pub struct Listeners {
     pub clients: TcpListener,
-    /// Whether clients speak TLS.
+    /// Set if clients speak TLS.
     pub tls: Option<Tls>,
-    /// On loopback, for the operator's paths alone. Where clients come over TLS or from elsewhere, the operator's
-    /// tools need neither a certificate nor a name to reach the gateway of their own host.
+    /// On loopback, for the operator's paths only. Where clients use TLS or come from other hosts, the operator's
+    /// tools reach the gateway of their own host without a certificate or a name.
     pub operator: Option<TcpListener>,
 }
 
@@ -58,10 +58,10 @@ impl Gateway {
     ) {
         let Listeners { clients, tls, operator } = listeners;
         let connections = watch::Sender::new(());
-        let clients = self.accept(&connections, clients, tls, self.router());
+        let clients = self.accept(&connections, clients, tls, client_router(&self));
         let operator = async {
             match operator {
-                Some(operator) => self.accept(&connections, operator, None, self.operator_router()).await,
+                Some(operator) => self.accept(&connections, operator, None, operator_router(&self)).await,
                 None => std::future::pending().await,
             }
         };
@@ -76,7 +76,7 @@ impl Gateway {
         let _ = tokio::time::timeout(LAST_WRITES, connections.closed()).await;
     }
 
-    /// Takes connections until it is dropped. What one of them has to wait for keeps no other waiting.
+    /// Accepts connections until it is dropped. A slow connection does not delay the others.
     async fn accept(
         self: &Arc<Self>,
         connections: &watch::Sender<()>,
@@ -84,9 +84,9 @@ impl Gateway {
         tls: Option<Tls>,
         router: Router,
     ) {
-        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
+        let permits = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         let refusing = Router::new().fallback(status::fenced_peer);
-        while let Ok(place) = Arc::clone(&places).acquire_owned().await {
+        while let Ok(permit) = Arc::clone(&permits).acquire_owned().await {
             let (stream, peer) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -107,7 +107,7 @@ impl Gateway {
                         Err(error) => tracing::debug!(%peer, "TLS handshake: {error}"),
                     },
                 }
-                drop(place);
+                drop(permit);
             });
         }
     }
@@ -140,7 +140,7 @@ async fn serve_connection(
 }
 
 impl Gateway {
-    /// Nobody inside a fence may use the gateway: it could open a session with a wider scope than its own.
+    /// Returns false for a peer inside a fence: it could open a session with a wider scope than its own.
     async fn is_welcome(self: &Arc<Self>, stream: &TcpStream, peer: SocketAddr) -> bool {
         let Ok(local) = stream.local_addr() else { return false };
         if !self.peers.are_needed() {
@@ -153,7 +153,7 @@ impl Gateway {
             self.sessions.counters().denials.add("fenced_peer");
             // A fenced process must not be able to flood the logs with its attempts.
             if self.sessions.counters().fenced_peers.add_and_should_log() {
-                tracing::error!(%peer, ?verdict, "a connection from inside a fence, or from nobody, is refused");
+                tracing::error!(%peer, ?verdict, "refused a connection from inside a fence or from an unknown process");
                 self.sessions.refused("a connection from inside a fence", Some(&peer.to_string()));
             }
         }
@@ -162,7 +162,7 @@ impl Gateway {
 }
 
 fn prepare(stream: &TcpStream) {
-    // Best effort: without it answers wait for the peer's acknowledgement.
+    // Without it answers wait for the peer's acknowledgement. A failure costs only time.
     let _ = stream.set_nodelay(true);
 }
 

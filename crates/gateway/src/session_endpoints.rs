@@ -1,5 +1,5 @@
-//! Sessions by their own endpoints: opened, looked at and ended beside MCP. A request may name a directory and choose
-//! among what the operator allows; it can name no command, no variable and no server that is not configured.
+//! The session endpoints beside MCP: open, show and end a session. A request may name a directory and choose among
+//! what the operator allows; it cannot name a command, a variable or a server that is not configured.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,12 +19,12 @@ use wire::Version;
 use crate::Gateway;
 use crate::headers;
 use crate::mcp::{self, no_content, read_body};
-use crate::status::Problem;
+use crate::status::RequestError;
 
-/// More than this is no introduction.
+/// Longest body of `POST /session/init`.
 const MAX_BODY: usize = 64 * 1024;
 
-/// `POST /session/init`, as clients write it.
+/// The body of `POST /session/init`.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct Introduction {
@@ -46,7 +46,7 @@ struct ClientInfo {
     version: String,
 }
 
-/// What is not known here is for others.
+/// The capabilities that matter here; clients may declare others.
 #[derive(Debug, Default, Deserialize)]
 struct Capabilities {
     filesystem: Option<bool>,
@@ -75,11 +75,11 @@ pub(crate) async fn init(
     let opened = async {
         headers::is_json(&parts.headers)?;
         let body = read_body(body, MAX_BODY).await?;
-        let introduction: Introduction =
-            serde_json::from_slice(&body).map_err(|error| Problem::BadIntroduction(error.to_string()))?;
+        let introduction: Introduction = serde_json::from_slice(&body)
+            .map_err(|error| RequestError::BadIntroduction(error.to_string()))?;
         open(&gateway, principal, &parts.headers, introduction).await
     };
-    opened.await.unwrap_or_else(|problem: Problem| problem.about(None).into())
+    opened.await.unwrap_or_else(|error: RequestError| error.into())
 }
 
 async fn open(
@@ -87,21 +87,10 @@ async fn open(
     principal: Principal,
     headers: &HeaderMap,
     introduction: Introduction,
-) -> Result<Response, Problem> {
-    let wanted: BTreeMap<String, ExecutionContext> = introduction
-        .preferences
-        .execution_context
-        .into_iter()
-        .map(|(server, context)| {
-            let context = match context {
-                WantedContext::Local => ExecutionContext::Local,
-                WantedContext::Remote => ExecutionContext::Remote,
-            };
-            (server, context)
-        })
-        .collect();
+) -> Result<Response, RequestError> {
+    let wanted = introduction.preferences.execution_contexts();
     let known = gateway.sessions.servers();
-    let strangers: Vec<String> = wanted.keys().filter(|name| !known.contains(name)).cloned().collect();
+    let unknown: Vec<String> = wanted.keys().filter(|name| !known.contains(name)).cloned().collect();
     let workspace = introduction.working_directory.map(|directory| {
         if gateway.sessions.local_is_here() {
             WorkspaceChoice::NamedOrPath(directory)
@@ -119,8 +108,7 @@ async fn open(
         json!({ "name": introduction.client_info.name, "version": introduction.client_info.version });
     let version =
         introduction.protocol_version.as_deref().and_then(Version::parse).unwrap_or(Version::NEWEST);
-    let begun = gateway.sessions.begin(caller, &client, version).await;
-    let (session, answer) = begun.map_err(Problem::Refused)?;
+    let (session, answer) = gateway.sessions.begin(caller, &client, version).await?;
     let answer: Value = serde_json::from_str(&answer).unwrap_or_default();
     let mut report = describe(&session).await;
     report["sessionId"] = session.id().expose().into();
@@ -130,12 +118,22 @@ async fn open(
         "local_execution": true,
         "remote_execution": true,
     });
-    if !strangers.is_empty() {
-        let list: Vec<String> =
-            strangers.iter().map(|name| format!("no server is called `{name}`")).collect();
-        report["warnings"] = list.into();
+    if !unknown.is_empty() {
+        let warnings: Vec<String> =
+            unknown.iter().map(|name| format!("no server is called `{name}`")).collect();
+        report["warnings"] = warnings.into();
     }
     Ok(answer_json(&report))
+}
+
+impl Preferences {
+    fn execution_contexts(self) -> BTreeMap<String, ExecutionContext> {
+        let context = |wanted: WantedContext| match wanted {
+            WantedContext::Local => ExecutionContext::Local,
+            WantedContext::Remote => ExecutionContext::Remote,
+        };
+        self.execution_context.into_iter().map(|(server, wanted)| (server, context(wanted))).collect()
+    }
 }
 
 /// The servers and tools of a session.
@@ -153,7 +151,7 @@ pub(crate) async fn show(
 ) -> Response {
     let session = match find(&gateway, principal, &id) {
         Ok(session) => session,
-        Err(problem) => return problem.about(None).into(),
+        Err(error) => return error.into(),
     };
     let mut report = describe(&session).await;
     let overview = session.overview();
@@ -175,18 +173,18 @@ pub(crate) async fn destroy(
 ) -> Response {
     let ended = async {
         let session = find(&gateway, principal, &id)?;
-        gateway.sessions.end(session.key(), EndReason::Deleted).await.map_err(Problem::Refused)
+        Ok::<(), RequestError>(gateway.sessions.end(session.key(), EndReason::Deleted).await?)
     };
     match ended.await {
         Ok(()) => no_content(),
-        Err(problem) => problem.about(None).into(),
+        Err(error) => error.into(),
     }
 }
 
-/// The session of this principal with this id; one of another principal looks like an unknown one.
-pub(crate) fn find(gateway: &Gateway, principal: Principal, id: &str) -> Result<Arc<Session>, Problem> {
-    let id = SessionId::parse(id).ok_or(Problem::Refused(Refusal::SessionNotFound))?;
-    gateway.sessions.find(&SessionKey { principal, id }).map_err(Problem::Refused)
+/// Finds a session of this principal. One of another principal is reported like an unknown one.
+pub(crate) fn find(gateway: &Gateway, principal: Principal, id: &str) -> Result<Arc<Session>, RequestError> {
+    let id = SessionId::parse(id).ok_or(Refusal::SessionNotFound)?;
+    Ok(gateway.sessions.find(&SessionKey { principal, id })?)
 }
 
 fn answer_json(report: &Value) -> Response {

@@ -4,67 +4,97 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use session::{Refusal, ScopeRefusal};
-use wire::{ErrorReply, Id, Malformed, code};
+use thiserror::Error;
+use wire::{ErrorReply, Id, MessageError, Version, code};
 
-/// Why a request was not served.
-#[derive(Debug)]
-pub(crate) enum Problem {
+/// Why a request was not served. Its text is the message that the caller reads.
+#[derive(Debug, Error)]
+pub(crate) enum RequestError {
+    #[error("Forbidden: the Host header does not name this server (see --allowed-host)")]
     ForbiddenHost,
+    #[error("Forbidden: this web origin may not call this server (see --allowed-origin)")]
     ForbiddenOrigin,
-    /// Who connects is inside a fence, or cannot be named.
+    /// The peer is inside a fence, or cannot be identified.
+    #[error(
+        "Forbidden: programs inside a fence may not use the gateway that fences them (a client that hides its open \
+         files cannot be told from one; it can use `ringfence stdio`)"
+    )]
     FencedPeer,
-    NotAcceptable {
-        needed: &'static str,
-    },
+    #[error("Not Acceptable: the client must accept {needed}")]
+    NotAcceptable { needed: &'static str },
+    #[error("Unsupported Media Type: Content-Type must be application/json")]
     NotJson,
-    TooLarge {
-        limit: usize,
-    },
+    #[error("Payload Too Large: a message may have at most {limit} bytes")]
+    TooLarge { limit: usize },
+    #[error("Bad Request: the body could not be read")]
     BodyUnreadable,
+    #[error("Request Timeout: the body did not arrive")]
     BodyTooSlow,
-    Malformed(Malformed),
+    #[error(transparent)]
+    Malformed(#[from] MessageError),
     /// Header and body contradict each other about the protocol era.
+    #[error("{}", .0.message)]
     EraContradiction(ErrorReply),
     /// A request of 2026-07-28 or later.
+    #[error("Bad Request: this server speaks MCP up to 2025-11-25; begin with initialize")]
     ModernEra,
+    #[error("Bad Request: unsupported protocol version {0:?} (supported: {list})", list = supported_versions())]
     UnsupportedVersion(String),
+    #[error(
+        "Invalid Request: batches exist only in sessions of protocol version 2025-03-26, without initialize"
+    )]
     BatchNotAllowed,
+    #[error("Bad Request: Missing Mcp-Session-Id header; begin with initialize")]
     MissingSessionId,
-    /// The body of `POST /session/init` is not what it should be.
+    /// The body of `POST /session/init` cannot be read.
+    #[error("Bad Request: {0} (expected clientInfo, workingDirectory, capabilities, preferences)")]
     BadIntroduction(String),
+    #[error("too many machines are attached")]
     TooManyAttachments,
-    /// Only a WebSocket can be attached.
+    #[error("Bad Request: this path is for `ringfence connect` (a WebSocket)")]
     NotAWebSocket,
-    /// The two headers that may name a session name different ones.
+    #[error("Bad Request: Mcp-Session-Id and X-Session-Id differ")]
     TwoSessions,
-    /// The workspace header is no name or path.
+    #[error(
+        "Bad Request: Ringfence-Workspace must be one name or absolute path, with its variables filled in"
+    )]
     BadWorkspace,
-    /// The header and the URL name different workspaces.
+    #[error("Bad Request: the header and the URL name different workspaces")]
     TwoWorkspaces,
-    /// The caller does not know the operator's token.
+    #[error("Unauthorized: this path is for the operator; `ringfence sessions list` knows the token")]
     NotOperator,
-    /// The caller did not say who it is.
+    #[error("Unauthorized: this server wants a token, in a header `Authorization: Bearer TOKEN`")]
     NoToken,
-    /// The caller showed a token that nobody has.
+    #[error("Unauthorized: unknown token")]
     UnknownToken,
-    /// The caller's address has shown too many of these.
+    #[error("Too Many Requests: too many unknown tokens came from this address")]
     TooManyAttempts,
+    #[error("Not Found: no session has this handle")]
     NoSuchSession,
+    #[error("Method not allowed")]
     MethodNotAllowed,
+    #[error("Not Found: the MCP endpoint is /mcp")]
     NoSuchPath,
-    Refused(Refusal),
+    #[error(transparent)]
+    Refused(#[from] Refusal),
 }
 
-/// A problem with the id of the request that it concerns, where there is one.
+/// An error with the JSON-RPC id of the request that it answers, where there is one.
 #[derive(Debug)]
-pub(crate) struct Rejection {
-    pub(crate) problem: Problem,
-    pub(crate) id: Option<Id>,
+pub(crate) struct ErrorResponse {
+    error: RequestError,
+    id: Option<Id>,
 }
 
-impl Problem {
-    pub(crate) fn about(self, id: Option<&Id>) -> Rejection {
-        Rejection { problem: self, id: id.cloned() }
+impl From<RequestError> for ErrorResponse {
+    fn from(error: RequestError) -> Self {
+        error.answering(None)
+    }
+}
+
+impl RequestError {
+    pub(crate) fn answering(self, id: Option<Id>) -> ErrorResponse {
+        ErrorResponse { error: self, id }
     }
 
     fn status(&self) -> StatusCode {
@@ -95,7 +125,7 @@ impl Problem {
         }
     }
 
-    /// What a caller who is not known is asked for. Only a token that was shown can be called wrong.
+    /// The `WWW-Authenticate` header. Only a token that was shown can be invalid.
     fn challenge(&self) -> HeaderValue {
         HeaderValue::from_static(match self {
             Self::UnknownToken => r#"Bearer realm="ringfence", error="invalid_token""#,
@@ -112,76 +142,20 @@ impl Problem {
     }
 
     fn reply(&self) -> ErrorReply {
-        let server_error = |message: String| ErrorReply::new(code::SERVER_ERROR, message);
         match self {
-            Self::ForbiddenHost => server_error(
-                "Forbidden: the Host header names no address of this server (see --allowed-host)".into(),
-            ),
-            Self::ForbiddenOrigin => server_error(
-                "Forbidden: this web origin may not call this server (see --allowed-origin)".into(),
-            ),
-            Self::FencedPeer => server_error(
-                "Forbidden: programs inside a fence may not use the gateway that fences them (a client that \
-                 hides its open files cannot be told from one; it can use `ringfence stdio`)"
-                    .into(),
-            ),
-            Self::NotAcceptable { needed } => {
-                server_error(format!("Not Acceptable: the client must accept {needed}"))
-            }
-            Self::NotJson => {
-                server_error("Unsupported Media Type: Content-Type must be application/json".into())
-            }
-            Self::TooLarge { limit } => {
-                server_error(format!("Payload Too Large: a message may have at most {limit} bytes"))
-            }
-            Self::BodyUnreadable => server_error("Bad Request: the body could not be read".into()),
-            Self::BodyTooSlow => server_error("Request Timeout: the body did not arrive".into()),
-            Self::Malformed(malformed) => ErrorReply::new(malformed.code, malformed.reason.clone()),
+            Self::Malformed(error) => ErrorReply::new(error.code, self.to_string()),
             Self::EraContradiction(reply) => reply.clone(),
-            Self::BadIntroduction(reason) => ErrorReply::new(
-                code::INVALID_REQUEST,
-                format!("Bad Request: {reason} (expected clientInfo, workingDirectory, capabilities, preferences)"),
-            ),
-            Self::TooManyAttachments => server_error("too many machines are attached".into()),
-            Self::NotAWebSocket => server_error("Bad Request: this path is for `ringfence connect` (a WebSocket)".into()),
-            Self::TwoSessions => server_error("Bad Request: Mcp-Session-Id and X-Session-Id differ".into()),
-            Self::ModernEra => server_error(
-                "Bad Request: this server speaks MCP up to 2025-11-25; begin with initialize".into(),
-            ),
-            Self::UnsupportedVersion(version) => server_error(format!(
-                "Bad Request: unsupported protocol version {version:?} (supported: {})",
-                wire::Version::ALL.map(wire::Version::as_str).join(", ")
-            )),
-            Self::BatchNotAllowed => ErrorReply::new(
-                code::INVALID_REQUEST,
-                "Invalid Request: batches exist only in sessions of protocol version 2025-03-26, without initialize",
-            ),
-            Self::MissingSessionId => {
-                server_error("Bad Request: Missing Mcp-Session-Id header; begin with initialize".into())
-            }
-            Self::BadWorkspace => server_error(
-                "Bad Request: Ringfence-Workspace must be one name or absolute path, with its variables filled in"
-                    .into(),
-            ),
-            Self::TwoWorkspaces => {
-                server_error("Bad Request: the header and the URL name different workspaces".into())
-            }
-            Self::NotOperator => server_error(
-                "Unauthorized: this path is for the operator; `ringfence sessions list` knows the token".into(),
-            ),
-            Self::NoToken => server_error(
-                "Unauthorized: this server wants a token, in a header `Authorization: Bearer TOKEN`".into(),
-            ),
-            Self::UnknownToken => server_error("Unauthorized: nobody has this token".into()),
-            Self::TooManyAttempts => {
-                server_error("Too Many Requests: too many unknown tokens came from this address".into())
-            }
-            Self::NoSuchSession => server_error("Not Found: no session has this handle".into()),
-            Self::MethodNotAllowed => server_error("Method not allowed".into()),
-            Self::NoSuchPath => server_error("Not Found: the MCP endpoint is /mcp".into()),
             Self::Refused(refusal) => refusal.reply(),
+            Self::BadIntroduction(_) | Self::BatchNotAllowed => {
+                ErrorReply::new(code::INVALID_REQUEST, self.to_string())
+            }
+            _ => ErrorReply::new(code::SERVER_ERROR, self.to_string()),
         }
     }
+}
+
+fn supported_versions() -> String {
+    Version::ALL.map(Version::as_str).join(", ")
 }
 
 fn refusal_status(refusal: &Refusal) -> StatusCode {
@@ -200,26 +174,26 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::TooManyOfOne { .. }
         | Refusal::TooFast { .. } => StatusCode::TOO_MANY_REQUESTS,
         Refusal::TooManySessions { .. } | Refusal::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
-        // The request itself was served: what failed is the upstream, and clients show that error best
-        // when it is the answer to their request.
+        // The gateway served the request and the upstream failed. Clients show that error best as the answer to
+        // their request.
         Refusal::Start(_) => StatusCode::OK,
     }
 }
 
-impl From<Rejection> for Response {
-    fn from(rejection: Rejection) -> Self {
-        let status = rejection.problem.status();
-        let reply = rejection.problem.reply();
+impl From<ErrorResponse> for Response {
+    fn from(ErrorResponse { error, id }: ErrorResponse) -> Self {
+        let status = error.status();
+        let reply = error.reply();
         tracing::debug!(status = status.as_u16(), code = reply.code, "{}", reply.message);
-        let mut response = Response::new(Body::from(reply.to_message(rejection.id.as_ref())));
+        let mut response = Response::new(Body::from(reply.to_message(id.as_ref())));
         *response.status_mut() = status;
         let headers = response.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if matches!(status, StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS) {
-            headers.insert(header::RETRY_AFTER, rejection.problem.retry_after().into());
+            headers.insert(header::RETRY_AFTER, error.retry_after().into());
         }
         if status == StatusCode::UNAUTHORIZED {
-            headers.insert(header::WWW_AUTHENTICATE, rejection.problem.challenge());
+            headers.insert(header::WWW_AUTHENTICATE, error.challenge());
         }
         if status == StatusCode::METHOD_NOT_ALLOWED {
             headers.insert(header::ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
@@ -228,13 +202,93 @@ impl From<Rejection> for Response {
     }
 }
 
-/// Every path, for whoever connects from inside a fence.
-pub(crate) async fn fenced_peer() -> Response {
-    Problem::FencedPeer.about(None).into()
+impl From<RequestError> for Response {
+    fn from(error: RequestError) -> Self {
+        ErrorResponse::from(error).into()
+    }
 }
 
-/// Every path that is not ours, the discovery paths of OAuth among them: clients that probe them must hear a
-/// plain JSON 404, or they open a browser to log in.
+/// Answers every path of a connection that comes from inside a fence.
+pub(crate) async fn fenced_peer() -> Response {
+    RequestError::FencedPeer.into()
+}
+
+/// Answers every unknown path, among them the discovery paths of OAuth: clients that probe them need a plain JSON
+/// 404, or they open a browser to log in.
 pub(crate) async fn no_such_path() -> Response {
-    Problem::NoSuchPath.about(None).into()
+    RequestError::NoSuchPath.into()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn header<'a>(response: &'a Response, name: &str) -> Option<&'a str> {
+        response.headers().get(name).and_then(|value| value.to_str().ok())
+    }
+
+    fn body(error: RequestError, id: Option<Id>) -> serde_json::Value {
+        let reply = error.reply().to_message(id.as_ref());
+        serde_json::from_slice(&reply).unwrap()
+    }
+
+    #[test]
+    fn an_error_is_answered_under_the_callers_id_or_null() {
+        let answered = body(RequestError::BatchNotAllowed, Some(Id::number(7)));
+        assert_eq!((&answered["id"], &answered["error"]["code"]), (&7.into(), &code::INVALID_REQUEST.into()));
+        let answered = body(RequestError::NotJson, None);
+        assert_eq!((&answered["id"], &answered["error"]["code"]), (&().into(), &code::SERVER_ERROR.into()));
+    }
+
+    #[test]
+    fn only_a_token_that_was_shown_is_called_invalid() {
+        for (error, is_invalid) in [(RequestError::NoToken, false), (RequestError::UnknownToken, true)] {
+            let response = Response::from(error);
+            assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
+            let challenge = header(&response, "www-authenticate").unwrap();
+            assert!(challenge.starts_with("Bearer realm=\"ringfence\""), "{challenge}");
+            assert_eq!(challenge.contains("invalid_token"), is_invalid, "{challenge}");
+        }
+    }
+
+    #[test]
+    fn a_busy_gateway_says_when_to_come_back() {
+        let retry_after = |error: RequestError| {
+            let response = Response::from(error);
+            header(&response, "retry-after").map(str::to_owned)
+        };
+        let too_fast = Refusal::TooFast { retry_after: Duration::from_millis(2500) };
+        assert_eq!(retry_after(RequestError::Refused(too_fast)).as_deref(), Some("3"));
+        assert_eq!(retry_after(RequestError::TooManyAttempts).as_deref(), Some("1"));
+        assert_eq!(retry_after(RequestError::Refused(Refusal::ShuttingDown)).as_deref(), Some("1"));
+        assert_eq!(retry_after(RequestError::NotJson), None);
+    }
+
+    #[test]
+    fn a_wrong_method_names_the_right_ones() {
+        let response = Response::from(RequestError::MethodNotAllowed);
+        assert_eq!(response.status(), StatusCode::METHOD_NOT_ALLOWED);
+        assert_eq!(header(&response, "allow"), Some("GET, POST, DELETE"));
+    }
+
+    #[test]
+    fn a_refused_session_has_the_status_of_its_reason() {
+        for (refusal, status) in [
+            (Refusal::SessionNotFound, StatusCode::NOT_FOUND),
+            (Refusal::AlreadyInitialized, StatusCode::BAD_REQUEST),
+            (Refusal::UnknownEvent, StatusCode::BAD_REQUEST),
+            (Refusal::ShuttingDown, StatusCode::SERVICE_UNAVAILABLE),
+        ] {
+            let error = RequestError::from(refusal);
+            assert_eq!(error.status(), status, "{error}");
+        }
+    }
+
+    #[test]
+    fn an_unsupported_version_lists_the_supported_ones() {
+        let message = RequestError::UnsupportedVersion("v9".to_owned()).to_string();
+        assert!(message.contains("\"v9\"") && message.contains("2024-11-05, 2025-03-26"), "{message}");
+    }
 }

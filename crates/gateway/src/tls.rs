@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::reloaded::{Reloaded, Source};
 
-/// A peer that takes longer to agree on keys is no client.
+/// How long a peer may take for the TLS handshake.
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 
 /// Why a certificate cannot be used.
@@ -25,11 +25,11 @@ const HANDSHAKE_WITHIN: Duration = Duration::from_secs(10);
 pub enum CertificateError {
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: pem::Error },
-    #[error("{}: there is no certificate in it", path.display())]
+    #[error("{}: it holds no certificate", path.display())]
     NoCertificate { path: PathBuf },
     #[error("{} and {}: {error}", certificate.display(), key.display())]
     Pair { certificate: PathBuf, key: PathBuf, error: rustls::Error },
-    #[error("no TLS: {0}")]
+    #[error("TLS cannot be set up: {0}")]
     Protocol(rustls::Error),
 }
 
@@ -41,17 +41,15 @@ impl CertificateError {
                 "--tls-cert is a PEM file with the certificate and the chain behind it, --tls-key one with its \
                  private key, without a password"
             }
-            Self::Pair { .. } => {
-                "the key must be the one that the first certificate of the file was made for"
-            }
+            Self::Pair { .. } => "the key must belong to the first certificate of the file",
             Self::Protocol(_) => {
-                "leave --tls-cert and --tls-key out, and let a proxy end TLS (--behind-proxy)"
+                "omit --tls-cert and --tls-key, and let a proxy terminate TLS (--behind-proxy)"
             }
         }
     }
 }
 
-/// Makes TLS streams of connections.
+/// Turns TCP connections into TLS streams.
 #[derive(Clone)]
 pub struct Tls {
     acceptor: TlsAcceptor,
@@ -121,7 +119,7 @@ impl Source for CertificateFiles {
     }
 }
 
-/// One certificate, whatever name the client asks for.
+/// Presents the one certificate for every name that a client asks for.
 #[derive(Debug)]
 struct Resolver(Reloaded<CertificateFiles>);
 

@@ -1,4 +1,4 @@
-//! The file of tokens: who may call, a line for each.
+//! The token file: one line for each caller.
 //!
 //! ```text
 //! # comment
@@ -6,10 +6,10 @@
 //! bob:sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 //! ```
 //!
-//! Only hashes of tokens are kept in memory, and a message about a line never shows what is in it.
+//! Only hashes of tokens are kept in memory, and an error about a line never shows its text.
 
 use std::collections::HashMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -24,18 +24,18 @@ use crate::reloaded::Source;
 /// More callers than a gateway has sessions for.
 const MAX_LINES: usize = 10_000;
 
-/// That many of the longest lines that anybody would write.
+/// Enough for that many long lines.
 const MAX_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Shorter ones can be guessed.
+/// Shorter tokens can be guessed.
 const MIN_TOKEN: usize = 16;
 
 const HASH_MARK: &str = "sha256:";
 
-/// What a token is known by.
-type TokenHash = [u8; 32];
+/// The SHA-256 of a token.
+pub(crate) type TokenHash = [u8; 32];
 
-/// Why a file of tokens cannot be used.
+/// Why a token file cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenFileError {
     #[error("{}: {error}", path.display())]
@@ -48,8 +48,8 @@ pub enum TokenFileError {
     TooOpen { path: PathBuf, mode: u32 },
     #[error("{}: it is longer than {MAX_LINES} lines or {MAX_BYTES} bytes", path.display())]
     TooLong { path: PathBuf },
-    #[error("{}, line {line}: {flaw}", path.display())]
-    Line { path: PathBuf, line: usize, flaw: LineFlaw },
+    #[error("{}, line {line}: {error}", path.display())]
+    Line { path: PathBuf, line: usize, error: TokenLineError },
     #[error("`{name}` cannot be a name")]
     BadName { name: String },
     #[error("{}: `{name}` has a token already", path.display())]
@@ -60,19 +60,20 @@ impl TokenFileError {
     /// What the operator can do.
     pub fn hint(&self) -> String {
         const NAMES: &str =
-            "names have at most 64 letters, digits, `.`, `_` and `-`; `anonymous` is nobody's";
+            "names have at most 64 letters, digits, `.`, `_` and `-`; `anonymous` is reserved";
         match self {
             Self::Unreadable { path, .. } => {
                 format!("`ringfence token NAME --file {}` makes a token and the file", path.display())
             }
-            Self::NotAFile { .. } => "name a file".to_owned(),
+            Self::NotAFile { .. } => "name a regular file".to_owned(),
             Self::NotOwned { path } => format!("make it yours: chown $(id -u) {}", path.display()),
             Self::TooOpen { path, .. } => format!("chmod 600 {}", path.display()),
-            Self::TooLong { .. } => "leave out who no longer calls".to_owned(),
-            Self::Line { flaw: LineFlaw::Name, .. } | Self::BadName { .. } => NAMES.to_owned(),
-            Self::Line { flaw: LineFlaw::NameTwice { .. } | LineFlaw::TokenTwice { .. }, .. } => {
-                "every caller has one name and one token; remove one of the lines".to_owned()
-            }
+            Self::TooLong { .. } => "remove the lines of callers that are gone".to_owned(),
+            Self::Line { error: TokenLineError::Name, .. } | Self::BadName { .. } => NAMES.to_owned(),
+            Self::Line {
+                error: TokenLineError::NameTwice { .. } | TokenLineError::TokenTwice { .. },
+                ..
+            } => "every caller has one name and one token; remove one of the lines".to_owned(),
             Self::Line { .. } => format!(
                 "a line is `name:token`, `name:{HASH_MARK}HEX` or a `#` comment; `ringfence token NAME` makes one"
             ),
@@ -81,14 +82,14 @@ impl TokenFileError {
     }
 }
 
-/// What is wrong with a line. The line itself may be a secret and is not told.
+/// What is wrong with a line. The error does not quote the line, which may hold a secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LineFlaw {
-    #[error("it is not text")]
+pub enum TokenLineError {
+    #[error("it is not UTF-8")]
     NotText,
     #[error("there is no `:` between a name and a token")]
     NoColon,
-    #[error("what stands before the `:` cannot be a name")]
+    #[error("the text before the `:` cannot be a name")]
     Name,
     #[error("the token is shorter than {MIN_TOKEN} characters")]
     ShortToken,
@@ -96,13 +97,12 @@ pub enum LineFlaw {
     TokenCharacters,
     #[error("`{HASH_MARK}` is not followed by 64 hexadecimal digits")]
     Hash,
-    #[error("the name is that of line {first}")]
+    #[error("line {first} has the same name")]
     NameTwice { first: usize },
-    #[error("the token is that of line {first}")]
+    #[error("line {first} has the same token")]
     TokenTwice { first: usize },
 }
 
-/// Where the tokens are.
 #[derive(Debug)]
 pub struct TokenFile {
     path: PathBuf,
@@ -113,17 +113,17 @@ impl TokenFile {
         Self { path: path.into() }
     }
 
-    /// Gives a caller a token. The file is made if it is not there, for this user alone; it holds the hash.
+    /// Adds a line with the hash of a caller's token. Creates the file if needed, readable by this user alone.
     pub fn add(&self, name: &str, token: &str) -> Result<(), TokenFileError> {
         let line = hashed_line(name, token)?;
         let mut options = OpenOptions::new();
         options.read(true).append(true).create(true).mode(0o600);
         options.custom_flags(open_flags());
         let mut file = options.open(&self.path).map_err(|error| self.unreadable(error))?;
-        // Two that add at once must each see the other's line.
+        // Two processes that add at the same time must each see the other's line.
         file.lock().map_err(|error| self.unreadable(error))?;
         let text = self.read_checked(&file)?;
-        let table = TokenTable::parse(&text).map_err(|(line, flaw)| self.flawed(line, flaw))?;
+        let table = self.parse(&text)?;
         if table.principals.values().any(|principal| principal.to_string() == name) {
             return Err(TokenFileError::NameTaken { path: self.path.clone(), name: name.to_owned() });
         }
@@ -154,8 +154,12 @@ impl TokenFile {
         TokenFileError::Unreadable { path: self.path.clone(), error }
     }
 
-    fn flawed(&self, line: usize, flaw: LineFlaw) -> TokenFileError {
-        TokenFileError::Line { path: self.path.clone(), line, flaw }
+    fn parse(&self, text: &[u8]) -> Result<TokenTable, TokenFileError> {
+        TokenTable::parse(text).map_err(|(line, error)| TokenFileError::Line {
+            path: self.path.clone(),
+            line,
+            error,
+        })
     }
 }
 
@@ -170,37 +174,31 @@ impl Source for TokenFile {
     fn load(&self) -> Result<TokenTable, TokenFileError> {
         let opened = OpenOptions::new().read(true).custom_flags(open_flags()).open(&self.path);
         let text = self.read_checked(&opened.map_err(|error| self.unreadable(error))?)?;
-        let table = TokenTable::parse(&text).map_err(|(line, flaw)| self.flawed(line, flaw))?;
+        let table = self.parse(&text)?;
         if table.principals.is_empty() {
-            tracing::warn!("{} names nobody: every call is refused", self.path.display());
+            tracing::warn!("{} names no caller: every request is refused", self.path.display());
         }
         Ok(table)
     }
 }
 
-/// A pipe in place of the file must not keep us waiting for its writer.
+/// Opens without blocking: a pipe in place of the file would wait for a writer.
 #[allow(clippy::cast_possible_wrap, reason = "flags are bits")]
 fn open_flags() -> i32 {
     OFlags::NONBLOCK.bits() as i32
 }
 
-/// The line for a file of tokens, with the hash in place of the token.
+/// The line of a token file, with the hash in place of the token.
 pub fn hashed_line(name: &str, token: &str) -> Result<String, TokenFileError> {
     let principal =
         Principal::named(name).ok_or_else(|| TokenFileError::BadName { name: name.to_owned() })?;
-    let mut line = format!("{principal}:{HASH_MARK}");
-    for byte in hash(token) {
-        // Writing to a string does not fail.
-        let _ = write!(line, "{byte:02x}");
-    }
-    Ok(line)
+    Ok(format!("{principal}:{HASH_MARK}{}", wire::hex(&hash(token))))
 }
 
-/// Who has which token.
+/// The callers by the hash of their token.
 ///
-/// Found by hash in a map. Neither that nor comparing the hashes takes a constant time, and need not: what could
-/// be learnt from the time is something about the hash of a known token, and to make use of it somebody would
-/// have to find tokens with hashes of their choice.
+/// The lookup does not take constant time and need not: its timing reveals something about the hash of a valid token,
+/// and using that would take tokens whose hashes an attacker can choose.
 pub(crate) struct TokenTable {
     principals: HashMap<TokenHash, Principal>,
 }
@@ -210,30 +208,26 @@ impl TokenTable {
         self.principals.get(&hash(token)).cloned()
     }
 
-    /// Whether a caller that had a token of these still has the same one.
-    pub(crate) fn still_holds_for(&self, principal: &Principal, now: &Self) -> bool {
-        let of = |table: &Self| {
-            table.principals.iter().find(|(_, known)| *known == principal).map(|(hash, _)| *hash)
-        };
-        of(now).is_some_and(|token| of(self).is_none_or(|before| before == token))
+    pub(crate) fn token_of(&self, principal: &Principal) -> Option<TokenHash> {
+        self.principals.iter().find(|(_, known)| *known == principal).map(|(hash, _)| *hash)
     }
 
-    /// A flaw comes with the number of its line.
-    fn parse(text: &[u8]) -> Result<Self, (usize, LineFlaw)> {
+    /// Parses the whole file. The error comes with the number of its line.
+    pub(crate) fn parse(text: &[u8]) -> Result<Self, (usize, TokenLineError)> {
         let mut principals = HashMap::new();
         let mut lines_of_names: HashMap<Principal, usize> = HashMap::new();
         let mut lines_of_tokens: HashMap<TokenHash, usize> = HashMap::new();
         for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
-            let line = std::str::from_utf8(line).map_err(|_| (number, LineFlaw::NotText))?.trim();
+            let line = std::str::from_utf8(line).map_err(|_| (number, TokenLineError::NotText))?.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (principal, token) = read_line(line).map_err(|flaw| (number, flaw))?;
+            let (principal, token) = read_line(line).map_err(|error| (number, error))?;
             if let Some(&first) = lines_of_names.get(&principal) {
-                return Err((number, LineFlaw::NameTwice { first }));
+                return Err((number, TokenLineError::NameTwice { first }));
             }
             if let Some(&first) = lines_of_tokens.get(&token) {
-                return Err((number, LineFlaw::TokenTwice { first }));
+                return Err((number, TokenLineError::TokenTwice { first }));
             }
             lines_of_names.insert(principal.clone(), number);
             lines_of_tokens.insert(token, number);
@@ -243,35 +237,26 @@ impl TokenTable {
     }
 }
 
-/// How many there are is all that may be seen of them.
+/// Shows only the number of callers.
 impl fmt::Debug for TokenTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TokenTable").field("principals", &self.principals.len()).finish()
     }
 }
 
-fn read_line(line: &str) -> Result<(Principal, TokenHash), LineFlaw> {
-    let (name, token) = line.split_once(':').ok_or(LineFlaw::NoColon)?;
-    let principal = Principal::named(name.trim()).ok_or(LineFlaw::Name)?;
+fn read_line(line: &str) -> Result<(Principal, TokenHash), TokenLineError> {
+    let (name, token) = line.split_once(':').ok_or(TokenLineError::NoColon)?;
+    let principal = Principal::named(name.trim()).ok_or(TokenLineError::Name)?;
     let token = token.trim();
     let hash = match token.strip_prefix(HASH_MARK) {
-        Some(digits) => read_hash(digits).ok_or(LineFlaw::Hash)?,
-        None if token.len() < MIN_TOKEN => return Err(LineFlaw::ShortToken),
-        None if !token.bytes().all(|byte| byte.is_ascii_graphic()) => return Err(LineFlaw::TokenCharacters),
+        Some(digits) => wire::from_hex(digits).ok_or(TokenLineError::Hash)?,
+        None if token.len() < MIN_TOKEN => return Err(TokenLineError::ShortToken),
+        None if !token.bytes().all(|byte| byte.is_ascii_graphic()) => {
+            return Err(TokenLineError::TokenCharacters);
+        }
         None => hash(token),
     };
     Ok((principal, hash))
-}
-
-fn read_hash(digits: &str) -> Option<TokenHash> {
-    let mut hash = TokenHash::default();
-    if digits.len() != 2 * hash.len() || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return None;
-    }
-    for (byte, place) in hash.iter_mut().zip((0..).step_by(2)) {
-        *byte = u8::from_str_radix(digits.get(place..place + 2)?, 16).ok()?;
-    }
-    Some(hash)
 }
 
 fn hash(token: impl AsRef<[u8]>) -> TokenHash {
@@ -284,7 +269,7 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
-    fn flaw(text: &str) -> (usize, LineFlaw) {
+    fn line_error(text: &str) -> (usize, TokenLineError) {
         TokenTable::parse(text.as_bytes()).unwrap_err()
     }
 
@@ -312,21 +297,27 @@ mod tests {
     }
 
     #[test]
-    fn flaws_are_told_with_their_line_and_without_its_text() {
-        assert_eq!(flaw("just-a-secret-token"), (1, LineFlaw::NoColon));
-        assert_eq!(flaw(&format!("\n\na b:{TOKEN}")), (3, LineFlaw::Name));
-        assert_eq!(flaw(&format!("anonymous:{TOKEN}")), (1, LineFlaw::Name));
-        assert_eq!(flaw(&format!("{}:{TOKEN}", "x".repeat(65))), (1, LineFlaw::Name));
-        assert_eq!(flaw("a:short-token-12"[..16].trim_end()), (1, LineFlaw::ShortToken));
-        assert_eq!(flaw("a:a token with spaces"), (1, LineFlaw::TokenCharacters));
-        assert_eq!(flaw("a:ünïcödé-ünïcödé-ünïcödé"), (1, LineFlaw::TokenCharacters));
-        assert_eq!(flaw("a:sha256:0123456789abcdef"), (1, LineFlaw::Hash));
-        assert_eq!(flaw(&format!("a:sha256:{}", "ä".repeat(32))), (1, LineFlaw::Hash));
-        assert_eq!(TokenTable::parse(b"a:\xff").unwrap_err(), (1, LineFlaw::NotText));
+    fn a_bad_line_is_reported_by_its_number_and_without_its_text() {
+        assert_eq!(line_error("just-a-secret-token"), (1, TokenLineError::NoColon));
+        assert_eq!(line_error(&format!("\n\na b:{TOKEN}")), (3, TokenLineError::Name));
+        assert_eq!(line_error(&format!("anonymous:{TOKEN}")), (1, TokenLineError::Name));
+        assert_eq!(line_error(&format!("{}:{TOKEN}", "x".repeat(65))), (1, TokenLineError::Name));
+        assert_eq!(line_error("a:short-token-12"[..16].trim_end()), (1, TokenLineError::ShortToken));
+        assert_eq!(line_error("a:a token with spaces"), (1, TokenLineError::TokenCharacters));
+        assert_eq!(line_error("a:ünïcödé-ünïcödé-ünïcödé"), (1, TokenLineError::TokenCharacters));
+        assert_eq!(line_error("a:sha256:0123456789abcdef"), (1, TokenLineError::Hash));
+        assert_eq!(line_error(&format!("a:sha256:{}", "ä".repeat(32))), (1, TokenLineError::Hash));
+        assert_eq!(TokenTable::parse(b"a:\xff").unwrap_err(), (1, TokenLineError::NotText));
         let other = "another-token-for-it";
-        assert_eq!(flaw(&format!("#\na:{TOKEN}\na:{other}")), (3, LineFlaw::NameTwice { first: 2 }));
-        assert_eq!(flaw(&format!("a:{TOKEN}\n\nb:{TOKEN}")), (3, LineFlaw::TokenTwice { first: 1 }));
+        assert_eq!(
+            line_error(&format!("#\na:{TOKEN}\na:{other}")),
+            (3, TokenLineError::NameTwice { first: 2 })
+        );
+        assert_eq!(
+            line_error(&format!("a:{TOKEN}\n\nb:{TOKEN}")),
+            (3, TokenLineError::TokenTwice { first: 1 })
+        );
         let hashed = hashed_line("b", TOKEN).unwrap();
-        assert_eq!(flaw(&format!("a:{TOKEN}\n{hashed}")), (2, LineFlaw::TokenTwice { first: 1 }));
+        assert_eq!(line_error(&format!("a:{TOKEN}\n{hashed}")), (2, TokenLineError::TokenTwice { first: 1 }));
     }
 }

@@ -1,26 +1,26 @@
-//! Which client window a session belongs to. A label, never a credential: it is bound to the principal.
+//! The client window that a session belongs to. A label and not a credential: it is always used with the principal.
 
 use std::fmt;
 use std::sync::Arc;
 
 use uuid::Uuid;
 
-/// The longest name that a client may give itself.
+/// Longest name of a client window.
 const MAX_NAME: usize = 128;
 
-/// One client window or process, named by itself or by 128 random bits.
+/// One client window or process, under its own name or 128 random bits.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Instance(Arc<str>);
 
 impl Instance {
-    /// One that nobody named.
+    /// An instance for a client that named none.
     pub fn random() -> Self {
-        // A UUID fixes six of its bits, which lie elsewhere in one that was turned round.
+        // Six bits of a UUID are fixed. Rotating the second one covers them with random bits.
         let [all, more] = [Uuid::new_v4(), Uuid::new_v4()].map(|id| id.as_u128());
         Self(format!("{:032x}", all ^ more.rotate_left(64)).into())
     }
 
-    /// The name that a client gave. A variable that was not filled in, and what is no name, count as none.
+    /// The name that a client sent. Returns `None` if it is not a name, or a variable that was not filled in.
     pub fn named(text: &str) -> Option<Self> {
         let text = text.trim();
         let is_name = !text.is_empty()
@@ -53,5 +53,24 @@ mod tests {
         }
         assert_ne!(Instance::random(), Instance::random());
         assert_eq!(Instance::random().as_str().len(), 32);
+    }
+
+    #[test]
+    fn a_name_is_trimmed_and_shown_as_it_is() {
+        let longest = "x".repeat(MAX_NAME);
+        for (sent, kept) in [(" a/b:c ", "a/b:c"), ("$x", "$x"), (longest.as_str(), longest.as_str())] {
+            assert_eq!(Instance::named(sent).unwrap().to_string(), kept);
+        }
+        for bad in ["ä", "a\tb", "a\0b"] {
+            assert_eq!(Instance::named(bad), None, "{bad:?}");
+        }
+    }
+
+    #[test]
+    fn every_bit_of_a_random_instance_varies() {
+        let bits = |instance: Instance| u128::from_str_radix(instance.as_str(), 16).unwrap();
+        let all: Vec<u128> = (0..200).map(|_| bits(Instance::random())).collect();
+        let (ones, zeros) = all.iter().fold((0, 0), |(ones, zeros), bits| (ones | bits, zeros | !bits));
+        assert_eq!((ones, zeros), (u128::MAX, u128::MAX));
     }
 }

@@ -1,4 +1,4 @@
-//! Who talks to the gateway: the principal (the authenticated caller), the session, and the instance (the client
+//! The identities of a request: the principal (the authenticated caller), the session, and the instance (the client
 //! window). No crate passes these around as bare strings.
 
 mod instance;

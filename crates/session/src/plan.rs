@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use config::{
-    ExecutionContext, Missing, NameMode, Piece, Secrets, Start, Storage, Template, ToolRules, Values,
+    ExecutionContext, MissingValueError, NameMode, Piece, Secrets, Start, Storage, Template, ToolRules,
+    Values,
 };
 use sha2::{Digest, Sha256};
 
@@ -131,13 +132,18 @@ impl ServerPlan {
     }
 
     /// The upstream of one session.
-    pub(crate) fn for_session(&self, terms: &Terms, whom: Beneficiary<'_>) -> Result<Arc<Upstream>, Missing> {
+    pub(crate) fn for_session(
+        &self,
+        terms: &Terms,
+        whom: Beneficiary<'_>,
+    ) -> Result<Arc<Upstream>, MissingValueError> {
         let fill = &self.fill;
         let storage = self.storage_directory(terms, whom);
         self.with_values(terms, whom, storage.as_deref().map(Path::as_os_str), |values| {
-            let texts = |templates: &[(String, Template)]| -> Result<Vec<(String, OsString)>, Missing> {
-                templates.iter().map(|(name, value)| Ok((name.clone(), value.expand(values)?))).collect()
-            };
+            let texts =
+                |templates: &[(String, Template)]| -> Result<Vec<(String, OsString)>, MissingValueError> {
+                    templates.iter().map(|(name, value)| Ok((name.clone(), value.expand(values)?))).collect()
+                };
             let mut upstream = (*self.upstream).clone();
             match &mut upstream.transport {
                 Transport::Process(program) => {
@@ -166,7 +172,7 @@ impl ServerPlan {
         &self,
         terms: &Terms,
         whom: Beneficiary<'_>,
-    ) -> Option<Result<Vec<PathBuf>, Missing>> {
+    ) -> Option<Result<Vec<PathBuf>, MissingValueError>> {
         let templates = self.fill.allowed_directories.as_ref()?;
         let is_elsewhere = whom.scope.is_some_and(|scope| scope.roots().is_empty() && scope.label.is_some());
         let is_meant = |template: &&Template| {
@@ -184,8 +190,8 @@ impl ServerPlan {
         terms: &Terms,
         whom: Beneficiary<'_>,
         storage: Option<&OsStr>,
-        fill: impl FnOnce(&Values<'_>) -> Result<T, Missing>,
-    ) -> Result<T, Missing> {
+        fill: impl FnOnce(&Values<'_>) -> Result<T, MissingValueError>,
+    ) -> Result<T, MissingValueError> {
         let lifecycle = self.upstream.lifecycle;
         // A process that all sessions share gets nothing of a single one.
         let is_everybodys = lifecycle == Lifecycle::Shared;
@@ -217,16 +223,16 @@ impl ServerPlan {
 }
 
 impl Fill {
-    /// The variables of the file, if one is named. The file must lie where the session cannot write.
-    fn of_file(&self, scope: Option<&Scope>) -> Result<Vec<(String, OsString)>, Missing> {
+    /// The variables of the file, if one is named. It must lie where the session cannot write.
+    fn of_file(&self, scope: Option<&Scope>) -> Result<Vec<(String, OsString)>, MissingValueError> {
         let Some(file) = &self.variables_file else { return Ok(Vec::new()) };
         let real = file.canonicalize().unwrap_or_else(|_| file.clone());
         if scope.is_some_and(|scope| scope.paths().iter().any(|root| real.starts_with(root))) {
-            return Err(Missing(format!("{} outside of the workspace", file.display())));
+            return Err(MissingValueError(format!("{} outside of the workspace", file.display())));
         }
         let variables = config::read_variables(file).map_err(|error| {
             tracing::warn!(file = %file.display(), "a file of variables cannot be read: {error}");
-            Missing(file.display().to_string())
+            MissingValueError(file.display().to_string())
         })?;
         Ok(variables.into_iter().map(|(name, value)| (name, value.into())).collect())
     }
@@ -236,7 +242,7 @@ impl Fill {
         program: &mut Program,
         values: &Values<'_>,
         variables: &[(String, OsString)],
-    ) -> Result<(), Missing> {
+    ) -> Result<(), MissingValueError> {
         for argument in &self.arguments {
             program.arguments.push(argument.expand(values)?);
         }
@@ -306,7 +312,11 @@ mod tests {
     }
 
     /// The variable and the argument that a principal's server gets.
-    fn filled(plan: &ServerPlan, principal: &str, terms: &Terms) -> Result<(OsString, OsString), Missing> {
+    fn filled(
+        plan: &ServerPlan,
+        principal: &str,
+        terms: &Terms,
+    ) -> Result<(OsString, OsString), MissingValueError> {
         let key = SessionKey { principal: Principal::named(principal).unwrap(), id: SessionId::random() };
         let (instance, scope) = (Instance::random(), Scope::nothing());
         let whom = Beneficiary { key: &key, instance: &instance, scope: Some(&scope) };

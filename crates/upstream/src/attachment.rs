@@ -1,5 +1,5 @@
-//! The client's machine as a place where servers run: frames to and from its `ringfence connect`. Whoever owns the
-//! socket carries them; here they are told apart by channel, one for each server that runs there.
+//! The attachment of a client's machine: frames to and from its `ringfence connect`, sorted into channels, one for each
+//! server that runs there. The owner of the socket carries the frames.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -14,20 +14,20 @@ use crate::outbox::MAX_OUTBOX_BYTES;
 /// Frames that wait for the socket, and lines that wait for a worker.
 const MAX_FRAMES: usize = 1024;
 
-/// What both sides of an attachment speak: its WebSocket subprotocol.
+/// The WebSocket subprotocol of an attachment.
 pub const ATTACH_PROTOCOL: &str = "ringfence.attach.1";
 
 /// Servers that one client's machine can make available.
 pub const MAX_AVAILABLE: usize = 256;
 
-/// What is said between a gateway and a client's machine.
+/// A message between the gateway and a client's machine.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
-    /// Toward the client: a conversation with this server begins.
+    /// Starts a conversation with a server. Sent by the gateway.
     Open { channel: u64, server: String },
-    /// One message, either way.
+    /// Carries one JSON-RPC message, either way.
     Line { channel: u64, line: Bytes },
-    /// Either way: the conversation is over.
+    /// Ends the conversation, either way.
     Close { channel: u64 },
 }
 
@@ -37,11 +37,11 @@ pub struct Attachment {
     /// The servers that can be started there.
     available: Vec<String>,
     toward_client: mpsc::Sender<Frame>,
-    /// What waits to be sent, in bytes.
+    /// Bytes that wait to be sent.
     waiting: AtomicUsize,
     channels: Mutex<HashMap<u64, mpsc::Sender<Bytes>>>,
     next_channel: AtomicU64,
-    /// Set when it has ended, or another has taken its place.
+    /// Set when the attachment has ended or was replaced.
     is_closed: watch::Sender<bool>,
 }
 
@@ -53,7 +53,7 @@ pub(crate) struct Channel {
 }
 
 impl Attachment {
-    /// The receiver is for whoever owns the socket.
+    /// The receiver is for the owner of the socket.
     pub fn new(mut available: Vec<String>) -> (Arc<Self>, mpsc::Receiver<Frame>) {
         available.truncate(MAX_AVAILABLE);
         let (toward_client, frames) = mpsc::channel(MAX_FRAMES);
@@ -69,20 +69,20 @@ impl Attachment {
     }
 
     pub fn has(&self, server: &str) -> bool {
-        self.available.iter().any(|server_name| server_name == server)
+        self.available.iter().any(|available| available == server)
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<u64, mpsc::Sender<Bytes>>> {
         self.channels.lock()
     }
 
-    /// Takes a frame of the client. Waits if the worker is behind.
+    /// Takes a frame of the client. Waits if its worker does not keep up.
     pub async fn receive(&self, frame: Frame) {
         match frame {
             Frame::Line { channel, line } => {
                 let worker = self.lock().get(&channel).cloned();
                 if let Some(worker) = worker {
-                    // A worker that is gone needs no answer.
+                    // It fails if the worker is gone.
                     let _ = worker.send(line).await;
                 }
             }
@@ -91,20 +91,20 @@ impl Attachment {
         }
     }
 
-    /// A frame was written to the socket.
+    /// Call when a frame was written to the socket.
     pub fn sent(&self, frame: &Frame) {
         self.waiting.fetch_sub(frame.size(), Ordering::Relaxed);
     }
 
-    /// The socket is gone: every conversation ends.
+    /// Call when the socket is gone. Ends every conversation.
     pub fn close(&self) {
         self.is_closed.send_replace(true);
         self.lock().clear();
     }
 
-    /// Until it has ended, or another has taken its place.
+    /// Resolves when the attachment has ended or was replaced.
     pub async fn closed(&self) {
-        // The sender is ours, so this cannot fail.
+        // It cannot fail while `self` holds the sender.
         let _ = self.is_closed.subscribe().wait_for(|is_closed| *is_closed).await;
     }
 
@@ -132,7 +132,7 @@ impl Attachment {
 }
 
 impl Frame {
-    /// The frame as text: what it is, its channel, and after a line break what it carries.
+    /// The frame as text: its kind and channel, a line break, and its content.
     pub fn encode(&self) -> Bytes {
         match self {
             Self::Open { channel, server } => format!("open {channel}\n{server}").into(),
@@ -146,7 +146,7 @@ impl Frame {
         }
     }
 
-    /// Reads what [`Frame::encode`] makes. `None`: it is something else.
+    /// Reads the output of [`Frame::encode`]. Returns `None` for anything else.
     pub fn decode(text: &Bytes) -> Option<Self> {
         let end = memchr::memchr(b'\n', text)?;
         let head = std::str::from_utf8(&text[..end]).ok()?;

@@ -1,7 +1,6 @@
 //! How a worker talks to its upstream: lines out, lines in, an end. A process, a URL and the client's machine
 //! differ here and nowhere above.
 
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -12,9 +11,10 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use crate::attachment::{Attachment, Channel};
 use crate::definition::{Program, Transport, Upstream};
 use crate::directories::Directories;
+use crate::end::End;
 use crate::http::{self, Incoming};
 use crate::outbox::Urgency;
-use crate::process::{Exit, Process, read_stdout};
+use crate::process::{Process, read_stdout};
 use crate::start_error::StartError;
 use crate::worker_fence::FenceSlot;
 use crate::worker_variables::Owner;
@@ -49,40 +49,6 @@ pub enum Received {
     Line(Result<Bytes, wire::LineTooLong>),
     /// It has forgotten us and was greeted again.
     Renewed,
-}
-
-/// How an upstream ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum End {
-    Exited(Exit),
-    /// It is elsewhere, and cannot be reached any more.
-    Lost(String),
-}
-
-impl End {
-    /// Adds exit code, signal and limit to the `data` of an error.
-    pub fn describe_in(&self, data: &mut serde_json::Value) {
-        if let Self::Exited(exit) = self {
-            exit.describe_in(data);
-        }
-    }
-
-    pub fn exit(&self) -> Option<Exit> {
-        match self {
-            Self::Exited(exit) => Some(*exit),
-            Self::Lost(_) => None,
-        }
-    }
-}
-
-impl fmt::Display for End {
-    /// As a phrase that follows "the MCP server".
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exited(exit) => exit.fmt(f),
-            Self::Lost(reason) => write!(f, "was lost ({reason})"),
-        }
-    }
 }
 
 /// What it takes to open one connection.

@@ -1,5 +1,4 @@
-//! The definition of an MCP server: what to start or reach, with which environment, shared by whom, inside which
-//! fence.
+//! The definition of an MCP server: what to start or reach, its environment, its fence, and what shares it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -9,7 +8,7 @@ use std::time::Duration;
 use crate::fence_host::FenceHost;
 use crate::start_error::StartError;
 
-/// Who shares a running upstream.
+/// What shares a running upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Lifecycle {
     /// One process serves all clients.
@@ -32,29 +31,29 @@ impl Lifecycle {
         }
     }
 
-    /// Whether several sessions talk to one process, which the gateway then greets itself.
+    /// Returns true if several sessions share one process, which the gateway then initializes itself.
     pub fn serves_many(self) -> bool {
         matches!(self, Self::Shared | Self::Workspace)
     }
 }
 
-/// One server as it is started or reached for one session. Commands and addresses come from the operator, never
-/// from a request.
+/// A server as it is started or reached for one session. Commands and addresses come from the operator, never from a
+/// request.
 #[derive(Clone, Debug)]
 pub struct Upstream {
     /// For logs, errors and the names of its tools.
     pub name: String,
     pub transport: Transport,
     pub lifecycle: Lifecycle,
-    /// It tells us what it does to files, for the audit log.
+    /// It reports its operations on files, for the audit log.
     pub reports_files: bool,
-    /// Where these differ from the gateway's own.
+    /// Overrides of the gateway's own timeouts.
     pub timeouts: Timeouts,
-    /// It is one of several: after some calls that it did not answer, others are not kept waiting for it.
+    /// It has a circuit breaker: after some unanswered calls, further ones fail at once. Set if it is one of several.
     pub is_guarded: bool,
 }
 
-/// How a server is talked to. Everything above is written once for all of them.
+/// How a server is reached. Everything above this crate treats the three alike.
 #[derive(Clone, Debug)]
 pub enum Transport {
     /// A process on this machine.
@@ -69,20 +68,20 @@ pub enum Transport {
 pub struct Program {
     pub program: OsString,
     pub arguments: Vec<OsString>,
-    /// Without a fence: the whole environment of the process. With one: what is added to that of the fence.
+    /// Without a fence the whole environment of the process; with one, additions to the environment of the fence.
     pub variables: Vec<(OsString, OsString)>,
-    /// What the program needs to read beside what the fence finds out by itself.
+    /// Paths that the program needs to read besides those that the fence finds itself.
     pub readable: Vec<PathBuf>,
-    /// Where it starts; in the first directory of its scope if nothing is said.
+    /// Where it starts; by default in the first directory of its scope.
     pub directory: Option<PathBuf>,
-    /// `None`: the operator wants it unconfined.
+    /// `None` if the operator wants it unconfined.
     pub fence: Option<Arc<FenceHost>>,
-    /// What must be done before it can be started, each time anew.
+    /// Runs before each start.
     pub preparation: Option<Preparation>,
 }
 
 impl Program {
-    /// The program as it can be started now.
+    /// Runs the preparation, if any. Returns the program to start.
     pub(crate) async fn prepared(&self) -> Result<Self, StartError> {
         let program = self.clone();
         let Some(preparation) = program.preparation.clone() else { return Ok(program) };
@@ -91,7 +90,7 @@ impl Program {
     }
 }
 
-/// Finds a program, or installs it. Blocks, for minutes if a package has to be fetched.
+/// Finds or installs a program. Blocks, for minutes if it downloads a package.
 #[derive(Clone)]
 pub struct Preparation(pub Arc<dyn Fn(Program) -> Result<Program, StartError> + Send + Sync>);
 
@@ -104,7 +103,7 @@ impl std::fmt::Debug for Preparation {
 #[derive(Clone)]
 pub struct Address {
     pub url: String,
-    /// Secrets among them: never printed.
+    /// Never printed, because some are secrets.
     pub headers: Vec<(String, String)>,
 }
 
@@ -122,7 +121,7 @@ pub struct Timeouts {
 }
 
 impl Upstream {
-    /// A server on this machine, alone.
+    /// A server on this machine, without a circuit breaker.
     pub fn process(name: String, program: Program, lifecycle: Lifecycle) -> Self {
         Self {
             name,
@@ -134,7 +133,7 @@ impl Upstream {
         }
     }
 
-    /// The process that it is, if it is one.
+    /// The program, if the server is a process on this machine.
     pub fn program(&self) -> Option<&Program> {
         match &self.transport {
             Transport::Process(program) => Some(program),

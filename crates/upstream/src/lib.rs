@@ -11,9 +11,11 @@
 //! ```
 
 mod attachment;
+mod backoff;
 mod connection;
 mod definition;
 mod directories;
+mod end;
 mod fence_host;
 pub mod http;
 mod outbox;
@@ -25,12 +27,13 @@ mod worker_fence;
 mod worker_variables;
 
 pub use attachment::{ATTACH_PROTOCOL, Attachment, Frame, MAX_AVAILABLE};
-pub use connection::{Connection, End, Inbox, Opening, Received};
+pub use backoff::Backoff;
+pub use connection::{Connection, Inbox, Opening, Received};
 pub use definition::{Address, Lifecycle, Preparation, Program, Timeouts, Transport, Upstream};
 pub use directories::Directories;
+pub use end::{End, Exit};
 pub use fence_host::FenceHost;
 pub use outbox::{MAX_OUTBOX_BYTES, Urgency};
-pub use process::Exit;
 pub use process_tree::{
     adopt_orphans, cpu_ticks, end_all_children, reap_orphans, sweep_orphans, with_descendants,
 };

@@ -8,11 +8,11 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::net::unix::pipe;
 use tokio::sync::Notify;
 
-/// How much may wait for an upstream to read its stdin.
+/// Most bytes that wait for an upstream to read its stdin.
 pub const MAX_OUTBOX_BYTES: usize = 64 * 1024 * 1024;
 
-/// Lines on their way to stdin. A line is written at once if it is alone and the pipe has room; what comes
-/// with others or does not fit waits for the task that writes the rest.
+/// Lines on their way to stdin. A single line is written at once if the pipe has room; a task writes the lines that
+/// come together or do not fit.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     queue: Mutex<Queue>,
@@ -23,16 +23,16 @@ pub(crate) struct Outbox {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
     Now,
-    /// Together with others that come at the same time: one write and one wake-up for all.
+    /// Together with others of the same moment: one write and one wake-up for all.
     WithOthers,
 }
 
 #[derive(Debug)]
 struct Queue {
     lines: BytesMut,
-    /// Gone when stdin was closed; the task holds the other reference.
+    /// `None` once stdin is closed. The task holds the other reference.
     pipe: Option<Arc<pipe::Sender>>,
-    /// How much the task took out of `lines` and is writing; a line written directly would overtake it.
+    /// Bytes that the task took out of `lines` and is writing. A line written directly would overtake them.
     writing: usize,
     is_closed: bool,
 }
@@ -68,7 +68,7 @@ impl Outbox {
         self.changed.notify_one();
     }
 
-    /// What is to be written now. `None`: nothing is left, and nothing will come.
+    /// Takes the lines to write. Returns `None` when the outbox is empty and closed.
     fn take(&self) -> Option<BytesMut> {
         let mut queue = self.lock();
         queue.writing = queue.lines.len();
@@ -80,16 +80,16 @@ impl Outbox {
 }
 
 impl Queue {
-    /// How much of the line and its end the pipe took. An error shows when the task meets it.
+    /// Writes the line and its end. Returns the number of bytes that fit; the task meets an error again and handles it.
     fn write_now(&self, line: &[u8]) -> usize {
         let Some(pipe) = &self.pipe else { return 0 };
-        // Straight to the descriptor, which does not block: the runtime knows of its readiness only after a
-        // round through its event loop, and a new process is waiting for its first line.
+        // Bypasses the runtime, which learns that a pipe is writable only after a turn of its event loop, while a new
+        // process waits for its first line. The descriptor does not block.
         rustix::io::writev(pipe, &[IoSlice::new(line), IoSlice::new(b"\n")]).unwrap_or(0)
     }
 }
 
-/// Writes what did not fit at once, until the outbox closes; then stdin closes with it.
+/// Writes the lines that did not fit at once, until the outbox closes. Then closes stdin.
 pub(crate) async fn write_stdin(outbox: Arc<Outbox>, pipe: Arc<pipe::Sender>) {
     write_rest(&outbox, &pipe).await;
     let mut queue = outbox.lock();
@@ -101,7 +101,7 @@ async fn write_rest(outbox: &Outbox, pipe: &pipe::Sender) {
     while let Some(lines) = outbox.take() {
         if lines.is_empty() {
             outbox.changed.notified().await;
-            // Whoever is about to add a line gets the chance to, before all are written.
+            // Lets other tasks add their lines first, so that one write takes all of them.
             tokio::task::yield_now().await;
             continue;
         }

@@ -1,15 +1,13 @@
 //! One running upstream process: its pipes, the tail of its stderr, and how it is ended.
 
-use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fence::{Ending, LimitHit, Remote};
+use fence::Remote;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
@@ -20,6 +18,7 @@ use wire::LineBuffer;
 
 use crate::definition::Program;
 use crate::directories::Directories;
+use crate::end::Exit;
 use crate::outbox::{Outbox, Urgency, write_stdin};
 use crate::process_tree::{MARK_VARIABLE, ProcessTree};
 use crate::start_error::StartError;
@@ -56,14 +55,6 @@ enum Hold {
         supervisor: Pid,
         remote: Mutex<Remote>,
     },
-}
-
-/// How a process ended.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Exit {
-    pub status: ExitStatus,
-    /// A limit of its fence that stood in its way.
-    pub limit: Option<LimitHit>,
 }
 
 /// Our ends of a process's pipes.
@@ -239,49 +230,6 @@ impl Process {
                 // Gone already is as good.
                 let _ = remote.lock().signal(Signal::TERM);
             }
-        }
-    }
-}
-
-impl Exit {
-    pub(crate) fn describe_in(self, data: &mut serde_json::Value) {
-        if let Some(code) = self.status.code() {
-            data["exit_code"] = code.into();
-        }
-        if let Some(signal) = self.status.signal() {
-            data["signal"] = signal.into();
-        }
-        match self.limit {
-            Some(LimitHit::Memory { .. }) => data["limit"] = "memory".into(),
-            Some(LimitHit::Processes { .. }) => data["limit"] = "processes".into(),
-            None => {}
-        }
-    }
-}
-
-impl From<Ending> for Exit {
-    fn from(ending: Ending) -> Self {
-        let raw = ending.code.map(|code| (code & 0xff) << 8).or(ending.signal).unwrap_or(0);
-        Self { status: ExitStatus::from_raw(raw), limit: ending.limit }
-    }
-}
-
-impl fmt::Display for Exit {
-    /// As a phrase that follows "the MCP server".
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.status.code(), self.status.signal()) {
-            (Some(code), _) => write!(f, "exited with code {code}")?,
-            (None, Some(signal)) => write!(f, "was killed by signal {signal}")?,
-            (None, None) => write!(f, "ended")?,
-        }
-        match self.limit {
-            Some(LimitHit::Memory { bytes }) => {
-                write!(f, " at its memory limit of {} MiB (--memory)", bytes >> 20)
-            }
-            Some(LimitHit::Processes { count }) => {
-                write!(f, " at its limit of {count} processes (--processes)")
-            }
-            None => Ok(()),
         }
     }
 }

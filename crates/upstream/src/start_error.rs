@@ -1,4 +1,4 @@
-//! Why an upstream could not be started, with the one message that a client may see.
+//! Why an upstream could not be started, and the JSON-RPC error for the client.
 
 use std::io;
 use std::time::Duration;
@@ -7,27 +7,26 @@ use fence::LaunchError;
 use serde_json::json;
 use wire::{ErrorReply, code};
 
-use crate::connection::End;
+use crate::end::End;
 
-/// Why an upstream could not be started. Cloned to everybody who waited for it.
+/// Why an upstream could not be started. Every request that waited for it gets a clone.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum StartError {
     #[error("cannot start the MCP server `{program}`: {reason}")]
     Spawn { program: String, reason: String },
-    /// No fence could be put around it, so it does not run.
+    /// The fence could not be set up, so the server does not run.
     #[error("the MCP server was not started: {reason}")]
     Fence { reason: String, hint: Option<String> },
     #[error("the MCP server cannot be installed: {reason}")]
     Install { reason: String, hint: Option<String> },
-    /// It runs on the client's machine, and that is not connected.
     #[error(
         "the MCP server runs on the client's machine, which is not connected: start `ringfence connect` there"
     )]
     NotAttached,
-    #[error("the directory of the session is not the one any more that its scope was locked to")]
+    #[error("the directory of the session was replaced after its scope was locked")]
     ScopeChanged,
-    /// The client was told something else at `initialize`.
-    #[error("the MCP server offers something else in this workspace than was known; start a new session")]
+    /// The server's capabilities differ from those in the answer to `initialize`.
+    #[error("the MCP server offers other capabilities in this workspace than before; start a new session")]
     Contradiction,
     #[error("the MCP server {exit} before it answered initialize")]
     Exited { exit: End, stderr: String },
@@ -35,7 +34,7 @@ pub enum StartError {
     TimedOut { after: Duration, stderr: String },
     #[error("the MCP server's answer to initialize cannot be used: {reason}")]
     BadAnswer { reason: String },
-    /// The upstream itself said no; `error` is its JSON-RPC error object.
+    /// The upstream answered with an error; `error` is its JSON-RPC error object.
     #[error("the MCP server refused initialize: {message}")]
     Refused { message: String, error: serde_json::Value },
     #[error("the MCP server crashed {crashes} times in a row; the next start is possible in {:.1} s ({reason})", .retry_in.as_secs_f32())]
@@ -73,7 +72,7 @@ impl StartError {
         }
     }
 
-    /// The last lines that the upstream wrote to stderr, if it lived to write any.
+    /// The last lines that the upstream wrote to stderr, if it was started at all.
     pub fn stderr(&self) -> Option<&str> {
         match self {
             Self::Exited { stderr, .. } | Self::TimedOut { stderr, .. } | Self::CrashLoop { stderr, .. } => {

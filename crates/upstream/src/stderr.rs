@@ -1,4 +1,4 @@
-//! What a process writes to stderr: logged line by line, its end kept for error messages.
+//! Reads the stderr of a process: logs it line by line, and keeps its end for error messages.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -9,14 +9,14 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use wire::LineBuffer;
 
-/// How much of stderr is kept for error messages.
+/// Bytes of stderr kept for error messages.
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// Longest stderr line that is logged whole.
 const STDERR_LINE_BYTES: usize = 2 * 1024;
-/// Lines of stderr logged per second and upstream; further lines are counted.
+/// Lines of stderr logged per second and upstream. Further lines are only counted.
 const STDERR_LINES_PER_SECOND: u32 = 100;
 
-/// The last part of what a process wrote to stderr.
+/// The end of what a process wrote to stderr.
 #[derive(Debug, Default)]
 pub(crate) struct StderrTail(Mutex<VecDeque<u8>>);
 
@@ -43,7 +43,7 @@ pub(crate) async fn read_stderr(tail: Arc<StderrTail>, mut stderr: pipe::Receive
         while let Some(line) = lines.next_line() {
             let line = line.unwrap_or_else(|long| long.head());
             tail.add(&line);
-            if budget.allows() {
+            if budget.allows(Instant::now()) {
                 tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&line));
             }
         }
@@ -55,7 +55,7 @@ pub(crate) async fn read_stderr(tail: Arc<StderrTail>, mut stderr: pipe::Receive
     }
 }
 
-/// Keeps a chatty upstream from flooding the log.
+/// Keeps a chatty upstream from flooding the log: a number of lines per second.
 #[derive(Default)]
 struct LogBudget {
     second: Option<Instant>,
@@ -63,8 +63,8 @@ struct LogBudget {
 }
 
 impl LogBudget {
-    fn allows(&mut self) -> bool {
-        let now = Instant::now();
+    /// Counts a line. Returns true if it may be logged.
+    fn allows(&mut self, now: Instant) -> bool {
         if self.second.is_none_or(|second| now.duration_since(second) >= Duration::from_secs(1)) {
             if self.used > STDERR_LINES_PER_SECOND {
                 tracing::info!("{} lines of stderr were not logged", self.used - STDERR_LINES_PER_SECOND);
@@ -88,5 +88,14 @@ mod tests {
         }
         let text = tail.text();
         assert!(text.ends_with("line 9999") && text.len() <= STDERR_TAIL_BYTES, "{text}");
+    }
+
+    #[test]
+    fn the_log_takes_a_number_of_lines_per_second() {
+        let (mut budget, start) = (LogBudget::default(), Instant::now());
+        let mut logged = |at: Instant| (0..250).filter(|_| budget.allows(at)).count();
+        assert_eq!(logged(start), 100);
+        assert_eq!(logged(start + Duration::from_millis(999)), 0);
+        assert_eq!(logged(start + Duration::from_secs(1)), 100);
     }
 }

@@ -1,4 +1,4 @@
-//! What a server finds out about its session from its environment.
+//! The environment variables that tell a server about its session.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use wire::worker_variable::{CONFINEMENT, INSTANCE, SCOPE, SESSION};
 
 use crate::directories::Directories;
 
-/// The session that a worker is for, if it is for one.
+/// The session that a worker belongs to.
 #[derive(Clone, Debug)]
 pub struct Owner {
     pub session: Handle,
@@ -33,7 +33,7 @@ pub(crate) fn worker_variables(
     variables
 }
 
-/// The same for what the fence is.
+/// The variable that describes the fence.
 pub(crate) fn confinement_variable(confinement: &fence::Confinement) -> (OsString, OsString) {
     let mut text = serde_json::to_value(confinement).unwrap_or_default();
     text["summary"] = confinement.summary().into();

@@ -1,21 +1,21 @@
-//! An HTTP body: one message, or a batch of them where 2025-03-26 allows it.
+//! An HTTP body: one message, or a batch, which only revision 2025-03-26 allows.
 
 use bytes::Bytes;
 use serde_json::value::RawValue;
 
 use crate::limits::MAX_BATCH;
-use crate::{Malformed, Message};
+use crate::{Message, MessageError};
 
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "nearly every body holds a single message")]
 pub enum Body {
     Single(Message),
-    /// Never empty. Each element was valid by itself.
+    /// Never empty. Each element is valid on its own.
     Batch(Vec<Message>),
 }
 
 impl Body {
-    pub fn parse(text: Bytes) -> Result<Self, Malformed> {
+    pub fn parse(text: Bytes) -> Result<Self, MessageError> {
         let first = text.iter().find(|byte| !byte.is_ascii_whitespace());
         if first == Some(&b'[') {
             parse_batch(&text).map(Self::Batch)
@@ -25,14 +25,14 @@ impl Body {
     }
 }
 
-fn parse_batch(text: &Bytes) -> Result<Vec<Message>, Malformed> {
+fn parse_batch(text: &Bytes) -> Result<Vec<Message>, MessageError> {
     let elements: Vec<&RawValue> = serde_json::from_slice(text)
-        .map_err(|error| Malformed::not_json(format!("not a valid JSON array: {error}")))?;
+        .map_err(|error| MessageError::not_json(format!("not a valid JSON array: {error}")))?;
     if elements.is_empty() {
-        return Err(Malformed::invalid("a batch must not be empty"));
+        return Err(MessageError::invalid("a batch must not be empty"));
     }
     if elements.len() > MAX_BATCH {
-        return Err(Malformed::invalid(format!("a batch holds at most {MAX_BATCH} messages")));
+        return Err(MessageError::invalid(format!("a batch holds at most {MAX_BATCH} messages")));
     }
     elements.into_iter().map(|element| Message::parse(text.slice_ref(element.get().as_bytes()))).collect()
 }

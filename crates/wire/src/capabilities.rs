@@ -1,11 +1,11 @@
-//! What a client can be asked for.
+//! The capabilities that a client declares in `initialize`.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
 use crate::method;
 
-/// The capabilities a client declared, as far as they decide whether an upstream's request may reach it.
+/// The capabilities that decide whether an upstream's request may reach the client.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClientCapabilities {
     pub roots: bool,
@@ -14,7 +14,7 @@ pub struct ClientCapabilities {
 }
 
 impl ClientCapabilities {
-    /// Whether a request of this method may be sent to the client. What is not tied to a capability may.
+    /// Returns true if a request of this method may be sent to the client. Methods without a capability always may.
     pub fn allow(self, method: &str) -> bool {
         match method {
             method::ROOTS_LIST => self.roots,

@@ -1,5 +1,5 @@
-//! Which protocol era a POST belongs to: `legacy` (a session with an `initialize` handshake) or `modern`
-//! (2026-07-28, every request on its own). The rules are those of the official server.
+//! Classifies a POST by protocol era: `legacy` (a session with an `initialize` handshake) or `modern` (2026-07-28,
+//! every request on its own). The rules are those of the official server.
 
 use crate::{ErrorReply, Message, Notification, Request, code, method};
 
@@ -12,20 +12,20 @@ pub enum Era {
     Modern,
 }
 
-/// The headers that speak about the era.
+/// The headers that tell the era.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EraHeaders<'a> {
     /// `MCP-Protocol-Version`.
     pub protocol_version: Option<&'a str>,
 }
 
-/// Whether a version header names a revision of the modern era, served or not.
+/// Returns true if a version header names a revision of the modern era, served or not.
 pub fn names_modern_version(header: &str) -> bool {
     header >= MODERN_FLOOR
 }
 
 impl Era {
-    /// Classifies one message. An error: header and body contradict each other.
+    /// Classifies one message. Returns an error if header and body contradict each other.
     pub fn of(message: &Message, headers: EraHeaders<'_>) -> Result<Self, ErrorReply> {
         let modern_header = headers.protocol_version.is_some_and(names_modern_version);
         match message {
@@ -35,7 +35,7 @@ impl Era {
         }
     }
 
-    /// A batch is legacy; none of its elements may claim otherwise.
+    /// Classifies a batch: always legacy, and an error if one of its elements claims the modern era.
     pub fn of_batch(messages: &[Message]) -> Result<Self, ErrorReply> {
         let claims = |message: &Message| match message {
             Message::Request(request) => request.peek().modern_claim.is_some(),
@@ -75,7 +75,7 @@ impl Era {
     }
 }
 
-/// Whether a request carries what every modern request must: a version of that era and capabilities.
+/// Returns true if a request carries what every modern request must: a version of that era, and capabilities.
 fn has_valid_envelope(request: &Request) -> bool {
     let peek = request.peek();
     let version =

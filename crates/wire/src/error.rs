@@ -1,4 +1,4 @@
-//! JSON-RPC errors that the gateway itself makes, and what can be wrong with a message.
+//! JSON-RPC errors that the gateway itself makes, and the error of reading a message.
 
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -12,26 +12,26 @@ pub mod code {
     pub const METHOD_NOT_FOUND: i32 = -32601;
     pub const INVALID_PARAMS: i32 = -32602;
     pub const INTERNAL_ERROR: i32 = -32603;
-    /// Refused by the server for a reason of its own; what SDKs use for transport errors.
+    /// The server's own errors; SDKs use it for transport errors.
     pub const SERVER_ERROR: i32 = -32000;
-    /// The session is unknown or has ended; clients start a new one on it.
+    /// The session is unknown or has ended. Clients then start a new one.
     pub const SESSION_NOT_FOUND: i32 = -32001;
     pub const RESOURCE_NOT_FOUND: i32 = -32002;
     /// A header contradicts the body (2026-07-28).
     pub const HEADER_MISMATCH: i32 = -32020;
 }
 
-/// Why bytes are not a JSON-RPC message, with the id to echo where it could be read.
+/// Why bytes are not a JSON-RPC message, with the id to echo if it could be read.
 #[derive(Debug, thiserror::Error)]
 #[error("{reason}")]
-pub struct Malformed {
+pub struct MessageError {
     /// [`code::PARSE_ERROR`] or [`code::INVALID_REQUEST`].
     pub code: i32,
     pub reason: String,
     pub id: Option<Id>,
 }
 
-impl Malformed {
+impl MessageError {
     pub(crate) fn not_json(reason: impl Into<String>) -> Self {
         Self { code: code::PARSE_ERROR, reason: reason.into(), id: None }
     }
@@ -46,7 +46,7 @@ impl Malformed {
     }
 }
 
-/// An error that the gateway answers in place of an upstream.
+/// A JSON-RPC error that the gateway answers in place of an upstream.
 #[derive(Clone, Debug)]
 pub struct ErrorReply {
     pub code: i32,
@@ -65,7 +65,7 @@ impl ErrorReply {
         self
     }
 
-    /// The whole JSON-RPC response. Without an id it carries `null`, as JSON-RPC wants it.
+    /// The whole JSON-RPC response. Without an id it carries `null`, as JSON-RPC requires.
     pub fn to_message(&self, id: Option<&Id>) -> Bytes {
         let mut error = json!({ "code": self.code, "message": self.message });
         if let Some(data) = &self.data {

@@ -1,10 +1,10 @@
-//! `file:` URIs, read strictly: what is unusual in one was put there by somebody who hopes for a careless reader.
+//! `file:` URIs, read strictly: an unusual spelling may be an attempt to get past a check.
 
 use std::fmt::Write as _;
 
 use thiserror::Error;
 
-/// Why a text is no URI of a file here.
+/// Why a text is not the URI of a local file.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum FileUriError {
     #[error("it is not a file URI")]
@@ -32,7 +32,7 @@ pub fn file_uri_path(uri: &str) -> Result<Vec<u8>, FileUriError> {
     }
 }
 
-/// Once, never twice: a second round would see things that the client did not write.
+/// Decodes exactly once: a second pass would decode what the client meant literally.
 fn decode(text: &str) -> Result<Vec<u8>, FileUriError> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.bytes();
@@ -44,7 +44,7 @@ fn decode(text: &str) -> Result<Vec<u8>, FileUriError> {
         let mut digit = || rest.next().and_then(|byte| char::from(byte).to_digit(16));
         let (Some(high), Some(low)) = (digit(), digit()) else { return Err(FileUriError::BadEncoding) };
         let decoded = u8::try_from(high * 16 + low).map_err(|_| FileUriError::BadEncoding)?;
-        // A slash that was hidden in an encoding was hidden for a reason.
+        // An encoded slash would change the path after it was split.
         if decoded == b'/' {
             return Err(FileUriError::BadEncoding);
         }

@@ -13,7 +13,7 @@ use crate::limits::MAX_ID_BYTES;
 pub struct Id(Box<str>);
 
 impl Id {
-    /// Takes an id out of a message; the error says what is wrong with it.
+    /// Reads the id of a message. The error says what is wrong with it.
     pub fn from_raw(raw: &RawValue) -> Result<Self, &'static str> {
         let text = raw.get();
         if text.len() > MAX_ID_BYTES {
@@ -35,12 +35,12 @@ impl Id {
         Self(value.to_string().into())
     }
 
-    /// The JSON text of the id, ready to stand in a message.
+    /// The JSON text of the id, as it stands in a message.
     pub fn as_json(&self) -> &str {
         &self.0
     }
 
-    /// The number, if the id is one that a `u64` counter could have made.
+    /// The number, if the id is one that fits into a `u64`.
     pub fn as_number(&self) -> Option<u64> {
         self.0.parse().ok()
     }

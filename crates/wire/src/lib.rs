@@ -1,8 +1,8 @@
 //! JSON-RPC and MCP as data, without I/O.
 //!
-//! The principal type is [`Message`]: one JSON-RPC message kept as the bytes it arrived in, with the
-//! places of what a gateway must look at. Everything else is forwarded byte for byte; what must change
-//! (an id, a progress token) is spliced into the text.
+//! The principal type is [`Message`]: one JSON-RPC message kept as the bytes it arrived in, with the positions of the
+//! parts that a gateway acts on. Everything else is forwarded byte for byte; the parts that must change (an id, a
+//! progress token) are spliced into the text.
 //!
 //! ```
 //! use wire::{Id, Message};
@@ -12,7 +12,7 @@
 //! assert_eq!(request.method, "tools/list");
 //! let forwarded = request.toward_upstream(7);
 //! assert_eq!(&forwarded[..], br#"{"jsonrpc":"2.0","id":7,"method":"tools/list","params":{"x":12345678901234567890123}}"#);
-//! # Ok::<(), wire::Malformed>(())
+//! # Ok::<(), wire::MessageError>(())
 //! ```
 
 mod batch;
@@ -20,6 +20,7 @@ mod capabilities;
 mod era;
 mod error;
 mod file_uri;
+mod hex;
 mod id;
 mod limits;
 mod lines;
@@ -35,8 +36,9 @@ pub mod worker_variable;
 pub use batch::Body;
 pub use capabilities::ClientCapabilities;
 pub use era::{Era, EraHeaders, MODERN_FLOOR, names_modern_version};
-pub use error::{ErrorReply, Malformed, code};
+pub use error::{ErrorReply, MessageError, code};
 pub use file_uri::{FileUriError, file_uri, file_uri_path};
+pub use hex::{from_hex, hex};
 pub use id::Id;
 pub use limits::{MAX_BATCH, MAX_DEPTH, MAX_ID_BYTES, MAX_MESSAGE_BYTES};
 pub use lines::{LineBuffer, LineTooLong};

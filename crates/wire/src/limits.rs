@@ -1,8 +1,8 @@
-//! The bounds on what is read from anybody, and the check of nesting.
+//! The bounds on messages from clients and upstreams, and the check of nesting.
 
 use memchr::{memchr2, memchr2_iter};
 
-/// Longest message taken from a client or an upstream unless configured otherwise. Large enough for the
+/// Longest message accepted from a client or an upstream unless configured otherwise. Large enough for the
 /// images and files that tools return today, small enough that a hostile line cannot fill memory.
 pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
@@ -13,13 +13,13 @@ pub const MAX_DEPTH: usize = 128;
 /// Most messages in one batch (2025-03-26 only).
 pub const MAX_BATCH: usize = 128;
 
-/// Longest id. Ids are kept for the life of a call, so they are bounded apart from the message.
+/// Longest id. Ids are kept for the life of a call, so they have a bound of their own.
 pub const MAX_ID_BYTES: usize = 1024;
 
-/// Whether well-formed JSON nests deeper than [`MAX_DEPTH`].
+/// Returns true if well-formed JSON nests deeper than [`MAX_DEPTH`].
 pub(crate) fn is_too_deep(json: &str) -> bool {
     let bytes = json.as_bytes();
-    // Most messages have fewer brackets altogether.
+    // Fast path: most messages have fewer brackets altogether.
     if memchr2_iter(b'{', b'[', bytes).nth(MAX_DEPTH).is_none() {
         return false;
     }

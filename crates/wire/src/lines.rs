@@ -1,4 +1,4 @@
-//! The stdio framing: bytes in, whole lines out, with a bound on the length of one.
+//! The stdio framing: bytes in, whole lines out, with a bound on their length.
 
 use std::fmt;
 
@@ -9,17 +9,17 @@ use serde::de::{IgnoredAny, MapAccess, Visitor};
 
 use crate::Id;
 
-/// What is read at once while lines are short. One idle upstream keeps no more than this.
+/// Bytes read at once while lines are short. An idle upstream holds no more than this.
 const SMALL_READ: usize = 8 * 1024;
 /// A line longer than this is worth a larger pipe.
 const LONG_LINE: usize = 64 * 1024;
-/// What is read at once while a long line arrives.
+/// Bytes read at once while a long line arrives.
 const LARGE_READ: usize = 1024 * 1024;
 
-/// How much of a dropped line is kept, to find out whose answer it was.
+/// How much of a dropped line is kept, to find the call that it answers.
 const KEPT_HEAD: usize = 512;
 
-/// A line was longer than allowed; it was dropped, and reading goes on after its end.
+/// A line was longer than allowed and was dropped. Reading continues after its end.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line was longer than {limit} bytes")]
 pub struct LineTooLong {
@@ -32,16 +32,16 @@ impl LineTooLong {
         Self { limit, head: Bytes::copy_from_slice(&line[..line.len().min(KEPT_HEAD)]) }
     }
 
-    /// The first part of the line.
+    /// The beginning of the line.
     pub fn head(&self) -> Bytes {
         self.head.clone()
     }
 
-    /// The id of the message that was lost, if it stood before the part that was too long.
+    /// The id of the lost message, if it stands in the part that was kept.
     pub fn leading_id(&self) -> Option<Id> {
         let mut found = None;
         let mut head = serde_json::Deserializer::from_slice(&self.head);
-        // The text is cut off, so reading it always ends in an error; what came before it counts.
+        // The text is cut off, so reading always ends in an error. The id found before it counts.
         let _ = head.deserialize_map(IdFinder { found: &mut found });
         found
     }
@@ -62,7 +62,7 @@ impl<'de> Visitor<'de> for IdFinder<'_> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
                 "id" => *self.found = Id::from_raw(map.next_value()?).ok(),
-                // A request or notification has an id of its own space; only answers are looked for.
+                // Only answers count: the id of a request is in the sender's own number space.
                 "method" => {
                     *self.found = None;
                     return Ok(());
@@ -90,7 +90,7 @@ impl LineBuffer {
         Self { buffer: BytesMut::new(), scanned: 0, limit, skipping: false }
     }
 
-    /// Where the next read goes. The buffer grows with the line that it holds.
+    /// The buffer for the next read. It grows with the line that it holds.
     pub fn space(&mut self) -> &mut BytesMut {
         let wanted = if self.buffer.len() < LONG_LINE { SMALL_READ } else { LARGE_READ };
         if self.buffer.capacity() - self.buffer.len() < wanted / 2 {
@@ -99,12 +99,12 @@ impl LineBuffer {
         &mut self.buffer
     }
 
-    /// Whether a long line is under way, so that the reader may ask for a larger pipe.
+    /// Returns true while a long line arrives, so that the reader may ask for a larger pipe.
     pub fn holds_long_line(&self) -> bool {
         self.buffer.len() > LONG_LINE
     }
 
-    /// The next whole line, without its end (`\n` or `\r\n`). `None`: more bytes are needed.
+    /// Returns the next whole line, without its end (`\n` or `\r\n`), or `None` if more bytes are needed.
     pub fn next_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
         loop {
             let Some(found) = memchr(b'\n', &self.buffer[self.scanned..]) else {

@@ -1,4 +1,4 @@
-//! One JSON-RPC message: the bytes it arrived in, and where the parts are that the gateway acts on.
+//! One JSON-RPC message: the bytes it arrived in, and the positions of the parts that the gateway acts on.
 
 use std::borrow::Cow;
 use std::ops::Range;
@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::limits::{MAX_DEPTH, is_too_deep};
 use crate::params::{Peek, present};
-use crate::{Id, Malformed, Text, compact_newlines, read_object};
+use crate::{Id, MessageError, Text, compact_newlines, read_object};
 
 /// A place in a message.
 #[derive(Clone, Copy, Debug)]
@@ -19,7 +19,7 @@ pub(crate) struct Span {
 }
 
 impl Span {
-    /// Where `part`, which was borrowed from `whole`, stands in it. Messages are far below 4 GiB.
+    /// The position of `part`, which borrows from `whole`. Messages are far below 4 GiB.
     #[allow(clippy::cast_possible_truncation)]
     pub(crate) fn of(part: &RawValue, whole: &str) -> Self {
         let start = part.get().as_ptr().addr() - whole.as_ptr().addr();
@@ -38,7 +38,7 @@ pub enum Message {
     Response(Response),
 }
 
-/// A call that wants an answer.
+/// A message that wants an answer.
 #[derive(Clone, Debug)]
 pub struct Request {
     pub id: Id,
@@ -47,7 +47,7 @@ pub struct Request {
     id_span: Span,
     params: Option<Span>,
     peek: Peek,
-    /// What stands in place of the name on the way up, as JSON text.
+    /// Replaces the name on the way to the upstream, as JSON text.
     own_name: Option<Box<str>>,
 }
 
@@ -68,7 +68,7 @@ pub struct Response {
     is_error: bool,
 }
 
-/// What a response says, as JSON text.
+/// The result or error of a response, as JSON text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Outcome<'a> {
     Result(&'a str),
@@ -92,19 +92,19 @@ struct Envelope<'a> {
 }
 
 impl Message {
-    /// Reads one message. Line breaks between its tokens become spaces, nothing else changes.
-    pub fn parse(text: Bytes) -> Result<Self, Malformed> {
+    /// Reads one message. Line breaks between its tokens become spaces; nothing else changes.
+    pub fn parse(text: Bytes) -> Result<Self, MessageError> {
         let text = compact_newlines(text);
         let whole =
-            std::str::from_utf8(&text).map_err(|_| Malformed::not_json("the message is not UTF-8"))?;
+            std::str::from_utf8(&text).map_err(|_| MessageError::not_json("the message is not UTF-8"))?;
         let envelope: Envelope<'_> = read_object(whole).map_err(|error| explain(&error, whole))?;
         if is_too_deep(whole) {
             let reason = format!("the message nests deeper than {MAX_DEPTH} levels");
-            return Err(Malformed::invalid(reason).with_id(readable_id(whole)));
+            return Err(MessageError::invalid(reason).with_id(readable_id(whole)));
         }
         let id = envelope.id.map(Id::from_raw).transpose();
         let known_id = id.as_ref().ok().cloned().flatten();
-        let refuse = |reason: &str| Malformed::invalid(reason).with_id(known_id.clone());
+        let refuse = |reason: &str| MessageError::invalid(reason).with_id(known_id.clone());
         if envelope.jsonrpc.map(RawValue::get) != Some(r#""2.0""#) {
             return Err(refuse("the message lacks \"jsonrpc\":\"2.0\""));
         }
@@ -149,16 +149,16 @@ impl Message {
     }
 }
 
-fn explain(error: &serde_json::Error, whole: &str) -> Malformed {
+fn explain(error: &serde_json::Error, whole: &str) -> MessageError {
     match error.classify() {
         serde_json::error::Category::Data => {
-            Malformed::invalid(format!("not a JSON-RPC message: {error}")).with_id(readable_id(whole))
+            MessageError::invalid(format!("not a JSON-RPC message: {error}")).with_id(readable_id(whole))
         }
-        _ => Malformed::not_json(format!("not valid JSON: {error}")),
+        _ => MessageError::not_json(format!("not valid JSON: {error}")),
     }
 }
 
-/// The id of an object that is otherwise no message, to echo it.
+/// The id of an object that is otherwise not a message, to echo it in the error.
 fn readable_id(whole: &str) -> Option<Id> {
     #[derive(Deserialize)]
     struct OnlyId<'a> {
@@ -173,13 +173,13 @@ impl Request {
         self.params.and_then(|span| borrow_raw(&self.text, span))
     }
 
-    /// The parameters as text; the JSON is not read once more.
+    /// The parameters as text, without parsing them again.
     pub fn params_text(&self) -> Option<&str> {
         std::str::from_utf8(self.text_at(self.params?)).ok()
     }
 
-    /// The message under the gateway's own id, which also stands in for the caller's progress token: an
-    /// upstream then never sees two calls with the same of either.
+    /// The message under the gateway's own id, which also replaces the caller's progress token: an upstream then never
+    /// sees two calls with the same id or token.
     pub fn toward_upstream(&self, id: u64) -> Bytes {
         let id = id.to_string();
         let name = self.own_name.as_ref().and_then(|name| Some((self.peek.name?, name.as_bytes())));
@@ -201,13 +201,12 @@ impl Request {
         line.freeze()
     }
 
-    /// The message under another id and otherwise as it is; what a request of an upstream becomes on its
-    /// way to a client.
+    /// The message under another id and otherwise unchanged: how an upstream's request is sent to a client.
     pub fn with_id(&self, id: &Id) -> Text {
         Text::spliced(&self.text, self.id_span.range(), id.as_json().as_bytes())
     }
 
-    /// What the message holds in memory.
+    /// The bytes that the message holds in memory.
     pub fn size(&self) -> usize {
         self.text.len()
     }
@@ -217,7 +216,7 @@ impl Request {
         self.peek.wants_progress.map(|span| self.text.slice(span.range()))
     }
 
-    /// Whether the call asks to be run as a task, whose progress goes on after its answer.
+    /// Returns true if the call asks to run as a task, whose progress continues after its answer.
     pub fn wants_task(&self) -> bool {
         self.peek.task.is_some()
     }
@@ -226,12 +225,12 @@ impl Request {
         read_string(&self.text, self.peek.uri)
     }
 
-    /// The name of the tool or prompt that it is about.
+    /// The name of the tool or prompt.
     pub fn name(&self) -> Option<String> {
         read_string(&self.text, self.peek.name)
     }
 
-    /// On the way up, the tool or prompt is called by the name that its server gave it.
+    /// Sets the name that the upstream itself has given to the tool or prompt.
     pub fn call_by(&mut self, own_name: &str) {
         self.own_name = Some(serde_json::Value::from(own_name).to_string().into());
     }
@@ -273,12 +272,12 @@ impl Notification {
         self.text.clone()
     }
 
-    /// The token of a progress notification, if it is one that could be ours or a client's.
+    /// The token of a progress notification, if it is a valid id.
     pub fn progress_token(&self) -> Option<Id> {
         read_id(&self.text, self.peek.progress_token)
     }
 
-    /// The same progress under the token that its receiver chose.
+    /// The same notification under the token that its receiver chose.
     pub fn with_progress_token(&self, token: &[u8]) -> Text {
         replace(&self.text, self.peek.progress_token, token)
     }
@@ -356,7 +355,7 @@ mod tests {
     use super::*;
     use crate::code;
 
-    fn parse(text: &str) -> Result<Message, Malformed> {
+    fn parse(text: &str) -> Result<Message, MessageError> {
         Message::parse(Bytes::copy_from_slice(text.as_bytes()))
     }
 
@@ -460,7 +459,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the arguments are, the round trip through the gateway's ids is the identity.
+        /// For any arguments, replacing the ids and putting them back restores the text.
         #[test]
         fn passing_through_changes_nothing_else(arguments in ".*", token in 0_u64.., id in ".*") {
             let arguments = serde_json::to_string(&arguments).unwrap();

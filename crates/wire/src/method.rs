@@ -1,4 +1,4 @@
-//! The method names that the gateway itself acts on. All others pass through unseen.
+//! The methods that the gateway itself acts on. It forwards all others unseen.
 
 pub const INITIALIZE: &str = "initialize";
 pub const PING: &str = "ping";
@@ -28,7 +28,7 @@ pub const PROGRESS: &str = "notifications/progress";
 pub const LOG_MESSAGE: &str = "notifications/message";
 pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
-/// Of our own: what the built-in server did to files, for the audit log. Clients never see it.
+/// An extension of ours: what the built-in server did to files, for the audit log. Clients never see it.
 pub const FILE_OPERATIONS: &str = "notifications/io.ringfence/file_operations";
 pub const TASK_STATUS: &str = "notifications/tasks/status";
 pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";

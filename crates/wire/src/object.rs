@@ -1,11 +1,11 @@
-//! Reading a struct from a JSON object and from nothing else.
+//! Reads a struct from a JSON object and from nothing else.
 
 use serde::Deserialize;
 use serde::de::Error as _;
 use serde_json::value::RawValue;
 
-/// Reads a struct. What serde derives for one would also take an array, field by field, and what was inspected
-/// would then not be what the receiver of the text sees. The error tells bad JSON from JSON of another kind.
+/// Reads a struct from an object. Derived `Deserialize` also accepts an array, field by field; then the gateway would
+/// inspect something else than the receiver of the text sees. The error tells bad JSON from JSON of another kind.
 pub fn read_object<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, serde_json::Error> {
     if text.trim_start().starts_with('{') {
         return serde_json::from_str(text);

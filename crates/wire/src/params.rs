@@ -1,5 +1,5 @@
-//! The few parameters that the gateway looks at. Each is read at most once per object: a key that stands
-//! twice is refused, so that what was inspected is what is forwarded.
+//! The few parameters that the gateway inspects. A key that occurs twice is refused, so that the value that was
+//! inspected is the value that the receiver uses.
 
 use std::borrow::Cow;
 
@@ -9,12 +9,12 @@ use serde_json::value::RawValue;
 use crate::message::Span;
 use crate::{ClientCapabilities, Version, read_object};
 
-/// Where in the message the parameters stand that some rule of the gateway needs.
+/// The positions of the parameters that the gateway's rules need.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Peek {
     /// `params._meta.progressToken`: the caller wants progress under this token.
     pub(crate) wants_progress: Option<Span>,
-    /// `params._meta["io.modelcontextprotocol/protocolVersion"]`: the claim to be of the modern era.
+    /// `params._meta["io.modelcontextprotocol/protocolVersion"]`: claims the modern era.
     pub(crate) modern_claim: Option<Span>,
     /// `params._meta["io.modelcontextprotocol/clientCapabilities"]`.
     pub(crate) modern_capabilities: Option<Span>,
@@ -57,7 +57,7 @@ struct Fields<'a> {
     task: Option<&'a RawValue>,
 }
 
-/// What a completion is for.
+/// The prompt or resource that a completion is for.
 #[derive(Deserialize)]
 struct ReferenceFields<'a> {
     #[serde(borrow, default, deserialize_with = "present")]
@@ -95,8 +95,7 @@ where
 }
 
 impl Peek {
-    /// Looks into the parameters of a message, `whole` being its text. Positional parameters and
-    /// anything that is not an object hold nothing for us.
+    /// Finds the parameters of a message, `whole` being its text. Positional parameters have nothing to inspect.
     pub(crate) fn into_params(whole: &str, params: Option<&RawValue>) -> Result<Self, serde_json::Error> {
         let Some(params) = params.filter(|params| params.get().starts_with('{')) else {
             return Ok(Self::default());
@@ -129,13 +128,13 @@ impl Peek {
     }
 }
 
-/// How much of a client's name is kept.
+/// Characters kept of a client's name and version.
 const MAX_CLIENT_NAME: usize = 200;
 
-/// What a client says of itself in `initialize`.
+/// The parameters of a client's `initialize`.
 #[derive(Clone, Debug)]
 pub struct InitializeParams {
-    /// The revision that the client asked for, known to us or not.
+    /// The revision that the client asked for, known or not.
     pub protocol_version: String,
     pub capabilities: ClientCapabilities,
     /// `name/version`, for logs.
@@ -143,7 +142,7 @@ pub struct InitializeParams {
 }
 
 impl InitializeParams {
-    /// Reads `params` of `initialize`; the error is fit for the client.
+    /// Reads the parameters. The error is a message for the client.
     pub fn read(params: Option<&RawValue>) -> Result<Self, String> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -171,23 +170,23 @@ impl InitializeParams {
         Ok(Self { protocol_version: fields.protocol_version, capabilities: fields.capabilities, client })
     }
 
-    /// The newest revision that we know and the client can be expected to speak.
+    /// The revision that the client asked for, or else the newest that the gateway knows.
     pub fn version(&self) -> Version {
         Version::parse(&self.protocol_version).unwrap_or(Version::NEWEST)
     }
 }
 
-/// What an upstream answered to `initialize`, kept as text.
+/// An upstream's answer to `initialize`, kept as text.
 #[derive(Clone, Debug)]
 pub struct InitializeResult {
     text: Box<str>,
     version_span: Span,
-    /// The negotiated revision; `None` if it is one that we do not know.
+    /// The negotiated revision; `None` if the gateway does not know it.
     pub version: Option<Version>,
 }
 
 impl InitializeResult {
-    /// Reads the `result` of an `initialize` response; the error is fit for a log.
+    /// Reads the `result` of an `initialize` response. The error is a message for the log.
     pub fn read(result: &str) -> Result<Self, String> {
         #[derive(Deserialize)]
         struct Fields<'a> {

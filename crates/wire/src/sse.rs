@@ -1,4 +1,6 @@
-//! Server-sent events: encoding with resumable ids, and an incremental decoder.
+//! Server-sent events: encoding with resumable ids, and an incremental [`Decoder`].
+
+mod decoder;
 
 use std::fmt::{self, Write as _};
 
@@ -6,7 +8,9 @@ use bytes::Bytes;
 
 use crate::Text;
 
-/// Names an event within a session: which stream it belongs to, and its place there.
+pub use decoder::{Decoder, Event, EventData};
+
+/// Identifies an event within a session: its stream and its place in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EventId {
     pub stream: u64,
@@ -37,7 +41,7 @@ pub fn message_event(id: EventId, text: Text) -> Vec<Bytes> {
     text.framed(prefix.as_bytes(), b"\n\n")
 }
 
-/// The first event of a stream: an id to resume from before anything else was sent.
+/// The first event of a stream: an id from which the client can resume before it has received a message.
 pub fn priming_event(id: EventId, retry_milliseconds: u64) -> Bytes {
     format!("id: {id}\nretry: {retry_milliseconds}\ndata: \n\n").into()
 }
@@ -47,79 +51,22 @@ pub fn retry_event(retry_milliseconds: u64) -> Bytes {
     format!("retry: {retry_milliseconds}\n\n").into()
 }
 
-/// An event as it was received.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Event {
-    pub id: Option<String>,
-    pub name: Option<String>,
-    pub data: String,
-    pub retry: Option<u64>,
-}
-
-/// Turns received bytes into events, wherever the reads fall.
-#[derive(Debug, Default)]
-pub struct Decoder {
-    line: Vec<u8>,
-    after_carriage_return: bool,
-    event: Event,
-    has_fields: bool,
-}
-
-impl Decoder {
-    /// Feeds bytes; calls `each` for every event that they complete. Comments are passed over.
-    pub fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(Event)) {
-        for &byte in bytes {
-            let ends_crlf = std::mem::replace(&mut self.after_carriage_return, byte == b'\r');
-            match byte {
-                b'\n' if ends_crlf => {}
-                b'\n' | b'\r' => {
-                    let line = std::mem::take(&mut self.line);
-                    if let Some(event) = self.end_line(&line) {
-                        each(event);
-                    }
-                }
-                _ => self.line.push(byte),
-            }
-        }
-    }
-
-    fn end_line(&mut self, line: &[u8]) -> Option<Event> {
-        if line.is_empty() {
-            let mut event = std::mem::take(&mut self.event);
-            if event.data.ends_with('\n') {
-                event.data.pop();
-            }
-            return std::mem::take(&mut self.has_fields).then_some(event);
-        }
-        let line = String::from_utf8_lossy(line);
-        let (field, value) = line.split_once(':').unwrap_or((&line, ""));
-        let value = value.strip_prefix(' ').unwrap_or(value);
-        match field {
-            "id" => self.event.id = Some(value.to_owned()),
-            "event" => self.event.name = Some(value.to_owned()),
-            "data" => {
-                self.event.data.push_str(value);
-                self.event.data.push('\n');
-            }
-            "retry" => self.event.retry = value.parse().ok(),
-            _ => return None,
-        }
-        self.has_fields = true;
-        None
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn decode(chunks: &[&[u8]]) -> Vec<Event> {
-        let mut decoder = Decoder::default();
+        let mut decoder = Decoder::new(1000);
         let mut events = Vec::new();
         for chunk in chunks {
-            decoder.feed(chunk, |event| events.push(event));
+            decoder.feed(chunk);
+            events.extend(std::iter::from_fn(|| decoder.next_event()));
         }
         events
+    }
+
+    fn message(text: &'static str) -> EventData {
+        EventData::Message(Bytes::from_static(text.as_bytes()))
     }
 
     #[test]
@@ -133,10 +80,10 @@ mod tests {
             let events = decode(&[&wire[..cut], &wire[cut..]]);
             assert_eq!(events.len(), 3, "cut at {cut}");
             assert_eq!(
-                (events[0].id.as_deref(), events[0].retry, &*events[0].data),
-                (Some("3-0"), Some(500), "")
+                (events[0].id.as_deref(), events[0].retry, &events[0].data),
+                (Some("3-0"), Some(500), &EventData::None)
             );
-            assert_eq!(events[1].data, r#"{"a":"b: c"}"#);
+            assert_eq!(events[1].data, message(r#"{"a":"b: c"}"#));
             assert_eq!(EventId::parse(events[1].id.as_deref().unwrap()), Some(id));
             assert_eq!(events[2].retry, Some(9));
         }
@@ -145,7 +92,8 @@ mod tests {
     #[test]
     fn all_line_ends_and_repeated_data_are_understood() {
         let events = decode(&[b"data: a\r\ndata:b\r\n\r\n", b"data: c\r\r", b"event\ndata: d\n\n"]);
-        assert_eq!(events.iter().map(|event| &*event.data).collect::<Vec<_>>(), ["a\nb", "c", "d"]);
+        let data: Vec<_> = events.into_iter().map(|event| event.data).collect();
+        assert_eq!(data, [message("a\nb"), message("c"), message("d")]);
     }
 
     #[test]

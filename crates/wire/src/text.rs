@@ -4,11 +4,11 @@ use bytes::{Bytes, BytesMut};
 use memchr::memchr2;
 use std::ops::Range;
 
-/// Below this a splice is copied into one buffer: cheaper than three small writes, and the copy does not
-/// hold on to the larger buffer that it was cut from.
+/// A shorter text is copied into one buffer: cheaper than three small writes, and the copy does not keep the larger
+/// buffer alive that it was cut from.
 const COPY_BELOW: usize = 16 * 1024;
 
-/// The text of one message: a head, what was spliced in, and the rest.
+/// The text of one message: a head, the spliced part, and the rest.
 #[derive(Clone, Debug, Default)]
 pub struct Text {
     head: Bytes,
@@ -33,7 +33,7 @@ impl Text {
         }
     }
 
-    /// The answer to a request, with a result that many may share.
+    /// The answer to a request, with a result that several answers may share.
     pub fn result(id: &crate::Id, result: Bytes) -> Self {
         let head = format!(r#"{{"jsonrpc":"2.0","id":{},"result":"#, id.as_json());
         Self { head: head.into(), middle: result, tail: Bytes::from_static(b"}") }
@@ -47,12 +47,12 @@ impl Text {
         self.len() == 0
     }
 
-    /// The pieces in order, empty ones left out.
+    /// The pieces in order, without empty ones.
     pub fn into_pieces(self) -> impl Iterator<Item = Bytes> {
         [self.head, self.middle, self.tail].into_iter().filter(|piece| !piece.is_empty())
     }
 
-    /// The text in one buffer; free when it already is one.
+    /// The text in one buffer, without copying if it already is one.
     pub fn into_bytes(self) -> Bytes {
         if self.middle.is_empty() && self.tail.is_empty() {
             return self.head;
@@ -64,7 +64,7 @@ impl Text {
         whole.freeze()
     }
 
-    /// The text between a prefix and a suffix, as SSE framing wants it.
+    /// The text between a prefix and a suffix, for SSE framing.
     pub(crate) fn framed(self, prefix: &[u8], suffix: &'static [u8]) -> Vec<Bytes> {
         if self.len() < COPY_BELOW {
             let mut whole = BytesMut::with_capacity(prefix.len() + self.len() + suffix.len());
@@ -88,8 +88,8 @@ impl From<Bytes> for Text {
     }
 }
 
-/// The same JSON on one line: stdio and SSE both end a message at a line break. Raw line breaks can only
-/// stand between tokens, never inside a JSON string, so a space means the same.
+/// The same JSON on one line, because stdio and SSE both end a message at a line break. Raw line breaks occur only
+/// between tokens, never inside a JSON string, so a space means the same.
 pub fn compact_newlines(text: Bytes) -> Bytes {
     let Some(first) = memchr2(b'\n', b'\r', &text) else { return text };
     let mut line = BytesMut::from(&text[..]);

@@ -28,13 +28,13 @@ impl Version {
         }
     }
 
-    /// Only this revision knows JSON-RPC batches.
+    /// Only 2025-03-26 has JSON-RPC batches.
     pub fn allows_batches(self) -> bool {
         self == Self::V2025_03_26
     }
 
-    /// Older clients cannot parse an event with empty data, so they get no priming event; and without an
-    /// event id they could not resume, so their streams are never closed early.
+    /// Older clients cannot parse an event with empty data, so they get no priming event. Without an event id they
+    /// cannot resume, so their streams are never closed early.
     pub fn understands_priming(self) -> bool {
         self >= Self::V2025_11_25
     }

@@ -242,7 +242,7 @@ async fn tokens_are_in_no_output() {
         ("log", &log, "a request with an unknown token"),
         ("metrics", &metrics, "unknown_token"),
         ("sessions", &sessions, "alice"),
-        ("refusal", &refusal, "nobody has this token"),
+        ("refusal", &refusal, "unknown token"),
         ("environment", &environment, "PATH"),
     ] {
         assert!(text.contains(control), "the control: no {control} in {place}: {text}");

@@ -76,7 +76,7 @@ fn a_right_file_is_summed_up() {
     assert_eq!(
         home.succeeds("config check"),
         format!(
-            "~/{OWN}:4:50: warning: `bearerToken` is a secret that everybody sees who reads this file\nhint: {hint}\n~/{OWN}: 4 \
+            "~/{OWN}:4:50: warning: `bearerToken` is a secret that every reader of this file sees\nhint: {hint}\n~/{OWN}: 4 \
              servers\n  files   local   built in\n  search  remote  command; not set here: SURELY_ABSENT_KEY\n  hub     remote  \
              url\n  web     remote  disabled: nothing to run is named: add command or url\n"
         )
@@ -146,7 +146,7 @@ fn servers_are_added_and_the_rest_stays() {
     assert_eq!(again.code, 1);
     assert_eq!(
         again.stderr,
-        format!("error: ~/{OWN}: there is a server `time` already\nhint: --replace writes it anew\n")
+        format!("error: ~/{OWN}: there is a server `time` already\nhint: --replace overwrites it\n")
     );
     home.succeeds("add time --replace --local -- other");
     assert!(

@@ -1,13 +1,13 @@
-//! The values of a map, taken by the names of its table. What has the wrong type was found already and counts as
-//! absent here.
+//! Typed access to the values of a map by the names of its table. A value of the wrong type has been reported by the
+//! check and counts as absent.
 
 use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::check::{bytes_of, duration_of};
 use crate::diagnostic::Findings;
+use crate::document::{Entry, Node};
 use crate::keys::{Key, Shape};
-use crate::tree::{Entry, Node};
 use crate::{Piece, Template, Values};
 
 pub(super) struct Fields<'a> {
@@ -20,7 +20,7 @@ impl<'a> Fields<'a> {
         Self { node, keys }
     }
 
-    /// The value, unless there is none or nothing.
+    /// The value, unless it is absent or empty.
     pub(super) fn get(&self, name: &str) -> Option<&'a Node> {
         debug_assert!(self.keys.iter().any(|key| key.name == name), "`{name}` is in no table");
         self.node.get(name).filter(|node| !node.is_nothing())
@@ -88,7 +88,8 @@ pub(super) fn template_of(node: &Node) -> Option<Template> {
     Template::parse(node.text()?).ok()
 }
 
-/// A file of variables. It is read outside of every fence, so it must not be one that a session's agent can write.
+/// The path of a file of variables. The file is read outside of every fence, so a session's agent must not be able to
+/// write it.
 pub(super) fn variables_file(node: &Node, findings: &mut Findings<'_>) -> Option<PathBuf> {
     let is_fixed =
         |piece: &Piece| matches!(piece, Piece::Text(_) | Piece::Variable(_) | Piece::VariableOr { .. });
@@ -118,16 +119,16 @@ pub(super) fn variables_file(node: &Node, findings: &mut Findings<'_>) -> Option
     }
 }
 
-/// Relative paths begin at the file's directory, wherever ringfence is started.
+/// Resolves a relative path against the file's directory, not against the directory where ringfence was started.
 fn path_of(node: &Node, text: &str, findings: &mut Findings<'_>) -> Option<PathBuf> {
     if let Some(below) = text.strip_prefix("~/") {
         let Some(home) = std::env::home_dir().filter(|home| home.is_absolute()) else {
-            findings.error(node.place, "there is no home directory for `~` to mean");
+            findings.error(node.place, "`~` cannot be used: there is no home directory");
             return None;
         };
         return Some(home.join(below));
     }
     let directory = findings.file().parent().unwrap_or(std::path::Path::new(""));
-    // Without `.` in it, so that it reads as its author would write it.
+    // `components` drops `.`, so that the path reads as its author would write it.
     Some(directory.join(text).components().collect())
 }

@@ -1,5 +1,5 @@
-//! The files of other clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex. What they have for themselves
-//! is passed over; what cannot work here disables the one server, with the reason.
+//! Reads the files of other clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex. Keys that only they use are
+//! ignored. A setting that cannot work here disables its server, with the reason.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
@@ -9,8 +9,8 @@ use super::server::of_words;
 use super::{Format, check_number, with_defaults};
 use crate::check::duration_of;
 use crate::diagnostic::Findings;
+use crate::document::{Entry, Node};
 use crate::keys::{Named, SERVER};
-use crate::tree::{Entry, Node};
 use crate::{
     Configuration, ExecutionContext, FencePolicy, Lifecycle, Piece, Server, ServerLimits, Start, Storage,
     Template, TemplateError, ToolRules, Transport,
@@ -56,7 +56,7 @@ pub(super) fn read(root: &Node, format: Format, findings: &mut Findings<'_>) -> 
     configuration
 }
 
-/// Other clients allow any name.
+/// The name of a server of another client, which allows any name, adapted to our rule.
 fn name_here(entry: &Entry, findings: &mut Findings<'_>) -> String {
     if Named::Server.allows(&entry.key) {
         return entry.key.clone();
@@ -109,7 +109,7 @@ fn server(entry: &Entry, name: String, findings: &mut Findings<'_>) -> Server {
 struct Theirs<'a, 'f, 'p> {
     entry: &'a Entry,
     findings: &'f mut Findings<'p>,
-    /// The first reason counts.
+    /// The first reason to disable the server.
     disabled: Option<String>,
 }
 
@@ -131,7 +131,7 @@ impl<'a> Theirs<'a, '_, '_> {
         text
     }
 
-    /// A text that is no template disables the server: its own client would have made something of it.
+    /// A text that is not a template disables the server: its own client may understand it.
     fn template(&mut self, text: &str) -> Option<Template> {
         Template::parse(text).map_err(|error: TemplateError| self.disable(error.to_string())).ok()
     }

@@ -1,14 +1,14 @@
-//! One server of our own format.
+//! Reads one server of ringfence's own format.
 
 use std::collections::BTreeMap;
 
 use super::fields::{Fields, template_of, variables_file};
 use super::{secret_source, with_defaults};
 use crate::diagnostic::Findings;
+use crate::document::{Entry, Node};
 use crate::keys::SERVER;
 use crate::model::names_a_secret;
-use crate::tree::{Entry, Node};
-use crate::words;
+use crate::shell_words;
 use crate::{
     ExecutionContext, FencePolicy, Lifecycle, NetworkMode, Piece, Secrets, Server, ServerLimits, Start,
     Storage, Template, ToolRules, Transport,
@@ -107,22 +107,22 @@ fn command(fields: &Fields<'_>, findings: &mut Findings<'_>) -> Vec<Template> {
     };
     let is_empty = |node: &Node| node.text().is_some_and(|text| text.trim().is_empty());
     if is_empty(node) || node.list().is_some_and(|words| words.first().is_none_or(is_empty)) {
-        findings.error_with_hint(node.place, "`command` names no program", "leave it out, or name one");
+        findings.error_with_hint(node.place, "`command` names no program", "name one, or remove the key");
         return Vec::new();
     }
     words.extend(arguments.into_iter().flatten());
     words
 }
 
-/// A command in one text. A placeholder with blanks in it would fall apart.
+/// Splits a command written as one text. A placeholder with spaces in it cannot be split.
 fn words_of(node: &Node, text: &str, findings: &mut Findings<'_>) -> Vec<Template> {
-    let words = words::split(text);
+    let words = shell_words::split(text);
     let templates = words.and_then(|words| words.iter().map(|word| Template::parse(word).ok()).collect());
     if templates.is_none() && Template::parse(text).is_ok() {
         findings.error_with_hint(
             node.place,
             "`command` has a quote or a placeholder that is not closed where its word ends",
-            "write the words as a list: [program, \"argument with blanks\"]",
+            "write the words as a list: [program, \"argument with spaces\"]",
         );
     }
     templates.unwrap_or_default()
@@ -153,7 +153,7 @@ fn headers(
             findings.error(header.value.place, format!("`{}` has a line break in it", header.key));
         }
         if names_a_secret(&header.key) && template.is_literal() {
-            let message = format!("`{}` is a secret that everybody sees who reads this file", header.key);
+            let message = format!("`{}` is a secret that every reader of this file sees", header.key);
             findings.warning(header.value.place, message, PUT_ELSEWHERE);
         }
         headers.insert(header.key.clone(), template);
@@ -168,8 +168,8 @@ fn headers(
     headers
 }
 
-/// The whole value of `Authorization`. A token in a file or variable is a secret of everybody, with a name that no
-/// template can spell.
+/// The whole value of `Authorization`. A token in a file or variable becomes a secret of everybody, under a name that
+/// no template can spell.
 fn bearer_token(
     server: &str,
     fields: &Fields<'_>,
@@ -185,7 +185,7 @@ fn bearer_token(
     } else {
         let token = template_of(node)?;
         if token.is_literal() {
-            let message = "`bearerToken` is a secret that everybody sees who reads this file";
+            let message = "`bearerToken` is a secret that every reader of this file sees";
             findings.warning(node.place, message, PUT_ELSEWHERE);
         }
         pieces.extend(token.0);
@@ -206,7 +206,7 @@ fn environment(fields: &Fields<'_>, findings: &mut Findings<'_>) -> BTreeMap<Str
     for variable in fields.entries("env") {
         let Some(template) = template_of(&variable.value) else { continue };
         if names_a_secret(&variable.key) && template.is_literal() && !template.0.is_empty() {
-            let message = format!("`{}` is a secret that everybody sees who reads this file", variable.key);
+            let message = format!("`{}` is a secret that every reader of this file sees", variable.key);
             findings.warning(variable.value.place, message, PUT_ELSEWHERE);
         }
         environment.insert(variable.key.clone(), template);
@@ -249,7 +249,7 @@ fn fence(fields: &Fields<'_>, findings: &mut Findings<'_>) -> FencePolicy {
     };
     let unfenced = FencePolicy { unfenced: true, ..FencePolicy::default() };
     if let (Some(node), true) = (fence.get("unfenced"), policy.unfenced && policy != unfenced) {
-        findings.error(node.place, "`unfenced` beside rules of a fence, which there would not be");
+        findings.error(node.place, "`unfenced` contradicts the other rules of this fence");
     }
     policy
 }
@@ -300,7 +300,7 @@ fn check_storage(server: &Server, entry: &Entry, findings: &mut Findings<'_>) {
     if server.storage == Storage::None && server.mentions_storage() {
         findings.error_with_hint(
             entry.place,
-            format!("`{}` uses {{storage}} and has none", server.name),
+            format!("`{}` uses {{storage}} but has none", server.name),
             "add `storage: persistent`",
         );
     }

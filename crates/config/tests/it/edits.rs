@@ -96,7 +96,7 @@ fn a_server_is_written_anew_in_its_place_if_that_is_wanted() {
         "servers:\n  # first\n  a:\n    command: [y]\n    # inside\n\n  # second\n  b: {command: [z]}\n";
     let exists = add_server(before, Path::new("c.yaml"), &small("a"), false).unwrap_err();
     assert!(matches!(&exists, EditError::Exists(name) if name == "a"));
-    assert_eq!(exists.hint().as_deref(), Some("--replace writes it anew"));
+    assert_eq!(exists.hint().as_deref(), Some("--replace overwrites it"));
     let after = add_server(before, Path::new("c.yaml"), &small("a"), true).unwrap();
     assert_eq!(
         after,

@@ -86,7 +86,7 @@ fn bad_values_are_named() {
         "env: {1A: x, B: }",
         &[
             "4:11: `1A` cannot be the name of a variable | names are letters, digits and `_`, and begin with no digit",
-            "4:19: `B` has no value | write \"${B}\" to pass ringfence's own on, or \"\" for an empty one",
+            "4:19: `B` has no value | write \"${B}\" to pass on ringfence's own, or \"\" for an empty one",
         ],
     );
     check_server(
@@ -99,9 +99,9 @@ fn bad_values_are_named() {
     check(
         "servers: {a: {command: []}, b: {command: ' '}, c: {command: \"x 'y\"}}\n",
         &[
-            "1:24: `command` names no program | leave it out, or name one",
-            "1:42: `command` names no program | leave it out, or name one",
-            "1:61: `command` has a quote or a placeholder that is not closed where its word ends | write the words as a list: [program, \"argument with blanks\"]",
+            "1:24: `command` names no program | name one, or remove the key",
+            "1:42: `command` names no program | name one, or remove the key",
+            "1:61: `command` has a quote or a placeholder that is not closed where its word ends | write the words as a list: [program, \"argument with spaces\"]",
         ],
     );
     check("servers: {a: {url: example.com}}\n", &["1:20: `url` must begin with https:// or http://"]);
@@ -135,9 +135,9 @@ fn bad_and_repeated_names_are_named() {
     );
     check(
         "servers:\n  a: {command: [x]}\n  a: {command: [y]}\n",
-        &["3:3: the server `a` is there twice; first in line 2"],
+        &["3:3: the server `a` occurs twice; first in line 2"],
     );
-    check("names: none\nnames: none\n", &["2:1: the key `names` is there twice; first in line 1"]);
+    check("names: none\nnames: none\n", &["2:1: the key `names` occurs twice; first in line 1"]);
     check_server(
         "tools: {aliases: {a: web search, b: c, d: c}}",
         &[
@@ -187,12 +187,12 @@ fn contradictions_are_named() {
     );
     check_server(
         "fence: {unfenced: true, network: none}",
-        &["4:23: `unfenced` beside rules of a fence, which there would not be"],
+        &["4:23: `unfenced` contradicts the other rules of this fence"],
     );
     check_server("timeout: 9\n    maxTimeout: 8", &["5:17: `maxTimeout` is shorter than `timeout`"]);
     check_server(
         "args: [\"{storage}\"]",
-        &["2:3: `a` uses {storage} and has none | add `storage: persistent`"],
+        &["2:3: `a` uses {storage} but has none | add `storage: persistent`"],
     );
 }
 
@@ -200,8 +200,8 @@ fn contradictions_are_named() {
 fn syntax_errors_have_a_place() {
     check("servers:\n  a: b: c\n", &["2:7: mapping values are not allowed in this context"]);
     check("a: 1\n---\nb: 2\n", &["2:1: a second document: one file is one document"]);
-    check("a: &x [*x]\n", &["1:8: this alias is inside of what it names"]);
-    check("a: !mine x\n", &["1:4: tags mean nothing here"]);
+    check("a: &x [*x]\n", &["1:8: this alias is inside the node that it names"]);
+    check("a: !mine x\n", &["1:4: tags are not supported"]);
     check("[a]: b\n", &["1:1: a key must be text"]);
     let json = "/etc/rf/c.json";
     assert_eq!(

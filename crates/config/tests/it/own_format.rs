@@ -220,7 +220,7 @@ fn secrets_in_plain_sight_are_warned_of_and_never_shown() {
     let hint = "put it into the environment of ringfence or into a file (`secrets`), and write ${NAME}";
     let warnings: Vec<_> = read.warnings.iter().map(|warning| in_a_line(warning, "/etc/rf/c.yaml")).collect();
     let expected = ["4:20: `API_KEY`", "5:46: `bearerToken`", "6:58: `Authorization`"]
-        .map(|start| format!("{start} is a secret that everybody sees who reads this file | {hint}"));
+        .map(|start| format!("{start} is a secret that every reader of this file sees | {hint}"));
     assert_eq!(warnings, expected);
     assert!(!format!("{read:?}").contains("hunter2"));
     assert!(read.configuration.servers.iter().all(|server| server.has_secrets() && !server.overridable));

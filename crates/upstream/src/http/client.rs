@@ -1,4 +1,4 @@
-//! The HTTP side: one client per connection, the headers that go with every request, and where to send it.
+//! The HTTP client of a connection: builds requests with their headers and sends them.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -7,31 +7,31 @@ use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Request, Url, redirect};
 
-use crate::http::Endpoint;
+use crate::http::endpoint::Endpoint;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
 const PROTOCOL_VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// Node closes an idle connection after five seconds. To give it up earlier spares us most requests that are sent
-/// into a connection that is just being closed, whose fate is then unknown.
+/// Node closes an idle connection after five seconds. Closing it earlier avoids most requests that are sent into a
+/// connection that is just being closed, of which it is unknown whether they were received.
 const IDLE_CONNECTION: Duration = Duration::from_secs(4);
 const MAX_IDLE_CONNECTIONS: usize = 32;
-/// Finds out that the other machine is gone although a stream is quiet for hours.
+/// Detects that the other machine is gone while a stream is quiet for hours.
 const KEEP_ALIVE: Duration = Duration::from_secs(30);
 /// Redirects within the same origin that are followed.
 const MAX_REDIRECTS: usize = 3;
 
-/// What the server gave us to be recognised by.
+/// The server's session, which every request names.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Session {
-    /// Counts the greetings, to tell a session from the one that came after it.
+    /// Counts the handshakes, to tell a session from its successor.
     pub(crate) number: u64,
     pub(crate) id: Option<HeaderValue>,
     pub(crate) version: Option<HeaderValue>,
 }
 
-/// Why an endpoint cannot be used. Fit for the user, and without secrets.
+/// Why an endpoint cannot be used. The message holds no secrets.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum EndpointError {
     #[error("the URL is not valid: {0}")]
@@ -40,11 +40,11 @@ pub(crate) enum EndpointError {
     Scheme,
     #[error("{0:?} is not the name of a header")]
     HeaderName(String),
-    #[error("the value of the header {0} has characters that no header can hold")]
+    #[error("the value of the header {0} has characters that a header cannot hold")]
     HeaderValue(String),
     #[error("TLS cannot be set up: {0}")]
     Tls(#[from] rustls::Error),
-    #[error("no HTTP client can be made: {0}")]
+    #[error("the HTTP client cannot be set up: {0}")]
     Client(String),
 }
 
@@ -68,7 +68,7 @@ impl Http {
             .connect_timeout(endpoint.connect_timeout)
             .pool_idle_timeout(IDLE_CONNECTION)
             .pool_max_idle_per_host(MAX_IDLE_CONNECTIONS)
-            // What is sent twice is decided where it is known whether that is safe.
+            // The callers retry, where they know that it is safe.
             .retry(reqwest::retry::never())
             .referer(false)
             .redirect(redirect::Policy::custom(same_origin_only))
@@ -87,7 +87,7 @@ impl Http {
         request
     }
 
-    /// Asks for a stream: for the one that broke off after an event, or for the one that belongs to no call.
+    /// Asks for a stream: resumes one after an event, or opens the one that belongs to no call.
     pub(crate) fn get(&self, session: &Session, last_event: Option<&str>) -> Request {
         let mut request = self.request(reqwest::Method::GET, session);
         let headers = request.headers_mut();
@@ -112,7 +112,7 @@ impl Http {
     fn request(&self, method: reqwest::Method, session: &Session) -> Request {
         let mut request = Request::new(method, self.url.clone());
         let headers = request.headers_mut();
-        // The user's first: what the protocol needs stands above them.
+        // The configured headers come first, so that the protocol's own override them.
         headers.clone_from(&self.headers);
         if let Some(id) = &session.id {
             headers.insert(SESSION_ID, id.clone());
@@ -132,7 +132,7 @@ pub(crate) fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
         .cloned()
 }
 
-/// What went wrong below HTTP, in the words of its first cause. The address is left out: it may hold a key.
+/// The root cause of an error below HTTP. Leaves out the URL, which may hold a key.
 pub(crate) fn explain(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
     while let Some(deeper) = cause.source() {
@@ -160,7 +160,8 @@ fn secret_headers(pairs: Vec<(String, String)>) -> Result<HeaderMap, EndpointErr
     Ok(headers)
 }
 
-/// Headers are secrets of this server and go nowhere else; and a POST must stay one.
+/// Follows only redirects to the same origin, because the headers are secrets of this server, and only those that
+/// keep the method.
 fn same_origin_only(attempt: redirect::Attempt<'_>) -> redirect::Action {
     let keeps_method = matches!(attempt.status().as_u16(), 307 | 308);
     let keeps_origin = attempt.previous().iter().all(|url| url.origin() == attempt.url().origin());
@@ -171,18 +172,18 @@ fn same_origin_only(attempt: redirect::Attempt<'_>) -> redirect::Action {
     }
 }
 
-/// One TLS configuration for all connections: the certificates are read once, and sessions of TLS are resumed.
+/// One TLS configuration for all connections, so that certificates are read once and TLS sessions resumed.
 pub fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
     static TLS: OnceLock<Result<rustls::ClientConfig, rustls::Error>> = OnceLock::new();
     TLS.get_or_init(|| {
-        // Also reads SSL_CERT_FILE and SSL_CERT_DIR. A machine without any certificates can still speak HTTP.
+        // Also reads SSL_CERT_FILE and SSL_CERT_DIR. Without any certificates plain HTTP still works.
         let found = rustls_native_certs::load_native_certs();
         for error in &found.errors {
-            tracing::debug!(%error, "a root certificate cannot be read");
+            tracing::debug!(%error, "cannot read a root certificate");
         }
         let mut roots = rustls::RootCertStore::empty();
         let (added, ignored) = roots.add_parsable_certificates(found.certs);
-        tracing::debug!(added, ignored, "root certificates are read");
+        tracing::debug!(added, ignored, "read the root certificates");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder =
             rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;

@@ -1,34 +1,59 @@
-//! The state of one conversation: which phase it is in, what waits for the next one, which calls run.
+//! The state of one conversation: its phase, the messages that wait, and the calls that run.
 //!
-//! Every task of a connection is in one set here, so that ending the conversation ends them all. The lock is held
-//! for moments only and never while something is awaited.
+//! It decides what happens next and starts it as a [`Task`]. All tasks of a connection are in one set, so that ending
+//! the conversation ends them all. The lock is never held across an await.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, VecDeque};
+use std::pin::Pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
-use wire::{ErrorReply, Id, Malformed, Message};
+use wire::{ErrorReply, Id, Message, MessageError};
 
-use crate::http::answer::{Answer, LINGER, Piece};
 use crate::http::client::{EndpointError, Http, Session};
-use crate::http::line::{Held, Kind, Line, Load};
-use crate::http::modern::{self, Modern};
-use crate::http::{Endpoint, Incoming, call, error_answers, greeting, standalone_stream};
+use crate::http::endpoint::Endpoint;
+use crate::http::error_replies;
+use crate::http::incoming::Incoming;
+use crate::http::modern::state::Modern;
+use crate::http::outgoing_line::{Held, Kind, Line, Load};
+use crate::http::response_body::{LINGER, Piece, ResponseBody};
 
-/// Requests that run at the same time; more wait. Each may need a connection of its own.
+/// Requests that run at the same time; further ones wait. Each may need a connection of its own.
 const MAX_RUNNING: usize = 128;
-/// Other messages that are posted at the same time. The server takes them at once, so few connections do.
+/// Notifications and responses that are posted at the same time. Servers accept them at once, so few connections
+/// suffice.
 const MAX_NOTES: usize = 16;
-/// Messages that wait for our user. When it is full, we stop reading from the server.
+/// Messages that wait for the caller. When the queue is full, reading from the server stops.
 const INCOMING_QUEUE: usize = 64;
+
+/// Work that a conversation starts.
+pub(crate) enum Task {
+    /// Sends the caller's `initialize`.
+    Greet { line: Line, id: Id },
+    /// Sends the caller's `notifications/initialized`.
+    Settle { session: Arc<Session>, line: Line },
+    /// Initializes again, because the server forgot the session.
+    Renew,
+    /// Posts a message and delivers its answer.
+    Exchange { session: Arc<Session>, line: Line, turn: Turn, cancelled: Option<oneshot::Receiver<()>> },
+    /// Reads the stream that belongs to no call.
+    Listen { session: Arc<Session> },
+    /// Sends a request to a server of the modern era.
+    ModernCall { modern: Arc<Modern>, line: Line, turn: Turn, cancelled: oneshot::Receiver<()> },
+    /// Reads the notifications of a server of the modern era.
+    ModernListen { modern: Arc<Modern> },
+}
+
+pub(crate) type TaskFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
+pub(crate) type RunTask = fn(Arc<Conversation>, Task) -> TaskFuture;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Phase {
-    /// Nothing was said yet, or the server refused `initialize`.
+    /// `initialize` was not sent yet, or the server refused it.
     Fresh,
     /// `initialize` is under way.
     Greeting,
@@ -37,22 +62,23 @@ pub(crate) enum Phase {
     /// `notifications/initialized` is under way.
     Settling,
     Ready,
-    /// The server forgot the session and is being greeted again.
+    /// The server forgot the session and is being initialized again.
     Renewing,
     Closed,
 }
 
 impl Phase {
-    /// Whether messages go out, or wait.
+    /// Returns true if messages may be sent; otherwise they wait.
     fn is_open(self) -> bool {
         matches!(self, Self::Greeted | Self::Ready)
     }
 }
 
 pub(crate) struct Conversation {
-    /// The error says why nothing can be sent at all.
+    /// The error says why the endpoint cannot be used.
     pub(crate) http: Result<Http, EndpointError>,
     pub(crate) max_message: usize,
+    run_task: RunTask,
     load: Arc<Load>,
     state: Mutex<State>,
 }
@@ -60,18 +86,18 @@ pub(crate) struct Conversation {
 struct State {
     phase: Phase,
     session: Arc<Session>,
-    /// Of a server that speaks only the newer revision, which has no sessions.
+    /// Set for a server that speaks only the modern revision, which has no sessions.
     modern: Option<Arc<Modern>>,
-    /// What the server was greeted with, to do it again.
+    /// The lines of the handshake, to repeat it.
     initialize: Option<Bytes>,
     initialized: Option<Bytes>,
-    /// In the order in which it was sent. Its length is bounded by the load.
+    /// In the order of sending. `load` bounds its length.
     waiting: VecDeque<Line>,
-    /// Requests that were posted and not answered yet. The sender tells the call that it was cancelled.
+    /// Requests that were posted and not answered yet. The sender tells the task that its request was cancelled.
     running: HashMap<Id, Option<oneshot::Sender<()>>>,
-    /// How many messages that want no answer are being posted.
+    /// The number of notifications and responses being posted.
     notes: usize,
-    /// Resolves when the POST of the line before has begun.
+    /// Resolves when the POST of the previous line has begun.
     last_begun: Option<oneshot::Receiver<()>>,
     standalone_stream: Option<AbortHandle>,
     tasks: JoinSet<()>,
@@ -79,35 +105,35 @@ struct State {
     incoming: Option<mpsc::Sender<Incoming>>,
 }
 
-/// What became of a message from the server.
+/// The result of delivering a message from the server.
 #[derive(Debug)]
 pub(crate) enum Delivered {
     /// It was the answer to this request.
     Answer(Id),
-    /// It was something else, or nobody waits for it.
+    /// It was another message, or an answer that no request waits for.
     Other,
-    Malformed(Malformed),
+    Malformed(MessageError),
 }
 
 /// The place of a line in the order of sending.
 #[derive(Debug)]
 pub(crate) struct Turn {
     before: Option<oneshot::Receiver<()>>,
-    /// Dropped when the POST has begun: the next line may go.
+    /// Dropped when the POST has begun, so that the next line may be sent.
     _begun: oneshot::Sender<()>,
 }
 
 impl Turn {
     pub(crate) async fn wait(&mut self) {
         if let Some(before) = self.before.take() {
-            // It never sends anything: its end is the signal.
+            // Nothing is ever sent: the end of the channel is the signal.
             let _ = before.await;
         }
     }
 }
 
 impl Conversation {
-    pub(crate) fn new(endpoint: Endpoint) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
+    pub(crate) fn new(endpoint: Endpoint, run_task: RunTask) -> (Arc<Self>, mpsc::Receiver<Incoming>) {
         let (incoming, receiver) = mpsc::channel(INCOMING_QUEUE);
         let state = State {
             phase: Phase::Fresh,
@@ -126,19 +152,20 @@ impl Conversation {
         let conversation = Arc::new(Self {
             max_message: endpoint.max_message,
             http: Http::new(endpoint),
+            run_task,
             load: Arc::default(),
             state: Mutex::new(state),
         });
         (conversation, receiver)
     }
 
-    /// Takes one message of our user. False: there is too much, or the conversation is over.
+    /// Takes one message of the caller. Returns false if too much waits, or if the conversation is over.
     pub(crate) fn send(self: &Arc<Self>, text: &[u8]) -> bool {
         let Some(held) = Held::take(&self.load, text.len()) else { return false };
         let line = match Line::new(text, held) {
             Ok(line) => line,
             Err(malformed) => {
-                tracing::warn!(reason = %malformed, "a message that is none was not sent to the MCP server");
+                tracing::warn!(reason = %malformed, "not sending a line that is no message to the MCP server");
                 return true;
             }
         };
@@ -146,11 +173,11 @@ impl Conversation {
         let phase = state.phase;
         match phase {
             Phase::Closed => return false,
-            Phase::Fresh => self.begin_greeting(&mut state, line),
+            Phase::Fresh => self.start_greeting(&mut state, line),
             _ if state.withdraw(&line) => {}
             _ => {
                 state.waiting.push_back(line);
-                self.begin_waiting(&mut state);
+                self.start_waiting(&mut state);
             }
         }
         true
@@ -160,13 +187,13 @@ impl Conversation {
         Arc::clone(&self.state().session)
     }
 
-    /// What the server was greeted with.
-    pub(crate) fn greeting_lines(&self) -> (Option<Bytes>, Option<Bytes>) {
+    /// The caller's `initialize` and `notifications/initialized`.
+    pub(crate) fn handshake_lines(&self) -> (Option<Bytes>, Option<Bytes>) {
         let state = self.state();
         (state.initialize.clone(), state.initialized.clone())
     }
 
-    /// The server answered `initialize`, or `modern` is how it is spoken to without.
+    /// The server answered `initialize`; or it is of the modern era, which has no handshake.
     pub(crate) fn greeted(
         self: &Arc<Self>,
         session: Session,
@@ -180,30 +207,30 @@ impl Conversation {
         self.enter(&mut state, Phase::Greeted);
     }
 
-    /// The server refused `initialize`: what waits for the greeting waits in vain.
+    /// The server refused `initialize`: answers the requests that wait for it with an error.
     pub(crate) fn not_greeted(self: &Arc<Self>) {
         let mut state = self.state();
         self.enter(&mut state, Phase::Fresh);
         for line in std::mem::take(&mut state.waiting) {
-            self.begin_greeting(&mut state, line);
+            self.start_greeting(&mut state, line);
         }
     }
 
-    /// The server knows that it was greeted: calls may go out, and it may speak unasked.
+    /// The server received `notifications/initialized`: calls may be sent, and its own messages read.
     pub(crate) fn settled(self: &Arc<Self>) {
         let mut state = self.state();
         self.enter(&mut state, Phase::Ready);
     }
 
-    /// The server was greeted again and `Renewed` was emitted.
+    /// The server was initialized again and `Renewed` was emitted.
     pub(crate) fn renewed(self: &Arc<Self>, session: Session) {
         let mut state = self.state();
         state.session = Arc::new(session);
         self.enter(&mut state, Phase::Ready);
     }
 
-    /// The server no longer knows `forgotten`: greets it again unless that was done or is being done, and sends `line`
-    /// once more after that.
+    /// The server no longer knows the session `forgotten`. Initializes again, unless that is done or under way, and
+    /// then sends `line` once more.
     pub(crate) fn renew(self: &Arc<Self>, forgotten: &Session, line: Option<Line>) {
         let mut state = self.state();
         if let Some(mut line) = line {
@@ -216,22 +243,22 @@ impl Conversation {
         if state.session.number == forgotten.number && !matches!(state.phase, Phase::Renewing | Phase::Closed)
         {
             state.phase = Phase::Renewing;
-            state.spawn(greeting::renew(Arc::clone(self)));
+            self.start(&mut state, Task::Renew);
         }
-        self.begin_waiting(&mut state);
+        self.start_waiting(&mut state);
     }
 
-    /// Passes a message of the server on. An answer is passed on once, and only if somebody waits for it.
+    /// Delivers a message of the server to the caller. An answer is delivered once, and only if its request still runs.
     pub(crate) async fn deliver(self: &Arc<Self>, text: Bytes) -> Delivered {
         let answered = match Message::parse(text.clone()) {
             Ok(Message::Response(response)) if !self.settle(&response.id) => {
-                tracing::debug!(id = ?response.id, "nobody waits for this answer of the MCP server");
+                tracing::debug!(id = ?response.id, "dropping an answer of the MCP server that no request waits for");
                 return Delivered::Other;
             }
             Ok(Message::Response(response)) => Some(response.id),
             Ok(Message::Request(_) | Message::Notification(_)) => None,
             Err(malformed) => {
-                tracing::warn!(reason = %malformed, "the MCP server sent something that is no message");
+                tracing::warn!(reason = %malformed, "the MCP server sent a line that is no message");
                 return Delivered::Malformed(malformed);
             }
         };
@@ -239,29 +266,29 @@ impl Conversation {
         answered.map_or(Delivered::Other, Delivered::Answer)
     }
 
-    /// Passes on what still comes after an answer, until the server ends the body.
-    pub(crate) async fn deliver_rest(self: &Arc<Self>, mut answer: Answer) {
+    /// Delivers the messages after an answer, until the server ends the body.
+    pub(crate) async fn deliver_rest(self: &Arc<Self>, mut body: ResponseBody) {
         let rest = async {
-            while let Ok(piece) = answer.next().await {
+            while let Ok(piece) = body.next().await {
                 if let Piece::Message(text) = piece {
                     self.deliver(text).await;
                 }
             }
         };
-        // A server that leaves it open costs us the connection and nothing else.
+        // If the server leaves it open, only the connection cannot be used again.
         let _ = timeout(LINGER, rest).await;
     }
 
-    /// Lets the server end a stream of which we need no more, so that its connection can be used again.
-    pub(crate) fn let_end(&self, mut answer: Answer) {
-        if answer.is_stream() {
+    /// Lets the server end a stream that is no longer needed, so that its connection can be used again.
+    pub(crate) fn let_end(&self, mut body: ResponseBody) {
+        if body.is_stream() {
             self.spawn(async move {
-                let _ = timeout(LINGER, async { while answer.next().await.is_ok() {} }).await;
+                let _ = timeout(LINGER, async { while body.next().await.is_ok() {} }).await;
             });
         }
     }
 
-    /// Runs a task that ends with the conversation.
+    /// Spawns a future that ends with the conversation.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut state = self.state();
         if state.phase != Phase::Closed {
@@ -269,12 +296,12 @@ impl Conversation {
         }
     }
 
-    /// Answers a running request in the server's place.
+    /// Answers a running request with an error of our own.
     pub(crate) async fn answer(self: &Arc<Self>, id: &Id, reply: &ErrorReply) {
         self.answer_with(id, reply.to_message(Some(id))).await;
     }
 
-    /// The same with a whole message.
+    /// Answers a running request with a whole message.
     pub(crate) async fn answer_with(self: &Arc<Self>, id: &Id, message: Bytes) {
         if self.settle(id) {
             self.emit(Incoming::Message(message)).await;
@@ -284,7 +311,7 @@ impl Conversation {
     pub(crate) async fn emit(&self, incoming: Incoming) {
         let sender = self.state().incoming.clone();
         if let Some(sender) = sender {
-            // It fails when our user has stopped listening, who then does not miss it.
+            // It fails if the caller has stopped listening.
             let _ = sender.send(incoming).await;
         }
     }
@@ -293,31 +320,31 @@ impl Conversation {
         self.state().running.contains_key(id)
     }
 
-    /// Ends the wait for an answer; false if nobody waited. A waiting request may take the place.
+    /// Ends the wait for an answer and starts a waiting request. Returns false if the request was not running.
     pub(crate) fn settle(self: &Arc<Self>, id: &Id) -> bool {
         let mut state = self.state();
         let was_running = state.running.remove(id).is_some();
         if was_running && !state.waiting.is_empty() {
-            self.begin_waiting(&mut state);
+            self.start_waiting(&mut state);
         }
         was_running
     }
 
-    /// A message that wants no answer is out. A waiting one may take the place.
+    /// A notification or response was posted. Starts a waiting one.
     pub(crate) fn note_posted(self: &Arc<Self>) {
         let mut state = self.state();
         state.notes = state.notes.saturating_sub(1);
         if !state.waiting.is_empty() {
-            self.begin_waiting(&mut state);
+            self.start_waiting(&mut state);
         }
     }
 
-    /// The server was told that the call is cancelled.
+    /// The cancellation of a request was sent to the server.
     pub(crate) fn cancel(&self, id: &Id) {
         self.state().cancel(id);
     }
 
-    /// Ends the conversation because of the server. `Lost` is the last thing that our user hears.
+    /// Ends the conversation because the server is lost. `Lost` is the last message that the caller gets.
     pub(crate) fn lose(&self, reason: String) {
         let mut state = self.state();
         let Some(incoming) = state.incoming.take() else { return };
@@ -329,7 +356,7 @@ impl Conversation {
         });
     }
 
-    /// Ends the conversation. The session, if the server should be told of its end.
+    /// Ends the conversation. Returns the session if it has to be ended at the server.
     pub(crate) fn close(&self) -> Option<Arc<Session>> {
         let mut state = self.state();
         state.end();
@@ -343,7 +370,7 @@ impl Conversation {
         self.state.lock()
     }
 
-    /// Goes on to the next phase, unless all is over.
+    /// Enters the next phase, unless the conversation is closed.
     fn enter(self: &Arc<Self>, state: &mut State, phase: Phase) {
         if state.phase == Phase::Closed {
             return;
@@ -353,35 +380,38 @@ impl Conversation {
             if let Some(old) = state.standalone_stream.take() {
                 old.abort();
             }
-            let stream = if let Some(modern) = state.modern.clone() {
-                state.spawn(modern::listen::run(Arc::clone(self), modern))
-            } else {
-                let session = Arc::clone(&state.session);
-                state.spawn(standalone_stream::listen(Arc::clone(self), session))
+            let listen = match state.modern.clone() {
+                Some(modern) => Task::ModernListen { modern },
+                None => Task::Listen { session: Arc::clone(&state.session) },
             };
-            state.standalone_stream = Some(stream);
+            state.standalone_stream = Some(self.start(state, listen));
         }
-        self.begin_waiting(state);
+        self.start_waiting(state);
     }
 
-    fn begin_greeting(self: &Arc<Self>, state: &mut State, line: Line) {
+    fn start(self: &Arc<Self>, state: &mut State, task: Task) -> AbortHandle {
+        state.spawn((self.run_task)(Arc::clone(self), task))
+    }
+
+    /// Sends `initialize`. Any other request is answered with an error.
+    fn start_greeting(self: &Arc<Self>, state: &mut State, line: Line) {
         match line.request_id().cloned() {
             Some(id) if matches!(line.kind, Kind::Initialize(_)) => {
                 state.phase = Phase::Greeting;
-                state.spawn(greeting::greet(Arc::clone(self), line, id));
+                self.start(state, Task::Greet { line, id });
             }
             Some(id) => {
                 let conversation = Arc::clone(self);
-                let answer = error_answers::not_initialized().to_message(Some(&id));
+                let answer = error_replies::not_initialized().to_message(Some(&id));
                 state.spawn(async move { conversation.emit(Incoming::Message(answer)).await });
             }
             None => {}
         }
     }
 
-    /// Begins everything that need not wait any longer. Requests wait for each other when too many run; other
-    /// messages overtake them, because the running ones may depend on them.
-    fn begin_waiting(self: &Arc<Self>, state: &mut State) {
+    /// Sends the waiting messages that need not wait any longer. Requests wait while too many run; notifications and
+    /// responses overtake them, because a running request may depend on them.
+    fn start_waiting(self: &Arc<Self>, state: &mut State) {
         while state.phase.is_open() {
             let takes_requests = state.running.len() < MAX_RUNNING;
             let takes_notes = state.notes < MAX_NOTES;
@@ -389,34 +419,35 @@ impl Conversation {
             let Some(index) = state.waiting.iter().position(may_go) else { return };
             let Some(line) = state.waiting.remove(index) else { return };
             if let Some(modern) = state.modern.clone() {
-                self.begin_modern(state, modern, line);
+                self.start_modern(state, modern, line);
             } else if matches!(line.kind, Kind::Initialized) {
                 state.initialized = Some(line.text.clone());
                 state.phase = Phase::Settling;
-                state.spawn(greeting::settle(Arc::clone(self), Arc::clone(&state.session), line));
+                let session = Arc::clone(&state.session);
+                self.start(state, Task::Settle { session, line });
             } else {
-                self.begin(state, line);
+                self.start_exchange(state, line);
             }
         }
     }
 
-    fn begin(self: &Arc<Self>, state: &mut State, line: Line) {
+    fn start_exchange(self: &Arc<Self>, state: &mut State, line: Line) {
         let cancelled = line.request_id().map(|id| state.run(id));
         if cancelled.is_none() {
             state.notes += 1;
         }
         let turn = state.next_turn();
         let session = Arc::clone(&state.session);
-        state.spawn(call::run(Arc::clone(self), session, line, turn, cancelled));
+        self.start(state, Task::Exchange { session, line, turn, cancelled });
     }
 
-    /// A server of the newer revision hears requests only: everything else is meant for us, or for nobody.
-    fn begin_modern(self: &Arc<Self>, state: &mut State, modern: Arc<Modern>, line: Line) {
+    /// A server of the modern revision takes only requests. All other messages are handled here or dropped.
+    fn start_modern(self: &Arc<Self>, state: &mut State, modern: Arc<Modern>, line: Line) {
         match &line.kind {
             Kind::Initialize(id) | Kind::Request(id) => {
                 let cancelled = state.run(id);
                 let turn = state.next_turn();
-                state.spawn(modern::call::run(Arc::clone(self), modern, line, turn, cancelled));
+                self.start(state, Task::ModernCall { modern, line, turn, cancelled });
             }
             Kind::Initialized if state.phase == Phase::Greeted => self.enter(state, Phase::Ready),
             Kind::Cancellation(id) => state.cancel(id),
@@ -425,7 +456,7 @@ impl Conversation {
                 modern.questions.answer(&id, line);
             }
             Kind::Initialized | Kind::Notification => {
-                tracing::debug!("a notification that the MCP server's revision does not know is dropped");
+                tracing::debug!("dropping a notification that the MCP server's revision does not have");
             }
         }
     }
@@ -433,12 +464,12 @@ impl Conversation {
 
 impl State {
     fn spawn(&mut self, task: impl Future<Output = ()> + Send + 'static) -> AbortHandle {
-        // What has ended is only remembered until someone looks.
+        // Removes the tasks that have ended.
         while self.tasks.try_join_next().is_some() {}
         self.tasks.spawn(task)
     }
 
-    /// Takes note of a request that begins. The receiver hears of its cancellation.
+    /// Registers a request that starts. The receiver resolves when it is cancelled.
     fn run(&mut self, id: &Id) -> oneshot::Receiver<()> {
         let (cancel, cancelled) = oneshot::channel();
         self.running.insert(id.clone(), Some(cancel));
@@ -446,9 +477,9 @@ impl State {
     }
 
     fn cancel(&mut self, id: &Id) {
-        if let Some(told) = self.running.get_mut(id).and_then(Option::take) {
-            // The call may have ended by itself.
-            let _ = told.send(());
+        if let Some(cancelled) = self.running.get_mut(id).and_then(Option::take) {
+            // It fails if the call has just ended.
+            let _ = cancelled.send(());
         }
     }
 
@@ -457,7 +488,8 @@ impl State {
         Turn { before: self.last_begun.replace(after), _begun: begun }
     }
 
-    /// A cancellation of a request that was not posted yet: neither is.
+    /// Drops a waiting request and its cancellation, so that neither is posted. Returns false if `line` cancels no
+    /// waiting request.
     fn withdraw(&mut self, line: &Line) -> bool {
         let Kind::Cancellation(cancelled) = &line.kind else { return false };
         let index = self.waiting.iter().position(|waiting| waiting.request_id() == Some(cancelled));

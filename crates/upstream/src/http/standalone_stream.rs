@@ -1,36 +1,38 @@
-//! The stream that belongs to no call: what the server says unasked.
+//! The stream that belongs to no call: the server's own requests and notifications.
 
 use std::sync::Arc;
 
 use tokio::time::sleep;
 
-use crate::http::answer::{Answer, Cursor, Piece};
-use crate::http::backoff::Backoff;
-use crate::http::call::may_change;
 use crate::http::client::Session;
 use crate::http::conversation::Conversation;
+use crate::http::error_response::may_change;
+use crate::http::reconnect_pause::ReconnectPause;
+use crate::http::response_body::{Cursor, Piece, ResponseBody};
 
-/// Listens for as long as the session lasts, and comes back whenever the stream ends. A server need not offer one.
+/// Listens as long as the session lasts, and reconnects when the stream ends. Returns if the server has no such stream.
 pub(crate) async fn listen(conversation: Arc<Conversation>, session: Arc<Session>) {
     let Ok(http) = &conversation.http else { return };
-    let mut backoff = Backoff::default();
+    let mut pause = ReconnectPause::default();
     let mut cursor = Cursor::default();
     let mut was_open = false;
     loop {
         match http.execute(http.get(&session, cursor.last_event.as_deref())).await {
             Ok(response) if response.status().is_success() => {
-                let Some(stream) = Answer::new(response, conversation.max_message, cursor) else { return };
+                let Some(stream) = ResponseBody::new(response, conversation.max_message, cursor) else {
+                    return;
+                };
                 if !stream.is_stream() {
                     return;
                 }
                 was_open = true;
-                cursor = read(&conversation, stream, &mut backoff).await;
+                cursor = read(&conversation, stream, &mut pause).await;
             }
-            // There are servers that answer so because they have no such stream. Only one that had it has forgotten.
+            // Some servers answer 404 because they have no such stream. One that had it has forgotten the session.
             Ok(response) if response.status().as_u16() == 404 && was_open && session.id.is_some() => {
                 return conversation.renew(&session, None);
             }
-            // It may not remember the events as long as we do.
+            // The server may have dropped the events that we want to resume from.
             Ok(response) if !may_change(response.status()) && cursor.last_event.is_some() => {
                 cursor.last_event = None;
             }
@@ -41,22 +43,26 @@ pub(crate) async fn listen(conversation: Arc<Conversation>, session: Arc<Session
                 );
                 return;
             }
-            // It is busy or out of reach, maybe not for long.
+            // Busy or unreachable, perhaps not for long.
             Ok(_) | Err(_) => {}
         }
-        sleep(backoff.next(cursor.retry)).await;
+        sleep(pause.next(cursor.retry)).await;
     }
 }
 
-async fn read(conversation: &Arc<Conversation>, mut stream: Answer, backoff: &mut Backoff) -> Cursor {
+async fn read(
+    conversation: &Arc<Conversation>,
+    mut stream: ResponseBody,
+    pause: &mut ReconnectPause,
+) -> Cursor {
     while let Ok(piece) = stream.next().await {
-        backoff.reset();
+        pause.reset();
         match piece {
             Piece::Message(text) => {
                 conversation.deliver(text).await;
             }
-            Piece::TooLong => tracing::warn!("the MCP server sent a message that is too long: it is dropped"),
-            Piece::Sign => {}
+            Piece::TooLong => tracing::warn!("dropping a message of the MCP server that is too long"),
+            Piece::Empty => {}
         }
     }
     stream.cursor

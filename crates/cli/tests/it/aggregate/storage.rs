@@ -57,5 +57,5 @@ async fn without_storage_there_is_no_place_for_it() {
         with(official("server-memory", &[]), "env", json!({"MEMORY_FILE_PATH": "{storage}/m.jsonl"}));
     let site = Site::new("no-storage", &one_server("memory", server));
     let failed = site.builder().try_start().await.expect_err("it refuses");
-    assert!(failed.stderr.contains("`memory` uses {storage} and has none"), "{}", failed.stderr);
+    assert!(failed.stderr.contains("`memory` uses {storage} but has none"), "{}", failed.stderr);
 }

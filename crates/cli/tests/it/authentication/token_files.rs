@@ -33,9 +33,9 @@ async fn a_file_that_cannot_be_trusted_is_refused_with_a_hint() {
         assert!(told.contains(&format!("mode {mode:03o}")) && told.contains("hint: chmod 600"), "{told}");
     }
     for (text, expected) in [
-        (format!("alice:{ALICE}\n\nalice:{BOB}\n"), "line 3: the name is that of line 1"),
-        (format!("alice:{ALICE}\nbob:{ALICE}\n"), "line 2: the token is that of line 1"),
-        (format!("anonymous:{ALICE}\n"), "line 1: what stands before"),
+        (format!("alice:{ALICE}\n\nalice:{BOB}\n"), "line 3: line 1 has the same name"),
+        (format!("alice:{ALICE}\nbob:{ALICE}\n"), "line 2: line 1 has the same token"),
+        (format!("anonymous:{ALICE}\n"), "line 1: the text before"),
         ("alice:short\n".to_owned(), "line 1: the token is shorter than 16"),
         (format!("{ALICE}\n"), "line 1: there is no `:`"),
         ("#\n".repeat(10_001), "longer than 10000 lines"),

@@ -1,4 +1,5 @@
-//! Which arguments of which tools also stand in a header: what the schemas in `tools/list` say with `x-mcp-header`.
+//! The arguments of tools that are repeated in a header: those that the schemas in `tools/list` mark with
+//! `x-mcp-header`.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -9,11 +10,11 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 const KEY: &str = "x-mcp-header";
-/// Most tools that are remembered, of those that have annotations at all.
+/// Most tools with annotations that are remembered.
 const MAX_TOOLS: usize = 1024;
-/// Most annotations of one tool; one with more is left alone, and its server will say so.
+/// Most annotations of one tool. A tool with more gets no headers, and its server will reject the call.
 const MAX_OF_TOOL: usize = 64;
-/// Longest name of a tool with all keys of its annotations; one with more is left alone, too.
+/// Longest name of a tool together with all keys of its annotations. A tool with more gets no headers, too.
 const MAX_LENGTH: usize = 4096;
 /// Longest name of a header.
 const MAX_NAME: usize = 128;
@@ -25,7 +26,7 @@ pub(super) struct Annotation {
     pub(super) header: HeaderName,
 }
 
-/// What was learned of the lists that passed by.
+/// The annotations of the lists of tools seen so far.
 #[derive(Debug, Default)]
 pub(super) struct Annotations(Mutex<HashMap<String, Arc<[Annotation]>>>);
 
@@ -40,7 +41,7 @@ impl Annotations {
         self.tools().get(tool).cloned().unwrap_or_default()
     }
 
-    /// Takes note of a result that passes by. Most have nothing to tell and are not even read.
+    /// Remembers the annotations of a list of tools. A list without any is not parsed.
     pub(super) fn learn_from(&self, result: &str) {
         if memchr::memmem::find(result.as_bytes(), KEY.as_bytes()).is_some()
             && let Some(page) = Page::read(result)
@@ -66,7 +67,7 @@ impl Annotations {
 }
 
 impl Page {
-    /// `None`: it is no list of tools.
+    /// Returns `None` if the result is not a list of tools.
     pub(super) fn read(result: &str) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -96,13 +97,13 @@ impl Page {
     }
 }
 
-/// How much is to be remembered of a tool.
+/// The bytes to remember for a tool.
 fn length(tool: &str, annotations: &[Annotation]) -> usize {
     let keys = annotations.iter().flat_map(|annotation| &annotation.path);
     tool.len() + keys.map(String::len).sum::<usize>()
 }
 
-/// `None`: they break a rule. No header can be right for such a tool.
+/// Returns `None` if the annotations break a rule, so that no headers can be right.
 fn annotations_of(schema: &Value) -> Option<Vec<Annotation>> {
     let mut found = Vec::new();
     if let Some(properties) = properties(schema) {

@@ -1,4 +1,4 @@
-//! A request of our user: answered here, or sent in the words of the other era, as often as the server needs to ask
+//! A request of the caller: answered here, or translated and sent, again after each time that the server asks
 //! something before it can answer.
 
 use std::borrow::Cow;
@@ -11,29 +11,30 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 use wire::{ErrorReply, Id, LogLevel, Message, Outcome, Request, Response, code, method};
 
-use super::Modern;
 use super::annotations::{Annotation, Page};
 use super::envelope::Continuation;
-use super::exchange::{Failure, Outgoing, error_code};
+use super::exchange::{ExchangeError, Outgoing, error_code};
 use super::headers;
 use super::input::{self, Asked, InputRequired};
 use super::members::Members;
+use super::state::Modern;
 use crate::http::client::Http;
 use crate::http::conversation::{Conversation, Turn};
-use crate::http::line::{Kind, Line};
-use crate::http::{Incoming, error_answers};
+use crate::http::error_replies;
+use crate::http::incoming::Incoming;
+use crate::http::outgoing_line::{Kind, Line};
 
-/// How often a server can ask before it answers a call.
+/// How often a server may ask before it answers a call.
 const MAX_ROUNDS: usize = 16;
-/// How many pages of tools are read to find the headers of one.
+/// Most pages of the list of tools that are read to find one tool.
 const MAX_PAGES: usize = 64;
 /// How long that may take.
-const LIST_PATIENCE: Duration = Duration::from_secs(60);
+const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The requests that it can answer with questions.
+/// The requests that a server may answer with questions.
 const MAY_ASK: [&str; 3] = [method::TOOLS_CALL, method::PROMPTS_GET, method::RESOURCES_READ];
 
-const NOTHING: &str = "{}";
+const EMPTY_RESULT: &str = "{}";
 
 pub(crate) async fn run(
     conversation: Arc<Conversation>,
@@ -49,7 +50,7 @@ pub(crate) async fn run(
     };
     tokio::select! {
         biased;
-        // To drop the request is how this era cancels it. The server need not answer, so nobody does.
+        // Dropping the request cancels it in this era. The server need not answer, and neither do we.
         Ok(()) = cancelled => drop(conversation.settle(id)),
         answer = answer => match answer {
             Ok(answer) => conversation.answer_with(id, answer).await,
@@ -67,24 +68,24 @@ struct Call<'a> {
     conversation: &'a Arc<Conversation>,
     modern: &'a Arc<Modern>,
     http: &'a Http,
-    /// Under which our user expects the answer.
+    /// The id under which the caller expects the answer.
     id: &'a Id,
     /// The headers of the tool were looked up already.
     has_headers: bool,
 }
 
 impl Call<'_> {
-    /// The whole answer.
+    /// Returns the whole answer.
     async fn answer(&mut self, line: &Line, mut turn: Turn) -> Result<bytes::Bytes, ErrorReply> {
         turn.wait().await;
         if matches!(line.kind, Kind::Initialize(_)) {
-            return Err(error_answers::already_initialized());
+            return Err(error_replies::already_initialized());
         }
         let Ok(Message::Request(request)) = Message::parse(line.text.clone()) else {
             return Err(ErrorReply::new(code::INVALID_REQUEST, "not a request"));
         };
         let result = match request.method.as_str() {
-            method::PING => NOTHING,
+            method::PING => EMPTY_RESULT,
             method::SET_LEVEL => self.set_level(request.level())?,
             method::SUBSCRIBE => self.subscribe(&request, turn).await?,
             method::UNSUBSCRIBE => self.unsubscribe(&request, turn).await?,
@@ -96,28 +97,28 @@ impl Call<'_> {
         Ok(wire::Text::result(self.id, result.into()).into_bytes())
     }
 
-    /// Nothing is sent: the level goes with every request from now on.
+    /// Sends nothing: from now on the level is part of every request.
     fn set_level(&self, level: Option<LogLevel>) -> Result<&'static str, ErrorReply> {
         let level = level.ok_or_else(|| ErrorReply::new(code::INVALID_PARAMS, "unknown log level"))?;
         *self.modern.log_level() = Some(level);
-        Ok(NOTHING)
+        Ok(EMPTY_RESULT)
     }
 
     async fn subscribe(&self, request: &Request, turn: Turn) -> Result<&'static str, ErrorReply> {
         let change = self.modern.subscriptions.add(uri_of(request)?)?;
-        // What follows does not depend on the stream.
+        // The next messages do not depend on the stream.
         drop(turn);
-        self.modern.subscriptions.honoured(change).await.map(|()| NOTHING)
+        self.modern.subscriptions.granted(change).await.map(|()| EMPTY_RESULT)
     }
 
     async fn unsubscribe(&self, request: &Request, turn: Turn) -> Result<&'static str, ErrorReply> {
         let change = self.modern.subscriptions.remove(&uri_of(request)?)?;
         drop(turn);
-        self.modern.subscriptions.given_up(change).await;
-        Ok(NOTHING)
+        self.modern.subscriptions.removed(change).await;
+        Ok(EMPTY_RESULT)
     }
 
-    /// Sends the request, and again with what the server asked for, until it has an answer.
+    /// Sends the request, and again with the answers to the server's questions, until the server answers.
     async fn send(&mut self, request: &Request, turn: Turn) -> Result<Response, ErrorReply> {
         let may_ask = MAY_ASK.contains(&request.method.as_str());
         let mut continuation = may_ask.then(Continuation::default);
@@ -134,14 +135,14 @@ impl Call<'_> {
                     return Ok(response);
                 }
                 ResultKind::InputRequired if may_ask => continuation = Some(self.ask(result).await?),
-                ResultKind::InputRequired => return Err(error_answers::unknown_result("input_required")),
+                ResultKind::InputRequired => return Err(error_replies::unknown_result("input_required")),
             }
         }
-        Err(error_answers::cannot_be_asked("it asks again and again"))
+        Err(error_replies::cannot_be_asked("it asks too often"))
     }
 
-    /// Posts the request once; twice if the server did not act on it because headers were missing that only its list
-    /// of tools tells of.
+    /// Posts the request, and a second time if the server rejected it for missing headers that only its list of tools
+    /// names.
     async fn post(
         &mut self,
         request: &Request,
@@ -159,20 +160,20 @@ impl Call<'_> {
         let mut outgoing = Outgoing { session: &self.modern.session, id, text, headers };
         let answer = outgoing.exchange(self.conversation, self.http, turn).await;
         if let Some(tool) = tool
-            && names_other_headers(&answer)
+            && is_header_mismatch(&answer)
             && !std::mem::replace(&mut self.has_headers, true)
             && let Some(annotations) = self.look_up(&tool).await
         {
             outgoing.headers = headers::of_request(request, &annotations);
             let again = outgoing.exchange(self.conversation, self.http, None).await;
-            return again.map_err(Failure::into_reply);
+            return again.map_err(ExchangeError::into_reply);
         }
-        answer.map_err(Failure::into_reply)
+        answer.map_err(ExchangeError::into_reply)
     }
 
-    /// The annotations of a tool, from all the pages of the server's list. `None`: the list does not have it.
+    /// Looks up the annotations of a tool in the server's list. Returns `None` if the list does not have it.
     async fn look_up(&self, tool: &str) -> Option<Arc<[Annotation]>> {
-        timeout(LIST_PATIENCE, self.read_list(tool)).await.ok().flatten()
+        timeout(LIST_TIMEOUT, self.read_list(tool)).await.ok().flatten()
     }
 
     async fn read_list(&self, tool: &str) -> Option<Arc<[Annotation]>> {
@@ -200,7 +201,7 @@ impl Call<'_> {
         None
     }
 
-    /// Asks our user everything that the server wants to know.
+    /// Asks the caller all questions of the server.
     async fn ask(&self, result: &str) -> Result<Continuation, ErrorReply> {
         let wanted = InputRequired::read(result)?;
         let asked = wanted.questions.iter().map(|(key, question)| {
@@ -217,7 +218,8 @@ impl Call<'_> {
         let mut responses = Members::default();
         for _ in 0..asked.len() {
             let answer = answers.recv().await;
-            let (id, line) = answer.ok_or_else(|| error_answers::cannot_be_asked("nobody answers"))?;
+            let (id, line) =
+                answer.ok_or_else(|| error_replies::cannot_be_asked("the client does not answer"))?;
             if let Some((key, asked)) = asked.iter().find(|(_, asked)| asked.id == id) {
                 responses.set(key, input::answer_of(&line, &asked.method)?);
             }
@@ -227,7 +229,7 @@ impl Call<'_> {
     }
 }
 
-/// What a result is.
+/// The `resultType` of a result.
 enum ResultKind {
     Complete,
     InputRequired,
@@ -240,23 +242,23 @@ impl ResultKind {
             #[serde(borrow, default, rename = "resultType")]
             kind: Option<&'a RawValue>,
         }
-        // What is no object has no kind; our user's era never minded.
+        // A result that is not an object has no kind. The caller's era allows it.
         let fields = wire::read_object::<Fields<'_>>(result).ok();
         let Some(kind) = fields.and_then(|fields| fields.kind) else { return Ok(Self::Complete) };
         match serde_json::from_str::<Cow<'_, str>>(kind.get()).as_deref() {
             Ok("complete") => Ok(Self::Complete),
             Ok("input_required") => Ok(Self::InputRequired),
-            _ => Err(error_answers::unknown_result(kind.get())),
+            _ => Err(error_replies::unknown_result(kind.get())),
         }
     }
 }
 
-/// Whether the server did not act on a call because of its headers.
-fn names_other_headers(answer: &Result<Response, Failure>) -> bool {
+/// Returns true if the server rejected a call because of its headers.
+fn is_header_mismatch(answer: &Result<Response, ExchangeError>) -> bool {
     let code = match answer {
         Ok(response) => error_code(response),
-        Err(Failure::Refused(refusal)) => refusal.code(),
-        Err(Failure::Failed(_)) => None,
+        Err(ExchangeError::Refused(error)) => error.code(),
+        Err(ExchangeError::Failed(_)) => None,
     };
     code == Some(code::HEADER_MISMATCH.into())
 }

@@ -1,10 +1,12 @@
-//! What every request carries in `params._meta`, because the server remembers nothing of an `initialize`.
+//! The `params._meta` of every request: it carries what `initialize` used to settle.
 
 use bytes::Bytes;
 use wire::{ClientCapabilities, ErrorReply, Id, LogLevel, Message, Version, code};
 
-use super::VERSION;
 use super::members::Members;
+
+/// The revision that is spoken to the server.
+pub(crate) const VERSION: &str = "2026-07-28";
 
 const PROTOCOL_VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CLIENT_CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -15,26 +17,26 @@ const META: &str = "_meta";
 const INPUT_RESPONSES: &str = "inputResponses";
 const REQUEST_STATE: &str = "requestState";
 
-/// What our user said of itself in `initialize`, each as JSON text.
+/// What the caller said in `initialize`, as JSON text.
 #[derive(Debug)]
 pub(super) struct Envelope {
     capabilities: String,
     client_info: Option<String>,
-    /// The revision that our user asked for.
+    /// The revision that the caller asked for.
     asked: Option<Version>,
 }
 
-/// What a call that is sent again brings along.
+/// The parameters that are added to a call that is sent again.
 #[derive(Debug, Default)]
 pub(super) struct Continuation {
-    /// The answers to what the server asked, as a JSON object.
+    /// The answers to the server's questions, as a JSON object.
     pub(super) input_responses: Option<String>,
-    /// To be returned as it came, as JSON text.
+    /// The server's own state as JSON text, to be returned unchanged.
     pub(super) request_state: Option<String>,
 }
 
 impl Envelope {
-    /// Of the line that begins with `initialize`. What is missing there is missing in what the server hears.
+    /// Reads the caller's `initialize`.
     pub(super) fn of(initialize: &Bytes) -> Self {
         let Ok(Message::Request(request)) = Message::parse(initialize.clone()) else {
             return Self { capabilities: "{}".to_owned(), client_info: None, asked: None };
@@ -54,12 +56,12 @@ impl Envelope {
         serde_json::from_str(&self.capabilities).unwrap_or_default()
     }
 
-    /// The revision that our user goes on with: the one asked for, if it is of the era of our user.
-    pub(super) fn user_version(&self) -> Version {
+    /// The revision that the caller continues with: the one it asked for, if that is of its era.
+    pub(super) fn caller_version(&self) -> Version {
         self.asked.unwrap_or(Version::NEWEST)
     }
 
-    /// One whole request. What `params` hold stays as it is, but for what only we can say.
+    /// A whole request. Adds the envelope to `params` and leaves everything else in it unchanged.
     pub(super) fn request(
         &self,
         id: &Id,
@@ -74,7 +76,7 @@ impl Envelope {
                 .ok_or_else(|| ErrorReply::new(code::INVALID_PARAMS, "params must be an object"))?,
         };
         if let Some(continuation) = continuation {
-            // Our user's era does not know them, so they can only be ours.
+            // The caller's era does not have these, so they can only be ours.
             params.remove(INPUT_RESPONSES);
             params.remove(REQUEST_STATE);
             if let Some(responses) = &continuation.input_responses {
@@ -141,10 +143,10 @@ mod tests {
             input_responses: Some(r#"{"k":{"action":"accept"}}"#.to_owned()),
             request_state: Some(r#""\u0061b""#.to_owned()),
         };
-        let params = r#"{"requestState":"of the user","name":"t"}"#;
+        let params = r#"{"requestState":"of the caller","name":"t"}"#;
         let sent =
             text(envelope().request(&Id::number(1), "tools/call", Some(params), None, Some(&continuation)));
-        assert!(!sent.contains("of the user"), "{sent}");
+        assert!(!sent.contains("of the caller"), "{sent}");
         assert!(
             sent.contains(r#""inputResponses":{"k":{"action":"accept"}},"requestState":"\u0061b","_meta""#),
             "{sent}"
@@ -158,11 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn the_version_of_our_user_is_one_of_its_era() {
-        assert_eq!(envelope().user_version(), Version::V2025_06_18);
+    fn the_version_of_the_caller_is_one_of_its_era() {
+        assert_eq!(envelope().caller_version(), Version::V2025_06_18);
         let odd =
             br#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2099-01-01"}}"#;
         let odd = Envelope::of(&Bytes::from_static(odd));
-        assert_eq!((odd.user_version(), odd.capabilities.as_str()), (Version::NEWEST, "{}"));
+        assert_eq!((odd.caller_version(), odd.capabilities.as_str()), (Version::NEWEST, "{}"));
     }
 }

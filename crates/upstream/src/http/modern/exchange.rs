@@ -1,4 +1,4 @@
-//! One request and its answer. There is nothing to resume: a stream that breaks takes the answer with it.
+//! One request and its answer. A broken stream cannot be resumed in this era, so the answer is lost with it.
 
 use std::sync::Arc;
 
@@ -6,12 +6,13 @@ use bytes::Bytes;
 use reqwest::header::HeaderMap;
 use wire::{ErrorReply, Id, Message, Outcome, Response};
 
-use crate::http::answer::{Answer, Cursor, End, Piece};
-use crate::http::call::post_until_taken;
 use crate::http::client::{Http, Session};
 use crate::http::conversation::{Conversation, Turn};
-use crate::http::refusal::Refusal;
-use crate::http::{Incoming, error_answers};
+use crate::http::error_replies;
+use crate::http::error_response::ErrorResponse;
+use crate::http::exchange::post_with_retries;
+use crate::http::incoming::Incoming;
+use crate::http::response_body::{Cursor, End, Piece, ResponseBody};
 
 /// A request that is ready to be posted.
 pub(super) struct Outgoing<'a> {
@@ -21,102 +22,108 @@ pub(super) struct Outgoing<'a> {
     pub(super) headers: HeaderMap,
 }
 
-/// Why there is no answer of the server.
+/// Why the server did not answer.
 #[derive(Debug)]
-pub(super) enum Failure {
-    /// The server said no in HTTP, and not under the id of the request.
-    Refused(Refusal),
+pub(super) enum ExchangeError {
+    /// The server answered with an HTTP error, and not under the id of the request.
+    Refused(ErrorResponse),
     Failed(ErrorReply),
 }
 
-impl Failure {
+impl ExchangeError {
     pub(super) fn into_reply(self) -> ErrorReply {
         match self {
-            Self::Refused(refusal) => refusal.to_reply(),
+            Self::Refused(error) => error.to_reply(),
             Self::Failed(reply) => reply,
         }
     }
 }
 
 impl Outgoing<'_> {
-    /// Posts it, until the server takes it or refuses it.
+    /// Posts it until the server accepts or refuses it.
     pub(super) async fn post(&self, http: &Http, turn: Option<Turn>) -> reqwest::Result<reqwest::Response> {
         let request = || {
             let mut request = http.post(self.session, self.text.clone());
             request.headers_mut().extend(self.headers.clone());
             request
         };
-        post_until_taken(http, request, turn).await
+        post_with_retries(http, request, turn).await
     }
 
-    /// Posts it and waits for its answer. What the server tells on the way is passed on.
+    /// Posts it and waits for its answer. Delivers the notifications before it.
     pub(super) async fn exchange(
         &self,
         conversation: &Arc<Conversation>,
         http: &Http,
         turn: Option<Turn>,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, ExchangeError> {
         let response = self.post(http, turn).await;
-        let response = response.map_err(|error| Failure::Failed(error_answers::unreachable(&error)))?;
+        let response = response.map_err(|error| ExchangeError::Failed(error_replies::unreachable(&error)))?;
         if !response.status().is_success() {
-            return self.refused(Refusal::read(response).await);
+            return self.take_error(ErrorResponse::read(response).await);
         }
-        let answer = Answer::new(response, conversation.max_message, Cursor::default()).ok_or_else(|| {
-            Failure::Failed(error_answers::not_understood("neither JSON nor a stream of events"))
+        let body = ResponseBody::new(response, conversation.max_message, Cursor::default());
+        let body = body.ok_or_else(|| {
+            ExchangeError::Failed(error_replies::not_understood("neither JSON nor a stream of events"))
         })?;
-        read(conversation, answer, self.id).await.map_err(Failure::Failed)
+        read_answer(conversation, body, self.id).await.map_err(ExchangeError::Failed)
     }
 
-    /// A refusal under the id of the request is its answer.
-    fn refused(&self, refusal: Refusal) -> Result<Response, Failure> {
-        match refusal.answer_to(self.id).map(Message::parse) {
+    /// An error under the id of the request is its answer.
+    fn take_error(&self, error: ErrorResponse) -> Result<Response, ExchangeError> {
+        match error.answer_to(self.id).map(Message::parse) {
             Some(Ok(Message::Response(response))) => Ok(response),
-            _ => Err(Failure::Refused(refusal)),
+            _ => Err(ExchangeError::Refused(error)),
         }
     }
 }
 
-async fn read(conversation: &Arc<Conversation>, mut answer: Answer, id: &Id) -> Result<Response, ErrorReply> {
-    let mut passed_over = None;
+async fn read_answer(
+    conversation: &Arc<Conversation>,
+    mut body: ResponseBody,
+    id: &Id,
+) -> Result<Response, ErrorReply> {
+    // Why a message was dropped that may have been the answer.
+    let mut dropped = None;
     loop {
-        match answer.next().await {
+        match body.next().await {
             Ok(Piece::Message(text)) => match Message::parse(text) {
                 Ok(Message::Response(response)) if response.id == *id => {
-                    conversation.let_end(answer);
+                    conversation.let_end(body);
                     return Ok(response);
                 }
                 Ok(Message::Response(response)) => {
-                    tracing::debug!(id = ?response.id, "nobody waits for this answer of the MCP server");
+                    tracing::debug!(
+                        id = ?response.id,
+                        "dropping an answer of the MCP server that no request waits for"
+                    );
                 }
                 Ok(Message::Notification(notification)) => {
                     conversation.emit(Incoming::Message(notification.text())).await;
                 }
-                Ok(Message::Request(request)) => refuse_question(&request.method),
-                Err(malformed) => passed_over = Some(error_answers::not_understood(&malformed.reason)),
+                Ok(Message::Request(request)) => drop_request(&request.method),
+                Err(malformed) => dropped = Some(error_replies::not_understood(&malformed.reason)),
             },
-            Ok(Piece::Sign) => {}
-            Ok(Piece::TooLong) => passed_over = Some(error_answers::too_long(conversation.max_message)),
+            Ok(Piece::Empty) => {}
+            Ok(Piece::TooLong) => dropped = Some(error_replies::too_long(conversation.max_message)),
             Err(end) => {
-                let reply = || match (answer.is_stream(), end) {
-                    (false, End::Whole) => error_answers::not_understood("it answers another request"),
-                    (true, _) | (false, End::Broken) => error_answers::broke_while_running(),
+                let reply = || match (body.is_stream(), end) {
+                    (false, End::Whole) => error_replies::not_understood("it answers another request"),
+                    (true, _) | (false, End::Broken) => error_replies::broke_while_running(),
                 };
-                return Err(passed_over.unwrap_or_else(reply));
+                return Err(dropped.unwrap_or_else(reply));
             }
         }
     }
 }
 
-/// A server of this era cannot ask in this way, and would not understand an answer.
-pub(super) fn refuse_question(method: &str) {
-    let method = error_answers::quotable(method);
-    tracing::warn!(
-        method,
-        "the MCP server sent a request, which its protocol revision forbids: it is dropped"
-    );
+/// A server of this era must not send requests, and would not understand an answer.
+pub(super) fn drop_request(method: &str) {
+    let method = error_replies::quotable(method);
+    tracing::warn!(method, "dropping a request of the MCP server, which its protocol revision forbids");
 }
 
-/// The code of the error that a response holds.
+/// The code of the error in a response.
 pub(super) fn error_code(response: &Response) -> Option<i64> {
     #[derive(serde::Deserialize)]
     struct Fields {

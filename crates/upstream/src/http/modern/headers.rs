@@ -1,4 +1,4 @@
-//! The headers that repeat parts of a request, so that whatever stands before the server can route by them.
+//! The headers that repeat parts of a request, so that proxies in front of the server can route by them.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -12,23 +12,23 @@ const METHOD: HeaderName = HeaderName::from_static("mcp-method");
 const NAME: HeaderName = HeaderName::from_static("mcp-name");
 
 const SENTINEL: (&str, &str) = ("=?base64?", "?=");
-/// Integers beyond this differ between readers, so they are in no header.
+/// Larger integers differ between readers, so they are not put into a header.
 const MAX_SAFE_INTEGER: i64 = (1 << 53) - 1;
 
-/// For a request without a name.
+/// The headers of a request without a name.
 pub(super) fn of_method(method: &str) -> HeaderMap {
     let mut headers = HeaderMap::new();
     headers.extend(encoded(method).map(|value| (METHOD, value)));
     headers
 }
 
-/// For a request of our user.
+/// The headers of a request of the caller.
 pub(super) fn of_request(request: &Request, annotations: &[Annotation]) -> HeaderMap {
     let mut headers = of_method(&request.method);
     let name = match request.method.as_str() {
         method::TOOLS_CALL | method::PROMPTS_GET => request.name(),
         method::RESOURCES_READ => request.uri(),
-        // Of the extension that took the place of our user's tasks.
+        // From the extension that replaces the tasks of the caller's era.
         method::TASKS_GET | method::TASKS_CANCEL | "tasks/update" => request.task_id(),
         _ => None,
     };
@@ -47,7 +47,7 @@ pub(super) fn of_request(request: &Request, annotations: &[Annotation]) -> Heade
     headers
 }
 
-/// The text of the value that is reached through these keys.
+/// The text of the value at a path of keys.
 fn at<'a>(object: &'a str, path: &[String]) -> Option<&'a str> {
     let mut text = object;
     for key in path {
@@ -56,7 +56,7 @@ fn at<'a>(object: &'a str, path: &[String]) -> Option<&'a str> {
     Some(text)
 }
 
-/// A string as it is, and numbers and truth values as every reader would write them. `None`: no header holds it.
+/// The text of a string, number or boolean, spelled as every reader would. Returns `None` for other values.
 fn as_header_text(json: &str) -> Option<String> {
     match json.as_bytes().first()? {
         b'"' => serde_json::from_str(json).ok(),
@@ -75,7 +75,7 @@ fn as_header_text(json: &str) -> Option<String> {
     }
 }
 
-/// A value as a header: plain if every reader gets back what we mean, else in base64 between two marks.
+/// A value as a header: plain if every reader decodes it to the same text, else in base64 between two marks.
 fn encoded(value: &str) -> Option<HeaderValue> {
     let (before, after) = SENTINEL;
     let is_plain = !value.is_empty()

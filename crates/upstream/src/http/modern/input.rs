@@ -1,4 +1,4 @@
-//! What a server says that it needs to know before it can answer, in the words of our user's era and back.
+//! Translates the questions of a server into requests of the caller's era, and the answers back.
 
 use std::borrow::Cow;
 
@@ -7,18 +7,18 @@ use serde_json::value::RawValue;
 use wire::{ClientCapabilities, ErrorReply, Id, Message, Outcome, method};
 
 use super::members::Members;
-use crate::http::error_answers;
-use crate::http::line::Line;
+use crate::http::error_replies;
+use crate::http::outgoing_line::Line;
 
-/// How much a server can ask at once.
+/// Most questions at once.
 const MAX_QUESTIONS: usize = 32;
-/// What it may ask.
+/// The methods that a server may ask for.
 const QUESTIONS: [&str; 3] = [method::ELICITATION, method::SAMPLING, method::ROOTS_LIST];
 
-/// What a server wants to know before it can answer.
+/// A result of type `input_required`: the server's questions.
 pub(super) struct InputRequired<'a> {
     pub(super) questions: Members<'a>,
-    /// A string, as JSON text, to be returned as it is.
+    /// A string as JSON text, to be returned unchanged.
     pub(super) state: Option<&'a str>,
 }
 
@@ -33,17 +33,17 @@ impl<'a> InputRequired<'a> {
             request_state: Option<&'a RawValue>,
         }
         let fields: Fields<'_> =
-            wire::read_object(result).map_err(|error| error_answers::cannot_be_asked(&error.to_string()))?;
+            wire::read_object(result).map_err(|error| error_replies::cannot_be_asked(&error.to_string()))?;
         let questions = fields.input_requests.unwrap_or_default();
         let state = fields.request_state.map(RawValue::get);
         if state.is_some_and(|state| !state.starts_with('"')) {
-            return Err(error_answers::cannot_be_asked("its state is not a string"));
+            return Err(error_replies::cannot_be_asked("its state is not a string"));
         }
         if questions.len() == 0 && state.is_none() {
-            return Err(error_answers::cannot_be_asked("it does not say for what"));
+            return Err(error_replies::cannot_be_asked("it asks no question"));
         }
         if questions.len() > MAX_QUESTIONS {
-            return Err(error_answers::cannot_be_asked(&format!(
+            return Err(error_replies::cannot_be_asked(&format!(
                 "more than {MAX_QUESTIONS} questions at once"
             )));
         }
@@ -51,14 +51,14 @@ impl<'a> InputRequired<'a> {
     }
 }
 
-/// A question on its way to our user.
+/// A question that was sent to the caller.
 pub(super) struct Asked {
     pub(super) method: String,
     pub(super) text: String,
     pub(super) id: Id,
 }
 
-/// One question as a request in our user's era, under this id.
+/// Translates a question into a request of the caller's era, under this id.
 pub(super) fn ask(question: &str, id: Id, user: ClientCapabilities) -> Result<Asked, ErrorReply> {
     #[derive(Deserialize)]
     struct Fields<'a> {
@@ -67,13 +67,13 @@ pub(super) fn ask(question: &str, id: Id, user: ClientCapabilities) -> Result<As
         params: Option<&'a RawValue>,
     }
     let fields: Fields<'_> =
-        wire::read_object(question).map_err(|error| error_answers::cannot_be_asked(&error.to_string()))?;
+        wire::read_object(question).map_err(|error| error_replies::cannot_be_asked(&error.to_string()))?;
     let method = fields.method;
     if !QUESTIONS.contains(&method.as_str()) {
-        return Err(error_answers::cannot_be_asked(&format!("{method} is no question")));
+        return Err(error_replies::cannot_be_asked(&format!("{method} is not a question")));
     }
     if !user.allow(&method) {
-        return Err(error_answers::cannot_be_asked(&format!("the client does not support {method}")));
+        return Err(error_replies::cannot_be_asked(&format!("the client does not support {method}")));
     }
     let params = match fields.params {
         Some(params) if method == method::ELICITATION => {
@@ -86,7 +86,7 @@ pub(super) fn ask(question: &str, id: Id, user: ClientCapabilities) -> Result<As
     Ok(Asked { method, text, id })
 }
 
-/// What our user answered, as JSON text.
+/// The caller's answer, as JSON text.
 pub(super) fn answer_of(line: &Line, method: &str) -> Result<String, ErrorReply> {
     #[derive(Deserialize)]
     struct Error {
@@ -94,18 +94,18 @@ pub(super) fn answer_of(line: &Line, method: &str) -> Result<String, ErrorReply>
         message: String,
     }
     let Ok(Message::Response(response)) = Message::parse(line.text.clone()) else {
-        return Err(error_answers::input_refused(method, "the answer is none"));
+        return Err(error_replies::input_refused(method, "it is not a response"));
     };
     match response.outcome() {
         Outcome::Result(result) => Ok(result.to_owned()),
         Outcome::Error(error) => {
             let message = serde_json::from_str::<Error>(error).map(|error| error.message);
-            Err(error_answers::input_refused(method, message.as_deref().unwrap_or("the answer is an error")))
+            Err(error_replies::input_refused(method, message.as_deref().unwrap_or("the answer is an error")))
         }
     }
 }
 
-/// Our user's era wants an id for each elicitation by URL, which the server's has given up.
+/// Adds the id that the caller's era requires for an elicitation by URL, and the server's no longer has.
 fn with_elicitation_id<'a>(params: &'a str, id: &Id) -> Cow<'a, str> {
     match Members::read(params) {
         Some(mut members)

@@ -1,4 +1,4 @@
-//! The stream of `subscriptions/listen`: what the server says unasked.
+//! The stream of `subscriptions/listen`: the server's notifications.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,32 +10,33 @@ use serde_json::json;
 use tokio::time::{Instant, sleep, timeout};
 use wire::{Id, Message, Notification, code, method};
 
-use super::Modern;
-use super::exchange::{Outgoing, error_code, refuse_question};
+use super::exchange::{Outgoing, drop_request, error_code};
 use super::headers;
+use super::state::Modern;
 use super::subscriptions::{Filter, Wanted};
-use crate::http::answer::{Answer, Cursor, Piece};
-use crate::http::backoff::Backoff;
 use crate::http::client::Http;
 use crate::http::conversation::Conversation;
-use crate::http::refusal::Refusal;
-use crate::http::{Incoming, error_answers};
+use crate::http::error_replies;
+use crate::http::error_response::ErrorResponse;
+use crate::http::incoming::Incoming;
+use crate::http::reconnect_pause::ReconnectPause;
+use crate::http::response_body::{Cursor, Piece, ResponseBody};
 
 const LISTEN: &str = "subscriptions/listen";
 const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
-/// How long the server has to open a stream and to say what it will tell on it.
-const OPENING_PATIENCE: Duration = Duration::from_secs(20);
-/// A stream that lasted so long was no failure.
+/// How long the server may take to open and acknowledge a stream.
+const OPENING_TIMEOUT: Duration = Duration::from_secs(20);
+/// A stream that lasted this long counts as a success.
 const STEADY: Duration = Duration::from_secs(10);
-/// How long the stream before is still read: what was said on it just before the new one stood may be on its way.
+/// How long the previous stream is still read after a new one opened: its last messages may be on their way.
 const OVERLAP: Duration = Duration::from_millis(500);
 
-/// Listens for as long as the conversation lasts. Comes back whenever the stream ends, and opens another one whenever
-/// our user wants to hear something else.
+/// Listens as long as the conversation lasts. Reconnects when the stream ends, and opens another one when the caller's
+/// subscriptions change.
 pub(crate) async fn run(conversation: Arc<Conversation>, modern: Arc<Modern>) {
-    let mut listener =
-        Listener { conversation, modern, current: None, backoff: Backoff::default(), has_missed: false };
+    let pause = ReconnectPause::default();
+    let mut listener = Listener { conversation, modern, current: None, pause, has_missed: false };
     loop {
         let wanted = listener.modern.subscriptions.wanted();
         let pause = listener.adjust(&wanted).await;
@@ -47,34 +48,35 @@ struct Listener {
     conversation: Arc<Conversation>,
     modern: Arc<Modern>,
     current: Option<Stream>,
-    backoff: Backoff,
-    /// There was no stream for a while, so something may have changed unheard.
+    pause: ReconnectPause,
+    /// There was no stream for a while, so notifications may have been missed.
     has_missed: bool,
 }
 
 /// A stream that the server has acknowledged.
 struct Stream {
     id: Id,
-    answer: Answer,
+    body: ResponseBody,
     asked: Filter,
     promised: Filter,
     since: Instant,
-    has_spoken: bool,
-    /// Was read and not passed on yet.
-    unsaid: Option<Bytes>,
-    /// Once another stream has taken its place: what is still wanted.
+    has_delivered: bool,
+    /// Read and not delivered yet.
+    undelivered: Option<Bytes>,
+    /// The filter of the stream that replaced this one.
     replaced_by: Option<Filter>,
 }
 
 enum Opening {
     Stream(Box<Stream>),
     NotNow,
-    /// Why to knock again is of no use.
+    /// Trying again is of no use, for this reason.
     Never(String),
 }
 
 impl Listener {
-    /// Brings the stream in line with what is wanted. How long to wait before the next attempt, if one is needed.
+    /// Opens a stream if the current one does not fit. Returns how long to wait before the next attempt, if one is
+    /// needed.
     async fn adjust(&mut self, wanted: &Wanted) -> Option<Duration> {
         let subscriptions = &self.modern.subscriptions;
         if wanted.filter.is_nothing() {
@@ -88,20 +90,20 @@ impl Listener {
             return None;
         }
         let (conversation, modern) = (Arc::clone(&self.conversation), Arc::clone(&self.modern));
-        let opening = async { timeout(OPENING_PATIENCE, open(&conversation, &modern, &wanted.filter)).await };
+        let opening = async { timeout(OPENING_TIMEOUT, open(&conversation, &modern, &wanted.filter)).await };
         match self.while_reading(opening).await {
             Ok(Opening::Stream(stream)) => {
                 self.install(*stream, wanted).await;
                 None
             }
             Ok(Opening::Never(reason)) => {
-                tracing::debug!(reason, "the MCP server opens no stream of its own");
+                tracing::debug!(reason, "the MCP server has no stream of notifications");
                 self.modern.subscriptions.settle(wanted.generation, Err(reason));
                 None
             }
             Ok(Opening::NotNow) | Err(_) => {
                 self.has_missed |= self.current.is_none();
-                Some(self.backoff.next(None))
+                Some(self.pause.next(None))
             }
         }
     }
@@ -117,13 +119,13 @@ impl Listener {
             });
         }
         if std::mem::take(&mut self.has_missed) {
-            self.tell_of_all(&promised).await;
+            self.notify_of_all(&promised).await;
         }
         self.modern.subscriptions.settle(wanted.generation, Ok(promised.resource_subscriptions));
     }
 
-    /// Whatever may have changed while nobody listened.
-    async fn tell_of_all(&self, promised: &Filter) {
+    /// Delivers every notification that may have been missed.
+    async fn notify_of_all(&self, promised: &Filter) {
         let lists = [
             (method::TOOLS_CHANGED, promised.tools_list_changed),
             (method::PROMPTS_CHANGED, promised.prompts_list_changed),
@@ -140,7 +142,7 @@ impl Listener {
         }
     }
 
-    /// Listens until something else is wanted, the stream has ended and it is time to come back, or `pause` is over.
+    /// Listens until the subscriptions change, the stream has ended and its pause is over, or `pause` is over.
     async fn rest(&mut self, generation: u64, pause: Option<Duration>) {
         let modern = Arc::clone(&self.modern);
         let change_or = async |pause: Option<Duration>| {
@@ -161,16 +163,16 @@ impl Listener {
             () = stream.read(&self.conversation) => {}
             () = change_or(pause) => return,
         }
-        if stream.has_spoken || stream.since.elapsed() >= STEADY {
-            self.backoff.reset();
+        if stream.has_delivered || stream.since.elapsed() >= STEADY {
+            self.pause.reset();
         }
-        let wait = self.backoff.next(stream.answer.cursor.retry);
+        let wait = self.pause.next(stream.body.cursor.retry);
         self.current = None;
         self.has_missed = true;
         change_or(Some(wait)).await;
     }
 
-    /// Goes on with the stream that there is while something else is awaited.
+    /// Keeps reading the current stream while another future is awaited.
     async fn while_reading<T>(&mut self, other: impl Future<Output = T>) -> T {
         let mut other = pin!(other);
         if let Some(stream) = &mut self.current {
@@ -188,10 +190,12 @@ impl Listener {
 
 /// Asks for a stream and reads up to the server's acknowledgement.
 async fn open(conversation: &Arc<Conversation>, modern: &Modern, filter: &Filter) -> Opening {
-    let Ok(http) = &conversation.http else { return Opening::Never("there is no way to it".to_owned()) };
+    let Ok(http) = &conversation.http else {
+        return Opening::Never("the endpoint cannot be used".to_owned());
+    };
     let id = modern.own_id("listen");
     match post(conversation, http, modern, filter, &id).await {
-        Ok(answer) => acknowledged(conversation, answer, filter, id).await,
+        Ok(body) => acknowledged(conversation, body, filter, id).await,
         Err(opening) => opening,
     }
 }
@@ -202,39 +206,42 @@ async fn post(
     modern: &Modern,
     filter: &Filter,
     id: &Id,
-) -> Result<Answer, Opening> {
+) -> Result<ResponseBody, Opening> {
     let params = filter.to_params().to_string();
     let text = modern.envelope.request(id, LISTEN, Some(&params), None, None);
     let text = text.map_err(|reply| Opening::Never(reply.message))?;
     let outgoing = Outgoing { session: &modern.session, id, text, headers: headers::of_method(LISTEN) };
     let response = outgoing.post(http, None).await.map_err(|_| Opening::NotNow)?;
     if !response.status().is_success() {
-        let refusal = Refusal::read(response).await;
-        let is_for_now = refusal.may_change();
-        return Err(if is_for_now { Opening::NotNow } else { Opening::Never(refusal.to_reply().message) });
+        let error = ErrorResponse::read(response).await;
+        return Err(if error.may_change() {
+            Opening::NotNow
+        } else {
+            Opening::Never(error.to_reply().message)
+        });
     }
-    Answer::new(response, conversation.max_message, Cursor::default())
+    ResponseBody::new(response, conversation.max_message, Cursor::default())
         .ok_or_else(|| Opening::Never("it answers with neither JSON nor a stream".to_owned()))
 }
 
 async fn acknowledged(
     conversation: &Arc<Conversation>,
-    mut answer: Answer,
+    mut body: ResponseBody,
     filter: &Filter,
     id: Id,
 ) -> Opening {
-    while let Ok(piece) = answer.next().await {
+    while let Ok(piece) = body.next().await {
         let Piece::Message(text) = piece else { continue };
         match Message::parse(text) {
             Ok(Message::Notification(notification)) if notification.method == ACKNOWLEDGED => {
                 return Opening::Stream(Box::new(Stream {
                     id,
-                    answer,
+                    body,
                     asked: filter.clone(),
                     promised: promise_of(&notification).within(filter),
                     since: Instant::now(),
-                    has_spoken: false,
-                    unsaid: None,
+                    has_delivered: false,
+                    undelivered: None,
                     replaced_by: None,
                 }));
             }
@@ -243,23 +250,23 @@ async fn acknowledged(
             }
             Ok(Message::Response(response)) if response.id == id => {
                 return match error_code(&response) {
-                    // The stream ended before it began, or the server is in trouble.
+                    // The stream ended before it began, or the server has an internal error.
                     None => Opening::NotNow,
                     Some(code) if code == i64::from(code::INTERNAL_ERROR) => Opening::NotNow,
                     Some(code) => Opening::Never(format!("it answers with the error {code}")),
                 };
             }
             Ok(Message::Response(_)) => {}
-            Ok(Message::Request(request)) => refuse_question(&request.method),
+            Ok(Message::Request(request)) => drop_request(&request.method),
             Err(malformed) => {
-                return Opening::Never(error_answers::quotable(&malformed.reason));
+                return Opening::Never(error_replies::quotable(&malformed.reason));
             }
         }
     }
     Opening::NotNow
 }
 
-/// What the server says that it will tell.
+/// The notifications that the server promises in its acknowledgement.
 fn promise_of(acknowledgement: &Notification) -> Filter {
     #[derive(Deserialize)]
     struct Fields {
@@ -274,18 +281,18 @@ fn promise_of(acknowledgement: &Notification) -> Filter {
 }
 
 impl Stream {
-    /// Passes on what comes, until the stream ends. May be dropped and called again: nothing is lost by that.
+    /// Delivers the notifications until the stream ends. Cancel-safe: a second call continues where the first stopped.
     async fn read(&mut self, conversation: &Conversation) {
         loop {
-            if let Some(text) = self.unsaid.clone() {
+            if let Some(text) = self.undelivered.clone() {
                 conversation.emit(Incoming::Message(text)).await;
-                self.unsaid = None;
+                self.undelivered = None;
             }
-            let text = match self.answer.next().await {
+            let text = match self.body.next().await {
                 Ok(Piece::Message(text)) => text,
-                Ok(Piece::Sign) => continue,
+                Ok(Piece::Empty) => continue,
                 Ok(Piece::TooLong) => {
-                    tracing::warn!("the MCP server sent a message that is too long: it is dropped");
+                    tracing::warn!("dropping a message of the MCP server that is too long");
                     continue;
                 }
                 Err(_) => return,
@@ -293,20 +300,20 @@ impl Stream {
             match Message::parse(text) {
                 Ok(Message::Notification(notification)) if self.is_end(&notification) => return,
                 Ok(Message::Notification(notification)) => {
-                    self.has_spoken = true;
-                    self.unsaid = self.is_wanted(&notification).then(|| notification.text());
+                    self.has_delivered = true;
+                    self.undelivered = self.is_wanted(&notification).then(|| notification.text());
                 }
                 Ok(Message::Response(response)) if response.id == self.id => return,
                 Ok(Message::Response(_)) => {}
-                Ok(Message::Request(request)) => refuse_question(&request.method),
+                Ok(Message::Request(request)) => drop_request(&request.method),
                 Err(malformed) => {
-                    tracing::warn!(reason = %malformed, "the MCP server sent something that is no message");
+                    tracing::warn!(reason = %malformed, "the MCP server sent a line that is no message");
                 }
             }
         }
     }
 
-    /// The protocol knows two ways to end a stream politely: an answer, and this.
+    /// Returns true for a cancellation of the stream. The other way to end it is a response.
     fn is_end(&self, notification: &Notification) -> bool {
         notification.method == method::CANCELLED
             && notification.cancelled_request().as_ref() == Some(&self.id)

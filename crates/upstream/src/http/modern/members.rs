@@ -1,5 +1,5 @@
-//! The members of a JSON object in their order, each value as the text that it was written in: to add to an object
-//! or take from it without touching the rest.
+//! The members of a JSON object in their order, each value as its original text, so that members can be added and
+//! removed without touching the rest.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,17 +13,17 @@ use serde_json::value::RawValue;
 pub(super) struct Members<'a>(Vec<(String, Cow<'a, str>)>);
 
 impl<'a> Members<'a> {
-    /// `None`: it is no object.
+    /// Returns `None` if the text is not an object.
     pub(super) fn read(text: &'a str) -> Option<Self> {
         serde_json::from_str(text).ok()
     }
 
-    /// The text of a value. Of a key that stands twice the last counts, as most readers have it.
+    /// The text of a value. If a key occurs twice the last one counts, as for most readers.
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.0.iter().rev().find(|(name, _)| name == key).map(|(_, text)| &**text)
     }
 
-    /// The text of a value in the object that was read.
+    /// The text of a value, borrowed from the object that was read.
     pub(super) fn into_borrowed(self, key: &str) -> Option<&'a str> {
         match self.0.into_iter().rev().find(|(name, _)| name == key) {
             Some((_, Cow::Borrowed(text))) => Some(text),
@@ -35,7 +35,7 @@ impl<'a> Members<'a> {
         self.0.retain(|(name, _)| name != key);
     }
 
-    /// Puts `text`, which is JSON, in the place of whatever the key had.
+    /// Sets a value to `text`, which is JSON.
     pub(super) fn set(&mut self, key: &str, text: impl Into<Cow<'a, str>>) {
         self.remove(key);
         self.0.push((key.to_owned(), text.into()));

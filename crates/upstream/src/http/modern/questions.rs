@@ -1,4 +1,4 @@
-//! What our user is asked in the server's name, and what it answers.
+//! The questions of the server that the caller has not answered yet.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -6,36 +6,36 @@ use std::collections::HashMap;
 use tokio::sync::mpsc;
 use wire::Id;
 
-use crate::http::line::Line;
+use crate::http::outgoing_line::Line;
 
-/// The questions that are open. Their number is bounded by the calls that run and by what each may ask at once.
+/// The open questions. Their number is bounded by the running calls and the questions that each may ask at once.
 #[derive(Default)]
 pub(crate) struct Questions(Mutex<HashMap<Id, Question>>);
 
 struct Question {
     /// The call that waits for the answer.
     call: Id,
-    /// Where it waits. The line stays accounted for until the call has taken it.
+    /// The call's receiver. The line counts toward the load until the call has taken it.
     answers: mpsc::UnboundedSender<(Id, Line)>,
 }
 
 impl Questions {
-    /// The answer to `id` will come to `answers`, once.
+    /// Registers a question; its answer will be sent to `answers` once.
     pub(super) fn open(&self, id: Id, call: Id, answers: mpsc::UnboundedSender<(Id, Line)>) {
         self.all().insert(id, Question { call, answers });
     }
 
-    /// Hands an answer of our user to the call that waits for it.
+    /// Hands an answer of the caller to the call that waits for it.
     pub(crate) fn answer(&self, id: &Id, line: Line) {
         if let Some(question) = self.all().remove(id) {
-            // The call may have ended just now.
+            // It fails if the call has just ended.
             let _ = question.answers.send((id.clone(), line));
         } else {
-            tracing::debug!(?id, "an answer to nothing that was asked is dropped");
+            tracing::debug!(?id, "dropping an answer to an unknown question");
         }
     }
 
-    /// Forgets what a call asked and nobody answered yet.
+    /// Removes the open questions of a call and returns their ids.
     pub(super) fn withdraw(&self, call: &Id) -> Vec<Id> {
         let mut all = self.all();
         let open: Vec<Id> =

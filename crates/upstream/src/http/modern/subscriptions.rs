@@ -1,4 +1,4 @@
-//! Which news our user wants to hear, and which of them the server has promised to tell.
+//! Which notifications the caller wants, and which of them the server has promised to send.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -9,26 +9,26 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use wire::{ErrorReply, code};
 
-use crate::http::error_answers;
+use crate::http::error_replies;
 
-/// Most resources that are subscribed to at the same time.
+/// Most resources subscribed to at the same time.
 const MAX_URIS: usize = 1024;
-/// Longest address of one.
+/// Longest URI.
 const MAX_URI: usize = 8 * 1024;
-/// How long a change waits for the server's promise.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a change waits for the server's acknowledgement.
+const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What the server's capabilities say about news.
+/// The change notifications that the server's capabilities offer.
 #[derive(Debug, Clone, Copy, Default)]
 #[allow(clippy::struct_excessive_bools, reason = "each is a capability of its own")]
-pub(crate) struct ServerCapabilities {
+pub(super) struct ChangeNotifications {
     tools: bool,
     prompts: bool,
     resources: bool,
     subscribe: bool,
 }
 
-/// The news that a stream brings: what is asked for, or what was promised.
+/// The notifications of a stream: those asked for, or those promised.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub(super) struct Filter {
@@ -38,7 +38,7 @@ pub(super) struct Filter {
     pub(super) resource_subscriptions: BTreeSet<String>,
 }
 
-/// What is wanted, counted so that an answer can be told from that to an earlier wish.
+/// The notifications that the caller wants, numbered so that an acknowledgement can be matched to a change.
 #[derive(Debug, Clone)]
 pub(super) struct Wanted {
     pub(super) generation: u64,
@@ -48,11 +48,11 @@ pub(super) struct Wanted {
 #[derive(Debug)]
 struct Settled {
     generation: u64,
-    /// The resources that the server tells of, or why there is no stream.
+    /// The resources that the server promises to report, or why there is no stream.
     promised: Result<BTreeSet<String>, String>,
 }
 
-/// A change that our user made.
+/// A subscription that the caller added or removed.
 #[derive(Debug)]
 pub(super) struct Change {
     generation: u64,
@@ -65,7 +65,7 @@ pub(super) struct Subscriptions {
     settled: watch::Sender<Settled>,
 }
 
-impl ServerCapabilities {
+impl ChangeNotifications {
     pub(super) fn of(capabilities: &Value) -> Self {
         let offers = |path: &str| capabilities.pointer(path) == Some(&Value::Bool(true));
         Self {
@@ -82,7 +82,7 @@ impl Filter {
         *self == Self::default()
     }
 
-    /// As far as it was asked for.
+    /// Only those that were asked for.
     pub(super) fn within(mut self, asked: &Self) -> Self {
         self.tools_list_changed &= asked.tools_list_changed;
         self.prompts_list_changed &= asked.prompts_list_changed;
@@ -91,7 +91,7 @@ impl Filter {
         self
     }
 
-    /// As the parameters of `subscriptions/listen`.
+    /// The parameters of `subscriptions/listen`.
     pub(super) fn to_params(&self) -> Value {
         let mut notifications = serde_json::Map::new();
         let flags = [
@@ -109,14 +109,14 @@ impl Filter {
     }
 }
 
-/// A subscription that is taken back when dropped, unless it was granted.
-struct Wish<'a> {
+/// Removes a subscription again when dropped, unless it was granted.
+struct Pending<'a> {
     subscriptions: &'a Subscriptions,
     uri: &'a str,
     is_granted: bool,
 }
 
-impl Drop for Wish<'_> {
+impl Drop for Pending<'_> {
     fn drop(&mut self) {
         if !self.is_granted {
             self.subscriptions.change(|uris| uris.remove(self.uri));
@@ -125,15 +125,15 @@ impl Drop for Wish<'_> {
 }
 
 impl Subscriptions {
-    pub(super) fn new(capabilities: ServerCapabilities) -> Self {
+    pub(super) fn new(offered: ChangeNotifications) -> Self {
         let filter = Filter {
-            tools_list_changed: capabilities.tools,
-            prompts_list_changed: capabilities.prompts,
-            resources_list_changed: capabilities.resources,
+            tools_list_changed: offered.tools,
+            prompts_list_changed: offered.prompts,
+            resources_list_changed: offered.resources,
             resource_subscriptions: BTreeSet::new(),
         };
         Self {
-            can_subscribe: capabilities.subscribe,
+            can_subscribe: offered.subscribe,
             wanted: watch::Sender::new(Wanted { generation: 1, filter }),
             settled: watch::Sender::new(Settled { generation: 0, promised: Ok(BTreeSet::new()) }),
         }
@@ -143,19 +143,19 @@ impl Subscriptions {
         self.wanted.borrow().clone()
     }
 
-    /// Resolves when something else is wanted.
+    /// Resolves when the subscriptions change.
     pub(super) async fn changed(&self, generation: u64) {
         // The sender is ours, so this does not fail.
         let _ = self.wanted.subscribe().wait_for(|wanted| wanted.generation > generation).await;
     }
 
-    /// What became of a wish.
+    /// Records the result of a change.
     pub(super) fn settle(&self, generation: u64, promised: Result<BTreeSet<String>, String>) {
         self.settled.send_replace(Settled { generation, promised });
     }
 
     pub(super) fn add(&self, uri: String) -> Result<Change, ErrorReply> {
-        self.check_offer()?;
+        self.check_offered()?;
         if uri.len() > MAX_URI {
             return Err(ErrorReply::new(code::INVALID_PARAMS, "params.uri is too long"));
         }
@@ -164,7 +164,7 @@ impl Subscriptions {
             uris.len() >= MAX_URIS && !uris.contains(&uri)
         };
         if is_full {
-            return Err(error_answers::not_subscribed(&format!(
+            return Err(error_replies::not_subscribed(&format!(
                 "there are {MAX_URIS} subscriptions already"
             )));
         }
@@ -173,39 +173,39 @@ impl Subscriptions {
     }
 
     pub(super) fn remove(&self, uri: &str) -> Result<Change, ErrorReply> {
-        self.check_offer()?;
+        self.check_offered()?;
         let generation = self.change(|uris| uris.remove(uri));
         Ok(Change { generation, uri: uri.to_owned() })
     }
 
-    /// Waits until the server has promised to tell of the resource. One that it does not promise is given up, and so is
-    /// one for which nobody waits any more.
-    pub(super) async fn honoured(&self, change: Change) -> Result<(), ErrorReply> {
-        let mut wish = Wish { subscriptions: self, uri: &change.uri, is_granted: false };
+    /// Waits until the server has promised to report the resource. Removes the subscription again if the server does
+    /// not promise it, or if this future is dropped.
+    pub(super) async fn granted(&self, change: Change) -> Result<(), ErrorReply> {
+        let mut pending = Pending { subscriptions: self, uri: &change.uri, is_granted: false };
         let reason = match self.settled(change.generation).await {
             Some(Ok(promised)) if promised.contains(&change.uri) => {
-                wish.is_granted = true;
+                pending.is_granted = true;
                 return Ok(());
             }
-            Some(Ok(_)) => "the MCP server does not tell of its changes".to_owned(),
+            Some(Ok(_)) => "the MCP server does not report its changes".to_owned(),
             Some(Err(reason)) => format!("the MCP server has no stream for it: {reason}"),
             None => "the MCP server did not acknowledge it in time".to_owned(),
         };
-        Err(error_answers::not_subscribed(&reason))
+        Err(error_replies::not_subscribed(&reason))
     }
 
-    /// Waits until the server no longer tells of the resource, but not for ever.
-    pub(super) async fn given_up(&self, change: Change) {
+    /// Waits until the server no longer reports the resource, at most for [`TIMEOUT`].
+    pub(super) async fn removed(&self, change: Change) {
         self.settled(change.generation).await;
     }
 
     async fn settled(&self, generation: u64) -> Option<Result<BTreeSet<String>, String>> {
         let mut settled = self.settled.subscribe();
-        let settled = timeout(PATIENCE, settled.wait_for(|settled| settled.generation >= generation)).await;
+        let settled = timeout(TIMEOUT, settled.wait_for(|settled| settled.generation >= generation)).await;
         Some(settled.ok()?.ok()?.promised.clone())
     }
 
-    fn check_offer(&self) -> Result<(), ErrorReply> {
+    fn check_offered(&self) -> Result<(), ErrorReply> {
         if self.can_subscribe {
             return Ok(());
         }
@@ -215,7 +215,7 @@ impl Subscriptions {
         ))
     }
 
-    /// The generation from which on the change holds.
+    /// Changes the subscriptions. Returns the generation with the change.
     fn change(&self, change: impl FnOnce(&mut BTreeSet<String>) -> bool) -> u64 {
         self.wanted.send_if_modified(|wanted| {
             let has_changed = change(&mut wanted.filter.resource_subscriptions);

@@ -1,4 +1,5 @@
-//! Finding out whether a server that refuses `initialize` speaks the newer revision, and greeting our user in its name.
+//! Finds out with `server/discover` whether a server that refused `initialize` is a modern one, and makes the answer to
+//! `initialize` from it.
 
 use std::sync::Arc;
 
@@ -8,85 +9,92 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 use wire::{Id, Outcome};
 
-use super::envelope::Envelope;
-use super::exchange::{Failure, Outgoing};
-use super::subscriptions::ServerCapabilities;
-use super::{Modern, VERSION, headers, own_id, session};
+use super::envelope::{Envelope, VERSION};
+use super::exchange::{ExchangeError, Outgoing};
+use super::headers;
+use super::state::{Modern, own_id, session};
+use super::subscriptions::ChangeNotifications;
 use crate::http::client::{Http, Session};
 use crate::http::conversation::Conversation;
-use crate::http::refusal::newer_versions;
+use crate::http::error_response::modern_versions;
 
 const DISCOVER: &str = "server/discover";
-/// For a server that does not say who it is, which only our user's era insists on.
+/// For a server that does not name itself; only the caller's era requires a name.
 const NAMELESS: &str = r#"{"name":"unnamed MCP server","version":"unknown"}"#;
 
-/// What a server says of itself, each as JSON text.
-pub(super) struct Discovered {
-    supported: Vec<String>,
-    capabilities: String,
-    server_info: Option<String>,
-    instructions: Option<String>,
-    pub(super) can: ServerCapabilities,
+/// The answer of a server to `server/discover`.
+struct ServerDescription {
+    supported_versions: Vec<String>,
+    /// As JSON text, like the next two.
+    capabilities_json: String,
+    info_json: Option<String>,
+    instructions_json: Option<String>,
+    /// The part of the capabilities that is about change notifications.
+    change_notifications: ChangeNotifications,
 }
 
-/// What came of asking.
-pub(crate) enum Found {
-    /// The server speaks it: from now on all goes this way, and this is the answer to `initialize`.
+/// The result of a probe.
+pub(crate) enum Discovery {
+    /// The server speaks [`VERSION`]. `answer` is the answer to `initialize`.
     Modern {
         session: Session,
         modern: Arc<Modern>,
         answer: Bytes,
     },
-    /// It speaks other revisions without `initialize`.
-    Others(Vec<String>),
-    Nothing,
+    /// The server speaks only these modern versions.
+    OtherVersions(Vec<String>),
+    NotModern,
 }
 
-/// Asks the server in the words of the newer revision. `initialize` is what our user said, under `id`.
+/// Sends `server/discover`. `initialize` is the caller's line, and `id` its id.
 pub(crate) async fn probe(
     conversation: &Arc<Conversation>,
     http: &Http,
     initialize: &Bytes,
     id: &Id,
-) -> Found {
+) -> Discovery {
     let envelope = Envelope::of(initialize);
     let session = session(1);
     let own_id = own_id("discover", 1);
-    let Ok(text) = envelope.request(&own_id, DISCOVER, None, None, None) else { return Found::Nothing };
+    let Ok(text) = envelope.request(&own_id, DISCOVER, None, None, None) else {
+        return Discovery::NotModern;
+    };
     let outgoing = Outgoing { session: &session, id: &own_id, text, headers: headers::of_method(DISCOVER) };
     let response = match outgoing.exchange(conversation, http, None).await {
         Ok(response) => response,
-        Err(Failure::Refused(refusal)) => return Found::others(refusal.supported_versions()),
-        Err(Failure::Failed(reply)) => {
+        Err(ExchangeError::Refused(error)) => return Discovery::of_versions(error.supported_versions()),
+        Err(ExchangeError::Failed(reply)) => {
             tracing::debug!(reason = reply.message, "the MCP server does not answer server/discover");
-            return Found::Nothing;
+            return Discovery::NotModern;
         }
     };
-    let found = match response.outcome() {
-        Outcome::Result(result) => Discovered::read(result),
+    let server = match response.outcome() {
+        Outcome::Result(result) => ServerDescription::read(result),
         Outcome::Error(error) => {
-            return Found::others(serde_json::from_str(error).ok().and_then(|error| newer_versions(&error)));
+            let error = serde_json::from_str(error).ok();
+            return Discovery::of_versions(error.and_then(|error| modern_versions(&error)));
         }
     };
-    let Some(found) = found else { return Found::Nothing };
-    if !found.supported.iter().any(|version| version == VERSION) {
-        let newer = found.supported.into_iter().filter(|version| wire::names_modern_version(version));
-        return Found::others(Some(newer.collect()).filter(|newer: &Vec<String>| !newer.is_empty()));
+    let Some(server) = server else { return Discovery::NotModern };
+    if !server.supported_versions.iter().any(|version| version == VERSION) {
+        let versions = server.supported_versions.into_iter();
+        let modern: Vec<String> = versions.filter(|version| wire::names_modern_version(version)).collect();
+        return Discovery::of_versions((!modern.is_empty()).then_some(modern));
     }
-    let answer = found.initialize_result(&envelope);
+    let answer = server.initialize_result(&envelope);
     let answer = wire::Text::result(id, answer.into()).into_bytes();
-    let modern = Arc::new(Modern::new(session.clone(), envelope, &found));
-    Found::Modern { session, modern, answer }
+    let modern = Arc::new(Modern::new(session.clone(), envelope, server.change_notifications));
+    Discovery::Modern { session, modern, answer }
 }
 
-impl Found {
-    fn others(versions: Option<Vec<String>>) -> Self {
-        versions.map_or(Self::Nothing, Self::Others)
+impl Discovery {
+    fn of_versions(versions: Option<Vec<String>>) -> Self {
+        versions.map_or(Self::NotModern, Self::OtherVersions)
     }
 }
 
-impl Discovered {
-    /// `None`: it is not what a server answers to `server/discover`.
+impl ServerDescription {
+    /// Returns `None` if the result is not an answer to `server/discover`.
     fn read(result: &str) -> Option<Self> {
         #[derive(Deserialize)]
         #[serde(rename_all = "camelCase")]
@@ -110,20 +118,20 @@ impl Discovered {
             raw.map(RawValue::get).filter(|text| text.starts_with(begins)).map(str::to_owned)
         };
         capabilities.is_object().then(|| Self {
-            can: ServerCapabilities::of(&capabilities),
-            supported: fields.supported_versions,
-            capabilities: fields.capabilities.get().to_owned(),
-            server_info: text(fields.meta.and_then(|meta| meta.server_info), '{'),
-            instructions: text(fields.instructions, '"'),
+            change_notifications: ChangeNotifications::of(&capabilities),
+            supported_versions: fields.supported_versions,
+            capabilities_json: fields.capabilities.get().to_owned(),
+            info_json: text(fields.meta.and_then(|meta| meta.server_info), '{'),
+            instructions_json: text(fields.instructions, '"'),
         })
     }
 
     fn initialize_result(&self, envelope: &Envelope) -> String {
-        let version = envelope.user_version();
-        let capabilities = &self.capabilities;
-        let info = self.server_info.as_deref().unwrap_or(NAMELESS);
-        let instructions =
-            self.instructions.as_ref().map(|text| format!(r#","instructions":{text}"#)).unwrap_or_default();
+        let version = envelope.caller_version();
+        let capabilities = &self.capabilities_json;
+        let info = self.info_json.as_deref().unwrap_or(NAMELESS);
+        let instructions = self.instructions_json.as_ref();
+        let instructions = instructions.map(|text| format!(r#","instructions":{text}"#)).unwrap_or_default();
         format!(
             r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{info}{instructions}}}"#
         )
@@ -139,7 +147,7 @@ mod tests {
 
     fn greeting(result: &str) -> Option<String> {
         let envelope = Envelope::of(&Bytes::from_static(INITIALIZE));
-        Discovered::read(result).map(|found| found.initialize_result(&envelope))
+        ServerDescription::read(result).map(|server| server.initialize_result(&envelope))
     }
 
     #[test]

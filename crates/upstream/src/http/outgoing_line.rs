@@ -1,26 +1,26 @@
-//! One message on its way to the server, and the bound on how many there may be.
+//! A message of the caller on its way to the server, and the bound on their number.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use bytes::Bytes;
-use wire::{Id, Malformed, Message};
+use wire::{Id, Message, MessageError, method};
 
-/// Most messages that wait or are under way.
+/// Most messages that wait or are being sent.
 const MAX_LINES: usize = 2048;
-/// Most bytes that those hold; a single message may always go.
+/// Most bytes of these. A single message may always be sent.
 const MAX_BYTES: usize = 64 * 1024 * 1024;
 
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) text: Bytes,
     pub(crate) kind: Kind,
-    /// The server forgot the session once already when this was sent.
+    /// It was sent before, and the server had forgotten the session.
     pub(crate) was_resent: bool,
     _held: Held,
 }
 
-/// What the rules of the transport need to know of a message.
+/// The kinds of messages that the transport distinguishes.
 #[derive(Debug)]
 pub(crate) enum Kind {
     Initialize(Id),
@@ -28,19 +28,19 @@ pub(crate) enum Kind {
     Request(Id),
     Cancellation(Id),
     Notification,
-    /// To the request of the server with this id.
+    /// The response to the server's request with this id.
     Response(Id),
 }
 
 impl Line {
-    pub(crate) fn new(text: &[u8], held: Held) -> Result<Self, Malformed> {
+    pub(crate) fn new(text: &[u8], held: Held) -> Result<Self, MessageError> {
         let text = Bytes::copy_from_slice(text.trim_ascii());
         let kind = match Message::parse(text.clone())? {
-            Message::Request(request) if request.method == "initialize" => Kind::Initialize(request.id),
+            Message::Request(request) if request.method == method::INITIALIZE => Kind::Initialize(request.id),
             Message::Request(request) => Kind::Request(request.id),
             Message::Notification(notification) => match &*notification.method {
-                "notifications/initialized" => Kind::Initialized,
-                "notifications/cancelled" => {
+                method::INITIALIZED => Kind::Initialized,
+                method::CANCELLED => {
                     notification.cancelled_request().map_or(Kind::Notification, Kind::Cancellation)
                 }
                 _ => Kind::Notification,
@@ -50,7 +50,7 @@ impl Line {
         Ok(Self { text, kind, was_resent: false, _held: held })
     }
 
-    /// The id under which an answer is expected.
+    /// The id of a request; `None` for a message that has no answer.
     pub(crate) fn request_id(&self) -> Option<&Id> {
         match &self.kind {
             Kind::Initialize(id) | Kind::Request(id) => Some(id),
@@ -59,14 +59,14 @@ impl Line {
     }
 }
 
-/// How much waits or is under way.
+/// The messages that wait or are being sent.
 #[derive(Debug, Default)]
 pub(crate) struct Load {
     lines: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// The place of one message in the load; given back when dropped.
+/// The share of one message in the load; given back when dropped.
 #[derive(Debug)]
 pub(crate) struct Held {
     load: Arc<Load>,
@@ -74,11 +74,11 @@ pub(crate) struct Held {
 }
 
 impl Held {
-    /// `None`: there is too much already.
+    /// Returns `None` if the load is full.
     pub(crate) fn take(load: &Arc<Load>, bytes: usize) -> Option<Self> {
         let lines_before = load.lines.fetch_add(1, Ordering::Relaxed);
         let bytes_before = load.bytes.fetch_add(bytes, Ordering::Relaxed);
-        // From here on the place is given back whatever happens.
+        // From here on dropping it gives the share back.
         let held = Self { load: Arc::clone(load), bytes };
         let fits = lines_before < MAX_LINES && (bytes_before == 0 || bytes_before + bytes <= MAX_BYTES);
         fits.then_some(held)

@@ -1,39 +1,39 @@
-//! Server-sent events as a client reads them: incrementally, and bounded by the longest message.
+//! Decodes server-sent events incrementally, with a bound on the length of a message.
 
 use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr2;
 
-/// Longest event id and longest name that are kept. What is longer counts as absent.
+/// Longest event id that is kept; a longer one counts as absent.
 const MAX_FIELD: usize = 1024;
 
-/// One event, dispatched by an empty line.
+/// One event, ended by an empty line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Event {
-    pub(crate) data: EventData,
-    pub(crate) id: Option<String>,
-    /// Milliseconds to wait before coming back.
-    pub(crate) retry: Option<u64>,
+pub struct Event {
+    pub data: EventData,
+    pub id: Option<String>,
+    /// Milliseconds to wait before reconnecting.
+    pub retry: Option<u64>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum EventData {
-    /// Nothing to deliver: only an id or a retry time, or an event that is not called `message`.
+pub enum EventData {
+    /// The event has no data, or its name is not `message`.
     None,
     Message(Bytes),
-    /// It was longer than a message may be, and was passed over.
+    /// The data was longer than a message may be and was dropped.
     TooLong,
 }
 
 /// Turns received bytes into events, wherever the reads fall.
 #[derive(Debug)]
-pub(crate) struct EventReader {
+pub struct Decoder {
     max_message: usize,
     received: BytesMut,
-    /// Up to here `received` holds no line end.
+    /// How much of `received` is known to hold no line end.
     searched: usize,
     at_start: bool,
     after_carriage_return: bool,
-    /// The rest of the line is passed over.
+    /// The rest of the current line is dropped.
     skips_line: bool,
     fields: Fields,
 }
@@ -48,8 +48,8 @@ struct Fields {
     retry: Option<u64>,
 }
 
-impl EventReader {
-    pub(crate) fn new(max_message: usize) -> Self {
+impl Decoder {
+    pub fn new(max_message: usize) -> Self {
         Self {
             max_message,
             received: BytesMut::new(),
@@ -61,13 +61,13 @@ impl EventReader {
         }
     }
 
-    /// Takes what was received. Call [`EventReader::next`] until it has nothing more.
-    pub(crate) fn feed(&mut self, bytes: &[u8]) {
+    /// Adds received bytes. Call [`Decoder::next_event`] until it returns `None`.
+    pub fn feed(&mut self, bytes: &[u8]) {
         self.received.extend_from_slice(bytes);
     }
 
-    /// The next complete event.
-    pub(crate) fn next(&mut self) -> Option<Event> {
+    /// Returns the next complete event.
+    pub fn next_event(&mut self) -> Option<Event> {
         while let Some(line) = self.next_line() {
             if line.is_empty() {
                 if let Some(event) = std::mem::take(&mut self.fields).into_event() {
@@ -80,8 +80,8 @@ impl EventReader {
         None
     }
 
-    /// The next whole line without its end. A line that is too long for any message is forgotten as it comes,
-    /// and marks its event.
+    /// Returns the next whole line without its end. A line that is too long for any message is dropped as it arrives,
+    /// and its event marked.
     fn next_line(&mut self) -> Option<BytesMut> {
         loop {
             if self.after_carriage_return && !self.received.is_empty() {
@@ -92,7 +92,7 @@ impl EventReader {
             }
             let Some(found) = memchr2(b'\n', b'\r', &self.received[self.searched..]) else {
                 self.searched = self.received.len();
-                self.forget_long_line();
+                self.drop_long_line();
                 return None;
             };
             let mut line = self.received.split_to(self.searched + found);
@@ -110,7 +110,7 @@ impl EventReader {
         }
     }
 
-    fn forget_long_line(&mut self) {
+    fn drop_long_line(&mut self) {
         // The name of the field, its colon and a space come on top of the message.
         if self.received.len() > self.max_message.saturating_add(MAX_FIELD) {
             self.received.clear();
@@ -132,7 +132,7 @@ impl Fields {
             b"data" => self.add_data(value, max_message),
             b"event" => self.is_other = !matches!(&value[..], b"" | b"message"),
             b"id" => {
-                // The standard passes over ids with NUL; we cannot send back one that no header can hold.
+                // The standard ignores ids with NUL. This also ignores ids that a header cannot carry back.
                 let fits =
                     value.len() <= MAX_FIELD && value.iter().all(|byte| *byte >= b' ' && *byte != 0x7f);
                 self.id = std::str::from_utf8(&value).ok().filter(|_| fits).map(str::to_owned);
@@ -140,7 +140,7 @@ impl Fields {
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
                 self.retry = std::str::from_utf8(&value).ok().and_then(|text| text.parse().ok());
             }
-            // A comment, or a field that nobody knows.
+            // A comment or an unknown field.
             _ => return,
         }
         self.any = true;
@@ -152,7 +152,7 @@ impl Fields {
             return self.mark_too_long();
         }
         match &mut self.data {
-            // Almost always the only line, which is then not copied.
+            // Almost always the only line of data; it is not copied.
             None => self.data = Some(value),
             Some(data) => {
                 data.extend_from_slice(b"\n");
@@ -186,11 +186,11 @@ mod tests {
     use super::*;
 
     fn read(max_message: usize, chunks: &[&[u8]]) -> Vec<Event> {
-        let mut reader = EventReader::new(max_message);
+        let mut decoder = Decoder::new(max_message);
         let mut events = Vec::new();
         for chunk in chunks {
-            reader.feed(chunk);
-            events.extend(std::iter::from_fn(|| reader.next()));
+            decoder.feed(chunk);
+            events.extend(std::iter::from_fn(|| decoder.next_event()));
         }
         events
     }
@@ -207,7 +207,7 @@ mod tests {
             let text = text.replace('\n', end);
             let bytes = text.as_bytes();
             for cut in 0..bytes.len() {
-                // The very last line end of a CR stream is complete without what follows.
+                // A CR alone already ends the last line.
                 let events = read(100, &[&bytes[..cut], &bytes[cut..]]);
                 let data: Vec<_> = events.iter().map(|event| &event.data).collect();
                 let expected = [EventData::None, message("{\"a\":\n1}"), EventData::None, message("y")];
@@ -233,11 +233,11 @@ mod tests {
 
     #[test]
     fn memory_stays_bounded_in_an_endless_line() {
-        let mut reader = EventReader::new(10);
+        let mut decoder = Decoder::new(10);
         for _ in 0..1000 {
-            reader.feed(&[b'x'; 500]);
-            assert_eq!(reader.next(), None);
-            assert!(reader.received.len() <= 10 + MAX_FIELD + 500);
+            decoder.feed(&[b'x'; 500]);
+            assert_eq!(decoder.next_event(), None);
+            assert!(decoder.received.len() <= 10 + MAX_FIELD + 500);
         }
     }
 

@@ -1,4 +1,4 @@
-//! TOML, which only other clients write.
+//! Parses TOML, which only the files of other clients use.
 
 use std::ops::Range;
 

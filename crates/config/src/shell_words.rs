@@ -1,6 +1,6 @@
-//! A command written as one text: its words, as a shell would split them without filling anything in.
+//! Splits a command into words like a shell, without expanding anything.
 
-/// The words, or nothing if a quote is not closed.
+/// Returns `None` if a quote is not closed.
 pub(crate) fn split(text: &str) -> Option<Vec<String>> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;

@@ -1,9 +1,12 @@
-//! What a caller is told when its request got no answer from the server: one JSON-RPC error for each reason.
+//! The JSON-RPC errors for requests that got no answer from the server: one for each reason.
 
 use serde_json::json;
 use wire::{ErrorReply, code};
 
-/// How much of a text that the server wrote is repeated in an error.
+use crate::http::client::explain;
+use crate::http::modern::envelope::VERSION;
+
+/// How much of the server's text an error quotes.
 const MAX_QUOTED: usize = 200;
 
 fn because(reason: &str, message: impl Into<String>) -> ErrorReply {
@@ -17,9 +20,9 @@ pub(crate) fn broke_while_running() -> ErrorReply {
     )
 }
 
-/// The request failed below HTTP. A connection that never stood has carried nothing.
+/// The request failed below HTTP. It was not sent if the connection could not be established.
 pub(crate) fn unreachable(error: &reqwest::Error) -> ErrorReply {
-    let explained = crate::http::client::explain(error);
+    let explained = explain(error);
     let (fate, sent) = if error.is_connect() {
         ("the call was not sent", "no")
     } else {
@@ -30,7 +33,7 @@ pub(crate) fn unreachable(error: &reqwest::Error) -> ErrorReply {
         .with_data(json!({ "reason": "upstream_unreachable", "sent": sent }))
 }
 
-/// The server said no in HTTP; `detail` is what it wrote about that, if anything.
+/// The server answered with an HTTP error; `detail` is its explanation, if any.
 pub(crate) fn refused(status: u16, detail: Option<&str>) -> ErrorReply {
     let mut message = format!("The MCP server refused the request with HTTP status {status}");
     if let Some(detail) = detail.map(quotable).filter(|detail| !detail.is_empty()) {
@@ -42,8 +45,8 @@ pub(crate) fn refused(status: u16, detail: Option<&str>) -> ErrorReply {
 
 pub(crate) fn redirects_elsewhere(status: u16) -> ErrorReply {
     let message = format!(
-        "The MCP server redirects (HTTP status {status}) to another place, which is not followed because the \
-         headers are meant for this server only; configure the new URL if it is trusted"
+        "The MCP server redirects (HTTP status {status}) to another server, which is not followed because the \
+         headers are meant for this one only; configure the new URL if it is trusted"
     );
     ErrorReply::new(code::SERVER_ERROR, message)
         .with_data(json!({ "reason": "upstream_redirected", "status": status }))
@@ -52,7 +55,7 @@ pub(crate) fn redirects_elsewhere(status: u16) -> ErrorReply {
 pub(crate) fn too_long(max_message: usize) -> ErrorReply {
     because(
         "upstream_too_long",
-        format!("The MCP server sent a message longer than {max_message} bytes, which was not passed on"),
+        format!("The MCP server sent a message longer than {max_message} bytes, which was dropped"),
     )
 }
 
@@ -64,7 +67,7 @@ pub(crate) fn not_understood(what: &str) -> ErrorReply {
 }
 
 pub(crate) fn not_initialized() -> ErrorReply {
-    because("not_initialized", "The MCP server was not greeted with initialize yet")
+    because("not_initialized", "The MCP server has not been initialized yet")
 }
 
 pub(crate) fn speaks_only_newer(supported: &[String]) -> ErrorReply {
@@ -72,14 +75,13 @@ pub(crate) fn speaks_only_newer(supported: &[String]) -> ErrorReply {
         if supported.is_empty() { String::new() } else { format!(" ({})", quotable(&supported.join(", "))) };
     let message = format!(
         "The MCP server speaks only a newer protocol revision{versions} without initialize; of those, ringfence \
-         translates {}, which the server's answer to server/discover does not offer",
-        crate::http::modern::VERSION
+         translates {VERSION}, which the server's answer to server/discover does not offer"
     );
     ErrorReply::new(code::SERVER_ERROR, message)
         .with_data(json!({ "reason": "upstream_modern_only", "supported": supported }))
 }
 
-/// The kind of a result is one that the revision does not know, or not in this place.
+/// The revision does not have this kind of result, or does not allow it here.
 pub(crate) fn unknown_result(kind: &str) -> ErrorReply {
     because(
         "upstream_malformed",
@@ -87,12 +89,12 @@ pub(crate) fn unknown_result(kind: &str) -> ErrorReply {
     )
 }
 
-/// The server wants to know something before it answers, in a way that cannot be served.
+/// The server asks for input in a way that cannot be served.
 pub(crate) fn cannot_be_asked(why: &str) -> ErrorReply {
     because("upstream_input", format!("The MCP server asks for input that it cannot get: {}", quotable(why)))
 }
 
-/// Our user did not answer what the server asked. The protocol of the server has no way to say so.
+/// The caller did not answer the server's question. The server's protocol has no way to say so.
 pub(crate) fn input_refused(method: &str, message: &str) -> ErrorReply {
     let message =
         format!("The call needs an answer to {}, which failed: {}", quotable(method), quotable(message));
@@ -100,7 +102,7 @@ pub(crate) fn input_refused(method: &str, message: &str) -> ErrorReply {
 }
 
 pub(crate) fn already_initialized() -> ErrorReply {
-    ErrorReply::new(code::INVALID_REQUEST, "The MCP server was greeted with initialize already")
+    ErrorReply::new(code::INVALID_REQUEST, "The MCP server is initialized already")
         .with_data(json!({ "reason": "already_initialized" }))
 }
 
@@ -108,7 +110,7 @@ pub(crate) fn not_subscribed(why: &str) -> ErrorReply {
     because("upstream_not_subscribed", format!("The resource cannot be subscribed to: {}", quotable(why)))
 }
 
-/// A short piece of what the server wrote, without anything that could disturb a log.
+/// The beginning of the server's text, without control characters that could disturb a log.
 pub(crate) fn quotable(text: &str) -> String {
     text.chars().filter(|char| !char.is_control()).take(MAX_QUOTED).collect()
 }

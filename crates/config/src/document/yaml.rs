@@ -1,4 +1,4 @@
-//! YAML. Aliases are filled in, within bounds; of tags only `!!str` means something.
+//! Parses YAML. Aliases are expanded within bounds. The only tag with a meaning is `!!str`.
 
 use std::collections::HashMap;
 
@@ -26,7 +26,7 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, SyntaxError> {
     Ok(document.filter(|node| !(node.is_nothing() && text.lines().all(is_blank_or_comment))))
 }
 
-/// What a scalar without quotes is, by the core schema of YAML 1.2.
+/// The type of a scalar without quotes, by the core schema of YAML 1.2.
 pub(crate) fn kind_of_plain(text: &str) -> Kind {
     let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
     match text {
@@ -46,7 +46,7 @@ fn is_blank_or_comment(line: &str) -> bool {
 
 struct Reader<'a> {
     parser: Parser<'a, StrInput<'a>>,
-    /// Whole nodes only: an alias inside the node that it names finds nothing.
+    /// Complete nodes only: an alias inside the node that it names is not found.
     anchors: HashMap<usize, Node>,
     nodes: usize,
 }
@@ -54,7 +54,7 @@ struct Reader<'a> {
 impl<'a> Reader<'a> {
     fn next(&mut self) -> Result<Option<(Event<'a>, Span)>, SyntaxError> {
         self.parser.next_event().transpose().map_err(|error| {
-            let hint = (error.info().contains("tab")).then(|| "indent with blanks".to_owned());
+            let hint = (error.info().contains("tab")).then(|| "indent with spaces".to_owned());
             SyntaxError { place: place(*error.marker()), message: error.info().to_owned(), hint }
         })
     }
@@ -117,11 +117,11 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Errors inside stand where they were written; that it is used here too is told by its key.
+    /// Copies the node of an anchor. Errors inside are reported where it was written.
     fn alias(&mut self, anchor: usize, span: Span) -> Result<Node, SyntaxError> {
         let start = place(span.start);
         let Some(named) = self.anchors.get(&anchor) else {
-            return Err(SyntaxError::new(start, "this alias is inside of what it names"));
+            return Err(SyntaxError::new(start, "this alias is inside the node that it names"));
         };
         let node = named.clone();
         self.count(node.size(), start)?;
@@ -148,11 +148,12 @@ fn is_text_tag(tag: Option<&Tag>, place: Place) -> Result<bool, SyntaxError> {
     match tag {
         None => Ok(false),
         Some(tag) if tag.is_yaml_core_schema() => Ok(tag.suffix == "str"),
-        Some(_) => Err(SyntaxError::new(place, "tags mean nothing here")),
+        Some(_) => Err(SyntaxError::new(place, "tags are not supported")),
     }
 }
 
-/// Behind the closing bracket. The parser's own mark may be behind a comment that follows; a block has no bracket.
+/// The place after the closing bracket. The parser's own end may be after a comment that follows; a block has no
+/// bracket.
 fn end_of(span: Span) -> Place {
     let Place { line, column } = place(span.start);
     if span.start.index() == span.end.index() {

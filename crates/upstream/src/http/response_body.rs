@@ -1,4 +1,4 @@
-//! The body of an HTTP response as JSON-RPC messages, be it one JSON document or a stream of events.
+//! The body of an HTTP response as JSON-RPC messages: one JSON document or a stream of events.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -8,18 +8,15 @@ use reqwest::Response;
 use reqwest::header::CONTENT_TYPE;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
-use wire::compact_newlines;
+use wire::sse::{Decoder, EventData};
+use wire::{MAX_BATCH, compact_newlines};
 
-use crate::http::event_reader::{EventData, EventReader};
-
-/// Most messages in one JSON array, which revision 2025-03-26 allows.
-const MAX_BATCH: usize = wire::MAX_BATCH;
-/// How much of the body of a refusal is read.
-const MAX_REFUSAL: usize = 64 * 1024;
-/// How long the server has to end a body of which we need no more. A connection can only be used again after that.
+/// How much of an error's body is read.
+const MAX_ERROR_BODY: usize = 64 * 1024;
+/// How long the server may take to end a body that is no longer needed. Its connection can be used again only then.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
 
-/// Where a stream broke off, and what the server wishes about coming back.
+/// Where a stream broke off, and how long the server wants us to wait before resuming it.
 #[derive(Debug, Default)]
 pub(crate) struct Cursor {
     pub(crate) last_event: Option<String>,
@@ -28,15 +25,15 @@ pub(crate) struct Cursor {
 
 #[derive(Debug)]
 pub(crate) enum Piece {
-    /// One message on one line; not yet looked at.
+    /// One message on one line, not parsed yet.
     Message(Bytes),
     /// An event without a message: the stream is alive.
-    Sign,
-    /// A message that is too long was passed over.
+    Empty,
+    /// A message that is too long was dropped.
     TooLong,
 }
 
-/// How the body stopped.
+/// How a body ended.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub(crate) enum End {
     /// The server finished it.
@@ -46,48 +43,48 @@ pub(crate) enum End {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct ResponseBody {
     response: Response,
-    body: Body,
+    content: Content,
     pub(crate) cursor: Cursor,
 }
 
 #[derive(Debug)]
-enum Body {
-    /// One document: at most so long, and what of it is still to be handed out once it was read.
+enum Content {
+    /// One JSON document. `ready` holds its remaining messages once it was read.
     Document {
         max_message: usize,
         ready: Option<VecDeque<Piece>>,
     },
-    Events(EventReader),
+    Events(Decoder),
 }
 
-impl Answer {
-    /// Of a response with success. `None`: it is neither JSON nor a stream.
+impl ResponseBody {
+    /// Takes the body of a successful response. Returns `None` if it is neither JSON nor a stream of events.
     pub(crate) fn new(response: Response, max_message: usize, cursor: Cursor) -> Option<Self> {
-        let body = match media_type(&response).as_deref() {
-            Some("text/event-stream") => Body::Events(EventReader::new(max_message)),
-            Some("application/json") => Body::Document { max_message, ready: None },
+        let content = match media_type(&response).as_deref() {
+            Some("text/event-stream") => Content::Events(Decoder::new(max_message)),
+            Some("application/json") => Content::Document { max_message, ready: None },
             _ => return None,
         };
-        Some(Self { response, body, cursor })
+        Some(Self { response, content, cursor })
     }
 
     pub(crate) fn is_stream(&self) -> bool {
-        matches!(self.body, Body::Events(_))
+        matches!(self.content, Content::Events(_))
     }
 
-    /// The next piece, or how the body stopped.
+    /// The next piece, or how the body ended.
     pub(crate) async fn next(&mut self) -> Result<Piece, End> {
-        match &mut self.body {
-            Body::Document { max_message, ready } => {
+        match &mut self.content {
+            Content::Document { max_message, ready } => {
                 if ready.is_none() {
                     *ready = Some(read_document(&mut self.response, *max_message).await?);
                 }
                 ready.as_mut().and_then(VecDeque::pop_front).ok_or(End::Whole)
             }
-            Body::Events(reader) => loop {
-                if let Some(event) = reader.next() {
+            Content::Events(decoder) => loop {
+                if let Some(event) = decoder.next_event() {
                     if event.id.is_some() {
                         self.cursor.last_event = event.id.filter(|id| !id.is_empty());
                     }
@@ -96,12 +93,12 @@ impl Answer {
                     }
                     return Ok(match event.data {
                         EventData::Message(text) => Piece::Message(compact_newlines(text)),
-                        EventData::None => Piece::Sign,
+                        EventData::None => Piece::Empty,
                         EventData::TooLong => Piece::TooLong,
                     });
                 }
                 match self.response.chunk().await {
-                    Ok(Some(bytes)) => reader.feed(&bytes),
+                    Ok(Some(bytes)) => decoder.feed(&bytes),
                     Ok(None) => return Err(End::Whole),
                     Err(_) => return Err(End::Broken),
                 }
@@ -110,15 +107,15 @@ impl Answer {
     }
 }
 
-/// The body of a refusal, as far as it may be of interest.
-pub(crate) async fn read_refusal(mut response: Response) -> Bytes {
-    let body = timeout(LINGER, read_up_to(&mut response, MAX_REFUSAL)).await;
+/// The beginning of the body of an error.
+pub(crate) async fn read_error_body(mut response: Response) -> Bytes {
+    let body = timeout(LINGER, read_up_to(&mut response, MAX_ERROR_BODY)).await;
     body.ok().and_then(Result::ok).flatten().unwrap_or_default()
 }
 
-/// Lets a response without content end.
+/// Reads a response without content to its end, so that its connection can be used again.
 pub(crate) async fn finish(response: Response) {
-    read_refusal(response).await;
+    read_error_body(response).await;
 }
 
 fn media_type(response: &Response) -> Option<String> {
@@ -140,7 +137,7 @@ async fn read_document(response: &mut Response, max_message: usize) -> Result<Ve
     Ok(VecDeque::from([Piece::Message(text)]))
 }
 
-/// The whole body; `None` if it is longer than that. One that came in one piece is not copied.
+/// Reads the whole body, or returns `None` if it is longer than `limit`. A body in one piece is not copied.
 async fn read_up_to(response: &mut Response, limit: usize) -> Result<Option<Bytes>, End> {
     if response
         .content_length()

@@ -1,4 +1,4 @@
-//! JSON with comments and trailing commas, as editors write it.
+//! Parses JSON with comments and trailing commas, as editors write it.
 
 use jsonc_parser::ast::{self, ObjectPropName};
 use jsonc_parser::common::{Range, Ranged};
@@ -6,7 +6,7 @@ use jsonc_parser::{CollectOptions, ParseOptions, parse_to_ast};
 
 use super::{Entry, Kind, Lines, MAX_DEPTH, MAX_NODES, Node, Place, SyntaxError, Value};
 
-/// Comments and trailing commas, and nothing else that JSON does not have.
+/// Allows comments and trailing commas, and no other extension of JSON.
 pub(crate) const OPTIONS: ParseOptions = ParseOptions {
     allow_comments: true,
     allow_trailing_commas: true,
@@ -26,12 +26,12 @@ pub(super) fn read(text: &str) -> Result<Option<Node>, SyntaxError> {
         SyntaxError::new(place, error.kind().to_string())
     })?;
     let lines = Lines::new(text);
-    let tree = parsed.value.map(|value| node(value, &lines, 0)).transpose()?;
-    match &tree {
-        Some(tree) if tree.size() > MAX_NODES => {
+    let root = parsed.value.map(|value| node(value, &lines, 0)).transpose()?;
+    match &root {
+        Some(root) if root.size() > MAX_NODES => {
             Err(SyntaxError::new(Place::START, format!("more than {MAX_NODES} values")))
         }
-        _ => Ok(tree),
+        _ => Ok(root),
     }
 }
 

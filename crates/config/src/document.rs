@@ -1,4 +1,4 @@
-//! A file as a tree of values, each with the place where it stands. YAML, JSON and TOML all become this.
+//! A parsed file: values, each with its place. YAML, JSON and TOML are all parsed into this.
 
 pub(crate) mod json;
 mod toml;
@@ -10,9 +10,9 @@ use crate::diagnostic::Findings;
 
 pub(crate) use yaml::kind_of_plain;
 
-/// Deeper than any configuration, and shallow enough for functions that call themselves.
+/// Deeper than any configuration, and shallow enough for recursive functions.
 const MAX_DEPTH: usize = 32;
-/// A file of 1 MiB has fewer, unless its aliases multiply.
+/// A file of 1 MiB has fewer values, unless its aliases multiply.
 const MAX_NODES: usize = 200_000;
 
 /// Line and column, both counted from 1.
@@ -29,20 +29,20 @@ impl Place {
 #[derive(Clone, Debug)]
 pub(crate) struct Node {
     pub(crate) place: Place,
-    /// Just behind its last character. Of a YAML block it is where the next thing begins.
+    /// Just after its last character. For a YAML block, where the next item begins.
     pub(crate) end: Place,
     pub(crate) value: Value,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) enum Value {
-    /// The text is as it was written, without quotes.
+    /// The text as it is written, without quotes.
     Scalar(Kind, String),
     List(Vec<Node>),
     Map(Vec<Entry>),
 }
 
-/// What a scalar is if nobody expects something.
+/// The type of a scalar by its spelling.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Nothing,
@@ -54,12 +54,12 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 pub(crate) struct Entry {
     pub(crate) key: String,
-    /// Of the key.
+    /// The place of the key.
     pub(crate) place: Place,
     pub(crate) value: Node,
 }
 
-/// The languages that files are written in.
+/// The format of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Syntax {
     Yaml,
@@ -69,7 +69,7 @@ pub(crate) enum Syntax {
 }
 
 impl Syntax {
-    /// By the file's extension, else by how it begins.
+    /// Recognises the format by the file's extension, else by its first character.
     pub(crate) fn of(path: &Path, text: &str) -> Self {
         match path.extension().and_then(|extension| extension.to_str()) {
             Some("yaml" | "yml") => Self::Yaml,
@@ -81,16 +81,16 @@ impl Syntax {
     }
 }
 
-/// The tree of a file. Of an empty one, nothing. Errors of syntax are the findings' first and only ones.
+/// Parses a file. Returns `None` for an empty file, and after a syntax error, which goes to the findings.
 pub(crate) fn read(text: &str, syntax: Syntax, findings: &mut Findings<'_>) -> Option<Node> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let tree = match syntax {
+    let parsed = match syntax {
         Syntax::Yaml => yaml::read(text),
         Syntax::Json => json::read(text),
         Syntax::Toml => toml::read(text),
     };
-    match tree {
-        Ok(tree) => tree,
+    match parsed {
+        Ok(root) => root,
         Err(error) => {
             match error.hint {
                 Some(hint) => findings.error_with_hint(error.place, error.message, hint),
@@ -132,7 +132,7 @@ impl Node {
         }
     }
 
-    /// A scalar's text: `3000` and `true` are texts too where texts are expected.
+    /// The text of a scalar. `3000` and `true` count as text where text is expected.
     pub(crate) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Scalar(Kind::Nothing, _) => None,
@@ -164,7 +164,7 @@ impl Node {
         self.map()?.iter().find(|entry| entry.key == key).map(|entry| &entry.value)
     }
 
-    /// What it is, in words.
+    /// The type of the value, in words.
     pub(crate) fn described(&self) -> &'static str {
         match &self.value {
             Value::Scalar(Kind::Nothing, _) => "nothing",
@@ -176,7 +176,7 @@ impl Node {
         }
     }
 
-    /// Whether it says the same, wherever it stands.
+    /// Compares values and ignores places.
     pub(crate) fn says_the_same_as(&self, other: &Self) -> bool {
         match (&self.value, &other.value) {
             (Value::Scalar(kind, text), Value::Scalar(other_kind, other)) => {
@@ -205,7 +205,7 @@ impl Node {
     }
 }
 
-/// Turns positions in bytes into lines and columns.
+/// Converts byte positions to lines and columns.
 struct Lines<'a> {
     text: &'a str,
     starts: Vec<usize>,

@@ -1,38 +1,38 @@
-//! A response without success: what of it matters to a caller.
+//! An HTTP response with an error status, and what it means for the session and the protocol era.
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use reqwest::Response;
 use reqwest::header::{RETRY_AFTER, WWW_AUTHENTICATE};
+use reqwest::{Response, StatusCode};
 use serde_json::Value;
 use wire::{ErrorReply, Id, Message, compact_newlines};
 
-use crate::http::answer::read_refusal;
-use crate::http::error_answers;
+use crate::http::error_replies;
+use crate::http::response_body::read_error_body;
 
-/// The longest time that a server can make us wait before we try once more.
+/// The longest `Retry-After` that is waited for.
 const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(10);
-/// What a server of the newer era answers to a revision that it does not speak.
+/// The error of a modern server for a revision that it does not speak.
 const UNSUPPORTED_PROTOCOL_VERSION: i64 = -32022;
 const METHOD_NOT_FOUND: i64 = wire::code::METHOD_NOT_FOUND as i64;
 
 #[derive(Debug)]
-pub(crate) struct Refusal {
-    status: u16,
-    /// What `WWW-Authenticate` says about the reason.
+pub(crate) struct ErrorResponse {
+    status: StatusCode,
+    /// The reason in `WWW-Authenticate`.
     challenge: Option<String>,
     body: Bytes,
-    /// The error in the body, if it is one of JSON-RPC.
+    /// The JSON-RPC error in the body, if there is one.
     error: Option<Value>,
 }
 
-impl Refusal {
+impl ErrorResponse {
     pub(crate) async fn read(response: Response) -> Self {
-        let status = response.status().as_u16();
+        let status = response.status();
         let challenge = response.headers().get(WWW_AUTHENTICATE).and_then(|value| value.to_str().ok());
         let challenge = challenge.and_then(challenge_error);
-        let body = compact_newlines(read_refusal(response).await);
+        let body = compact_newlines(read_error_body(response).await);
         let error = serde_json::from_slice::<Value>(&body)
             .ok()
             .and_then(|mut body| body.get_mut("error").map(Value::take).filter(Value::is_object));
@@ -47,11 +47,10 @@ impl Refusal {
         }
     }
 
-    /// Whether the server says that it no longer knows the session that the request named. It did not act on the
-    /// request then. Besides the 404 of the protocol there is the 400 of many servers that were written after an
-    /// early example of the official SDK.
+    /// Returns true if the server no longer knows the session of the request, and so did not act on it. Besides the
+    /// 404 of the protocol there is the 400 of many servers that follow an early example of the official SDK.
     pub(crate) fn is_forgotten_session(&self, id: Option<&Id>) -> bool {
-        match self.status {
+        match self.status.as_u16() {
             404 => {
                 !(self.code() == Some(METHOD_NOT_FOUND) && id.is_some_and(|id| self.answer_to(id).is_some()))
             }
@@ -60,39 +59,35 @@ impl Refusal {
         }
     }
 
-    /// Whether to knock again is of no use.
+    /// Returns true if trying again is of no use.
     pub(crate) fn is_for_good(&self) -> bool {
-        matches!(self.status, 401 | 403) || self.is_redirection()
+        matches!(self.status.as_u16(), 401 | 403) || self.status.is_redirection()
     }
 
     pub(crate) fn to_reply(&self) -> ErrorReply {
-        if self.is_redirection() {
-            return error_answers::redirects_elsewhere(self.status);
+        if self.status.is_redirection() {
+            return error_replies::redirects_elsewhere(self.status.as_u16());
         }
         let detail = self.challenge.as_deref().or(self.message());
-        error_answers::refused(self.status, detail)
+        error_replies::refused(self.status.as_u16(), detail)
     }
 
-    /// Whether a server of the newer era may mean by this that it does not know `initialize`. What is about who we are,
-    /// or about being busy, says nothing of the era.
-    pub(crate) fn may_be_of_newer_era(&self) -> bool {
+    /// Returns true if a modern server may mean by this that it does not know `initialize`. Errors of authorization,
+    /// and of a busy server, say nothing about the era.
+    pub(crate) fn may_be_of_modern_era(&self) -> bool {
         let is_about_the_request =
-            (400..500).contains(&self.status) && !matches!(self.status, 401 | 403 | 408 | 429);
+            self.status.is_client_error() && !matches!(self.status.as_u16(), 401 | 403 | 408 | 429);
         is_about_the_request || self.supported_versions().is_some()
     }
 
-    /// Whether the same request may succeed later.
+    /// See [`may_change`].
     pub(crate) fn may_change(&self) -> bool {
-        reqwest::StatusCode::from_u16(self.status).is_ok_and(crate::http::call::may_change)
+        may_change(self.status)
     }
 
-    /// The revisions that the server supports, if it says that it does not support ours.
+    /// The revisions that the server supports, if it does not support ours.
     pub(crate) fn supported_versions(&self) -> Option<Vec<String>> {
-        newer_versions(self.error.as_ref()?)
-    }
-
-    fn is_redirection(&self) -> bool {
-        (300..400).contains(&self.status)
+        modern_versions(self.error.as_ref()?)
     }
 
     pub(crate) fn code(&self) -> Option<i64> {
@@ -104,8 +99,13 @@ impl Refusal {
     }
 }
 
-/// The revisions that a JSON-RPC error names in place of the one that was asked for.
-pub(crate) fn newer_versions(error: &Value) -> Option<Vec<String>> {
+/// Returns true if the same request may succeed later.
+pub(crate) fn may_change(status: StatusCode) -> bool {
+    status.is_server_error() || matches!(status.as_u16(), 408 | 409 | 425 | 429)
+}
+
+/// The revisions that the JSON-RPC error of a modern server lists as supported.
+pub(crate) fn modern_versions(error: &Value) -> Option<Vec<String>> {
     let supported = error.pointer("/data/supported").and_then(Value::as_array);
     let is_known_code = error.get("code").and_then(Value::as_i64) == Some(UNSUPPORTED_PROTOCOL_VERSION);
     let versions: Vec<String> =
@@ -115,7 +115,7 @@ pub(crate) fn newer_versions(error: &Value) -> Option<Vec<String>> {
     (is_known_code || are_newer).then_some(versions)
 }
 
-/// How long the server wants us to wait, if it says so and we are willing to.
+/// The `Retry-After` of a busy server, if it is short enough to wait for.
 pub(crate) fn acceptable_wait(response: &Response) -> Option<Duration> {
     if !matches!(response.status().as_u16(), 429 | 503) {
         return None;
@@ -124,12 +124,12 @@ pub(crate) fn acceptable_wait(response: &Response) -> Option<Duration> {
     Some(Duration::from_secs(seconds)).filter(|wait| *wait <= LONGEST_RETRY_AFTER)
 }
 
-/// The description of the error in a challenge, or else its code.
+/// The description of the error in a challenge, or its code.
 fn challenge_error(challenge: &str) -> Option<String> {
     let quoted = |key: &str| {
         let (_, after) = challenge.split_once(key)?;
         let (text, _) = after.split_once('"')?;
-        Some(error_answers::quotable(text))
+        Some(error_replies::quotable(text))
     };
     quoted("error_description=\"").or_else(|| quoted("error=\""))
 }
@@ -153,15 +153,15 @@ mod tests {
     fn only_newer_revisions_make_a_newer_server() {
         let error = |code: i64, supported: Value| json!({ "code": code, "data": { "supported": supported } });
         assert_eq!(
-            newer_versions(&error(-32022, json!(["2026-07-28"]))),
+            modern_versions(&error(-32022, json!(["2026-07-28"]))),
             Some(vec!["2026-07-28".to_owned()])
         );
         assert_eq!(
-            newer_versions(&error(-32004, json!(["2026-07-28"]))),
+            modern_versions(&error(-32004, json!(["2026-07-28"]))),
             Some(vec!["2026-07-28".to_owned()])
         );
-        assert_eq!(newer_versions(&error(-32602, json!(["2025-06-18"]))), None);
-        assert_eq!(newer_versions(&json!({ "code": -32022 })), Some(vec![]));
-        assert_eq!(newer_versions(&json!({ "code": -32600 })), None);
+        assert_eq!(modern_versions(&error(-32602, json!(["2025-06-18"]))), None);
+        assert_eq!(modern_versions(&json!({ "code": -32022 })), Some(vec![]));
+        assert_eq!(modern_versions(&json!({ "code": -32600 })), None);
     }
 }

@@ -1,0 +1,32 @@
+//! Counts denied requests, so that guessing stays slow and the logs stay short.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::failed_attempts::FailedAttempts;
+
+#[derive(Debug, Default)]
+pub(crate) struct Denials {
+    pub(crate) attempts: FailedAttempts,
+    count: AtomicU64,
+}
+
+impl Denials {
+    /// Counts a denial. Returns true for the first few and then for one in a thousand, so that a caller cannot flood
+    /// the logs.
+    pub(crate) fn add_and_should_log(&self) -> bool {
+        let before = self.count.fetch_add(1, Ordering::Relaxed);
+        before < 20 || before.is_multiple_of(1000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_is_thinned_after_the_first_denials() {
+        let denials = Denials::default();
+        let logged = (0..3000).filter(|_| denials.add_and_should_log()).count();
+        assert_eq!(logged, 22);
+    }
+}
