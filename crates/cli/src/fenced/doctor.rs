@@ -1,4 +1,4 @@
-//! `ringfence doctor`: what this host can enforce, tried for real, and what to do about the rest.
+//! `ringfence doctor`: reports what this host enforces, which it finds out by trying, and how to get more.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
