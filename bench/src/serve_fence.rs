@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use fence::{
     CacheChoice, Command, FenceSettings, FenceSetup, HardlinkChoice, HostEnvironment, HostFacts, Launcher,
@@ -33,13 +34,14 @@ impl ServeFence {
         let launcher = Launcher::with_executable(&programs.ringfence).with_zygote();
         let host_facts = HostFacts::new(&settings, &programs.ringfence, &host_environment);
         let directories = [scope.to_owned()];
-        let setup = FenceSetup::upon(
+        let session = host_environment.new_session().while_doing("making a session's directory")?;
+        let setup = FenceSetup::in_session(
+            Arc::new(session),
             &host_facts,
             &settings,
             ScopeChoice::Directories(&directories),
             CacheChoice::Private,
             &host_environment,
-            None,
         )
         .while_doing("arranging the fence")?;
         let plan = fence::plan(&setup.policy, &launcher.kernel()).while_doing("planning the fence")?;

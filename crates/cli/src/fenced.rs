@@ -1,5 +1,5 @@
-//! `ringfence run`, `sandboxed_shell` and `doctor`: one command inside a fence, and what a fence amounts to
-//! on this host.
+//! `ringfence run` and `sandboxed_shell` run one command inside a fence; `doctor` reports what a fence enforces on this
+//! host.
 
 mod doctor;
 mod failure;

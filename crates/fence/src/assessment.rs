@@ -1,11 +1,11 @@
-//! What each protection amounts to for one policy on one host, and whether that is enough.
+//! How well each protection is enforced for one policy on one host, and whether that is enough.
 
 use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 use crate::kernel::Kernel;
 use crate::policy::{
     Allowance, HardlinkCount, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, UnixSockets,
 };
-use crate::refusal::{Missing, Refusal, cgroup_remedy, namespace_remedy};
+use crate::refusal::{Refusal, UnmetRequirement, cgroup_remedy, namespace_remedy};
 
 /// How much a policy wants a protection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,17 +64,17 @@ impl Assessed {
     }
 }
 
-/// The report, or what is missing.
+/// Reports how each protection is enforced, or refuses if a required one is not.
 pub(crate) fn assess(policy: &Policy, kernel: &Kernel, tier: Tier) -> Result<Confinement, Refusal> {
     let host = Host { policy, kernel, tier };
-    let mut missing = Vec::new();
+    let mut unmet = Vec::new();
     let mut protections = Vec::new();
     for &name in ProtectionName::ALL {
         let assessed = host.assess(name);
         let is_short = matches!(assessed.status, Status::Partial | Status::Unenforced);
         let is_strict = assessed.request == Request::Strict || policy.require.contains(&name);
         if is_short && is_strict && !policy.allow_degraded.contains(&name) {
-            missing.push(missing_protection(name, &assessed));
+            unmet.push(unmet_protection(name, &assessed));
         }
         protections.push(Protection {
             name,
@@ -85,24 +85,24 @@ pub(crate) fn assess(policy: &Policy, kernel: &Kernel, tier: Tier) -> Result<Con
         });
     }
     if policy.limits.cpus.is_some() && !kernel.limits.cpu {
-        missing.push(Missing {
+        unmet.push(UnmetRequirement {
             what: "cpu limit".to_owned(),
             reason: "no control group with the cpu controller can be had".to_owned(),
             remedy: format!("{}, or drop --cpus", cgroup_remedy()),
         });
     }
-    if missing.is_empty() {
+    if unmet.is_empty() {
         Ok(Confinement { tier, network: network_sentence(&policy.network), protections })
     } else {
-        Err(Refusal { missing })
+        Err(Refusal { unmet })
     }
 }
 
-fn missing_protection(name: ProtectionName, assessed: &Assessed) -> Missing {
+fn unmet_protection(name: ProtectionName, assessed: &Assessed) -> UnmetRequirement {
     let reason = assessed.note.clone().unwrap_or_else(|| "cannot be enforced on this host".to_owned());
     let accept = format!("or run without it: --allow-degraded {name}");
     let remedy = if assessed.remedy.is_empty() { accept } else { format!("{}, {accept}", assessed.remedy) };
-    Missing { what: name.to_string(), reason, remedy }
+    UnmetRequirement { what: name.to_string(), reason, remedy }
 }
 
 /// The sentence that may be said of a network mode.

@@ -1,5 +1,5 @@
-//! Control groups: the limits that hold for a whole tree of processes. Version 2 where a part of the tree is
-//! ours, version 1 where its directories are writable.
+//! Control groups: limits for a whole tree of processes. Uses version 2 where a subtree is delegated to us, and version
+//! 1 where its directories are writable.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -24,7 +24,7 @@ const PREFIX: &str = "ringfence-";
 const CPU_PERIOD: f64 = 100_000.0;
 
 impl CgroupHost {
-    /// Looks at what this process may use.
+    /// Finds the control groups that this process may use.
     pub(crate) fn find() -> Option<Self> {
         let memberships = std::fs::read_to_string("/proc/self/cgroup").ok()?;
         let host = Self::find_v2(&memberships, Path::new("/sys/fs/cgroup"))
@@ -82,7 +82,7 @@ impl CgroupHost {
         }
     }
 
-    /// Removes what processes that are no more have left.
+    /// Removes the groups of processes that have ended.
     fn sweep(&self) {
         for base in self.bases() {
             for entry in std::fs::read_dir(base).into_iter().flatten().flatten() {
@@ -107,7 +107,7 @@ impl CgroupHost {
         }
     }
 
-    /// A new group with these limits, or none if there is nothing to limit.
+    /// Makes a group with these limits; `None` if there are none.
     pub(crate) fn leaf(&self, plan: &CgroupPlan) -> io::Result<Option<CgroupLeaf>> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         if *plan == CgroupPlan::default() {
@@ -169,7 +169,7 @@ fn is_writable(path: &Path) -> bool {
     rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok()
 }
 
-/// By doing: the bits of the mode do not tell.
+/// Tries it, because the mode bits do not tell.
 fn can_make_group(base: &Path) -> bool {
     let trial = base.join(format!("{PREFIX}{}-trial", std::process::id()));
     std::fs::create_dir(&trial).is_ok() && std::fs::remove_dir(&trial).is_ok()
@@ -215,7 +215,7 @@ impl CgroupLeaf {
         Ok(())
     }
 
-    /// Through these a process joins.
+    /// The files through which a process joins the group.
     pub(crate) fn member_files(&self) -> io::Result<Vec<OwnedFd>> {
         self.directories
             .iter()
@@ -229,7 +229,7 @@ impl CgroupLeaf {
             .collect()
     }
 
-    /// Which limit stood in the way, if one did.
+    /// The limit that was hit, if any.
     pub(crate) fn limit_hit(&self) -> Option<LimitHit> {
         let count = |directory: &Option<PathBuf>, file: &str, key: &str| {
             let text = std::fs::read_to_string(directory.as_ref()?.join(file)).ok()?;
@@ -257,11 +257,11 @@ impl CgroupLeaf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch;
+    use crate::test_directory;
 
     #[test]
     fn the_group_above_is_used_where_it_may_limit_its_children() {
-        let mount = scratch::directory("cgroup-above");
+        let mount = test_directory::directory("cgroup-above");
         let slice = mount.join("user.slice");
         std::fs::create_dir_all(slice.join("terminal.scope")).unwrap();
         std::fs::write(slice.join("cgroup.subtree_control"), "cpu memory pids\n").unwrap();
@@ -274,7 +274,7 @@ mod tests {
 
     #[test]
     fn a_group_of_its_own_is_divided() {
-        let mount = scratch::directory("cgroup-own");
+        let mount = test_directory::directory("cgroup-own");
         let own = mount.join("run.scope");
         std::fs::create_dir_all(&own).unwrap();
         std::fs::write(own.join("cgroup.controllers"), "cpu memory pids").unwrap();
@@ -293,7 +293,7 @@ mod tests {
 
     #[test]
     fn without_a_group_there_is_no_limit() {
-        let mount = scratch::directory("cgroup-none");
+        let mount = test_directory::directory("cgroup-none");
         assert!(CgroupHost::find_v2("0::/\n", &mount).is_none());
         assert!(CgroupHost::find_v1("4:memory:/nowhere\n", &mount.join("absent")).is_none());
     }

@@ -1,4 +1,4 @@
-//! The honest report: each protection by name, whether it holds, by what, and how that is known.
+//! The report on a fence: each protection by name, whether it is enforced, by what, and how that is known.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -152,6 +152,13 @@ impl Confinement {
             let _ = write!(text, ", {} {}", protection.name.as_str(), protection.status.as_str());
         }
         text
+    }
+
+    /// Everything, with the summary, for programs that want to know what they run in.
+    pub fn to_json(&self) -> serde_json::Value {
+        let mut value = serde_json::to_value(self).unwrap_or_default();
+        value["summary"] = self.summary().into();
+        value
     }
 
     pub fn protection(&self, name: ProtectionName) -> Option<&Protection> {

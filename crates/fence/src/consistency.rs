@@ -1,4 +1,4 @@
-//! What contradicts itself in a policy, or cannot be said to the kernel in a tier. Pure, like the plan.
+//! Refuses policies that contradict themselves, or that a tier cannot express to the kernel. Pure, like the plan.
 
 use crate::plan::{ReadPlan, read_plan};
 use crate::policy::{Network, Policy, Tier};

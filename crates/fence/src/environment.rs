@@ -1,5 +1,5 @@
-//! The environment of a fenced command, built from nothing: what is passed on is listed, and what could load
-//! code or reach a helper of the user is never passed on by mistake.
+//! The environment of a fenced command. Only listed variables are passed on, so that none that loads code or leads to the
+//! user's agents is passed on by mistake.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,10 +23,10 @@ const BASICS: &[&str] = &[
 ];
 const BASICS_PREFIX: &str = "LC_";
 
-/// What a fenced command gets besides.
+/// Passed on to fenced commands only.
 const ALSO_PASSED_ON: &[&str] = &["COLORTERM", "NO_COLOR", "USER", "LOGNAME", "JAVA_HOME", "GOROOT"];
 
-/// Toolchains that are found through the home directory, which is another one inside.
+/// Toolchains that are found through the home directory, which is a different one inside the fence.
 const TOOLCHAINS: &[(&str, &str)] = &[
     ("RUSTUP_HOME", ".rustup"),
     ("PYENV_ROOT", ".pyenv"),
@@ -66,7 +66,7 @@ const STRIPPED: &[&str] = &[
 ];
 const STRIPPED_PREFIXES: &[&str] = &["LD_", "DYLD_", "BASH_FUNC_", "GEM_", "GIT_CONFIG_"];
 
-/// Whether a variable is kept out even if it is asked for by name.
+/// Whether a variable is left out even if the operator names it.
 pub fn is_stripped(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     STRIPPED.contains(&name) || STRIPPED_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
@@ -77,7 +77,7 @@ pub fn is_basic(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| BASICS.contains(&name) || name.starts_with(BASICS_PREFIX))
 }
 
-/// What of the parent's environment every fenced command gets.
+/// The variables of the parent that every fenced command gets.
 pub fn passed_on(parent: impl IntoIterator<Item = (OsString, OsString)>) -> BTreeMap<OsString, OsString> {
     let is_passed =
         |name: &OsString| is_basic(name) || name.to_str().is_some_and(|name| ALSO_PASSED_ON.contains(&name));
@@ -131,9 +131,9 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Puts into a fresh home what programs inside are to find there: who the user is to git, and that pnpm copies
-/// instead of linking into shared caches.
-pub fn furnish_home(home: &Path, of_user: Option<&Path>) -> io::Result<()> {
+/// Writes settings into a fresh home: the user's identity for git, and that pnpm copies files instead of linking them
+/// into shared caches.
+pub(crate) fn furnish_home(home: &Path, of_user: Option<&Path>) -> io::Result<()> {
     if let Some(identity) = of_user.and_then(git_identity) {
         std::fs::write(home.join(".gitconfig"), identity)?;
     }
@@ -142,7 +142,7 @@ pub fn furnish_home(home: &Path, of_user: Option<&Path>) -> io::Result<()> {
     std::fs::write(pnpm.join("rc"), "package-import-method=copy\n")
 }
 
-/// The `[user]` section of the user's git settings, and nothing else of them.
+/// Name and email from the `[user]` section of the user's git settings.
 fn git_identity(home: &Path) -> Option<String> {
     let files = [home.join(".gitconfig"), home.join(".config/git/config")];
     let text = files.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
@@ -182,7 +182,7 @@ mod tests {
 
     #[test]
     fn only_the_identity_of_the_git_settings_is_taken() {
-        let home = crate::scratch::directory("git-identity");
+        let home = crate::test_directory::directory("git-identity");
         let settings = "[core]\n\tsshCommand = evil\n[user]\n\tname = A B\n\temail = a@b\n\tsigningkey = k\n[alias]\nname = x\n";
         std::fs::write(home.join(".gitconfig"), settings).unwrap();
         let inside = home.join("inside");

@@ -1,4 +1,4 @@
-//! What this host offers. Found out by doing, in a throw-away launcher, never from a version number.
+//! What this host offers. A throw-away process finds it out by trying, never from a version number.
 
 use serde::{Deserialize, Serialize};
 

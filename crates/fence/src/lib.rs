@@ -1,76 +1,117 @@
 //! Kernel confinement for any command.
 //!
-//! A [`Policy`] says what a command may do. [`plan()`] turns it, for the [`Kernel`] at hand, into a [`Plan`] of
-//! what each layer does, or into a [`Refusal`]. A [`Launcher`] starts the command inside and returns a
+//! [`FenceSetup`] is the way in: it vets a scope and makes directories for a session, launches a command there,
+//! and cleans up. The [`RunningFence`] it returns serves the command's private network and waits for its end.
+//!
+//! ```no_run
+//! # fn example(settings: &fence::FenceSettings, stdio: fence::Stdio<'_>) -> Result<(), fence::FenceError> {
+//! use fence::{CacheChoice, FenceSetup, FencedCommand, HostEnvironment, Launcher, ScopeChoice};
+//! use std::time::Duration;
+//!
+//! let host = HostEnvironment::of_this_process()?;
+//! let setup = FenceSetup::new(settings, ScopeChoice::Empty, CacheChoice::Private, &host)?;
+//! let command = FencedCommand { program: "/bin/true".into(), ..FencedCommand::default() };
+//! let running = setup.launch(&Launcher::new(), command, stdio)?;
+//! let ending = running.attend_blocking(Duration::from_secs(60), |error| eprintln!("no network: {error}"))?;
+//! for warning in setup.clean_up().warnings() {
+//!     eprintln!("{warning}");
+//! }
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Below that, a [`Policy`] says what a command may do. [`plan()`] turns it, for the [`Kernel`] of this host, into a
+//! [`Plan`] of what each layer does, or into a [`Refusal`]. A [`Launcher`] starts the command inside and returns a
 //! [`Fenced`] process with the [`Confinement`] that was really put around it.
 
 mod assessment;
-#[cfg(target_os = "linux")]
-mod cgroup;
-#[cfg(target_os = "linux")]
-mod children;
 mod confinement;
 mod consistency;
 pub mod environment;
-mod fence_setup;
+mod error;
+mod host_environment;
 mod kernel;
-#[cfg(target_os = "linux")]
-mod launch;
-#[cfg(target_os = "linux")]
-mod launcher;
-#[cfg(target_os = "macos")]
-pub mod macos;
-mod membership;
 mod memory;
-#[cfg(target_os = "linux")]
-pub mod nested;
 pub mod network;
-mod order;
-#[cfg(target_os = "linux")]
-mod passing;
 mod paths;
-#[cfg(target_os = "linux")]
-mod peers;
 mod plan;
 mod policy;
 mod raw_path;
 mod refusal;
-pub mod scope_scan;
-#[cfg(test)]
-mod scratch;
-pub mod seatbelt;
+mod scope_scan;
 mod session_directory;
+mod settings;
+mod setup;
+mod stdio;
+pub mod toolchain;
+mod unfenced;
+
+#[cfg(target_os = "linux")]
+mod cgroup;
+#[cfg(target_os = "linux")]
+mod fd_passing;
+#[cfg(target_os = "linux")]
+mod kernel_features;
+#[cfg(target_os = "linux")]
+mod launch;
+#[cfg(target_os = "linux")]
+mod launch_request;
+#[cfg(target_os = "linux")]
+mod launcher_process;
+#[cfg(target_os = "linux")]
+pub mod nested;
+#[cfg(target_os = "linux")]
+mod peers;
+#[cfg(target_os = "linux")]
+mod process_table;
+#[cfg(target_os = "linux")]
+mod running_fence;
 #[cfg(target_os = "linux")]
 mod spawn;
 #[cfg(target_os = "linux")]
 mod supervisor_registry;
-pub mod toolchain;
-#[cfg(target_os = "linux")]
-mod zygote;
 
-#[cfg(target_os = "linux")]
-pub use cgroup::LimitHit;
-#[cfg(target_os = "linux")]
-pub use children::children_of;
+#[cfg(target_os = "macos")]
+mod macos;
+// A pure function, so it is tested on every system.
+#[cfg(any(target_os = "macos", test))]
+mod seatbelt;
+
+#[cfg(test)]
+mod test_directory;
+
 pub use confinement::{Confinement, Protection, ProtectionName, Status, Verified};
-pub use fence_setup::{
-    CacheChoice, FenceSettings, FenceSetup, FenceSetupError, HardlinkChoice, HostEnvironment, HostFacts,
-    ReadChoice, ScopeChoice,
-};
+pub use error::{FenceError, FenceSetupError, LaunchError};
+pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
-#[cfg(target_os = "linux")]
-pub use launch::{Ending, Fenced, LaunchError, Launcher, Remote, Stdio};
-#[cfg(target_os = "linux")]
-pub use launcher::run_if_launcher;
-pub use membership::{Membership, membership_of};
 pub use memory::give_back_memory;
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
-#[cfg(target_os = "linux")]
-pub use peers::{Peer, Peers};
 pub use plan::{Plan, plan};
 pub use policy::{
     Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, Network, Policy, ReadMode, Temp, Tier,
     TierChoice, UnixSockets,
 };
-pub use refusal::{Missing, Refusal};
-pub use session_directory::{OwnDirectory, SessionDirectory, remove_tree};
+pub use refusal::{Refusal, UnmetRequirement};
+pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
+pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};
+pub use settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
+pub use setup::FenceSetup;
+pub use stdio::{ChildPipes, Pipes, Stdio};
+pub use unfenced::spawn_unfenced;
+
+#[cfg(target_os = "linux")]
+pub use {
+    cgroup::LimitHit,
+    launch::{Ending, Fenced, Launcher, Remote},
+    launcher_process::run_if_launcher,
+    peers::{Peer, Peers},
+    process_table::{
+        Membership, ProcessStat, all_with_descendants, children_of, membership_of, variable_of,
+        with_descendants,
+    },
+    running_fence::RunningFence,
+    setup::FencedCommand,
+};
+
+#[cfg(target_os = "macos")]
+pub use macos::{SeatbeltCommandError, seatbelt_command, seatbelt_confinement};

@@ -1,13 +1,13 @@
 //! A fence within the fence: commands that a fenced server runs for its client must not reach the server.
 //!
-//! Inside one fence everybody has the same rights, so a command could write into the server's output, read its
+//! All processes of one fence have the same rights, so a command could write into the server's output, read its
 //! memory or kill it. [`shield_this_process`] closes the server's memory and descriptors to others, and the
 //! commands live in a [`NestedDomain`]: a Landlock domain below the server's. A domain can look into and signal
 //! those below it, and never the other way round.
 //!
-//! All commands share one domain, so that one can end what another has left running. A domain passes on by fork
-//! only; so a fork server, a child of the server that does nothing else, enters it once and forks the commands. They
-//! are children of the server all the same.
+//! All commands share one domain, so that one can end what another has left running. A domain is inherited by fork
+//! only. So the fork server, a child that does nothing else, enters it once and forks the commands. They are
+//! children of the server all the same.
 
 mod child_side;
 mod exec_page;
@@ -15,7 +15,6 @@ mod fork_server;
 #[cfg(test)]
 mod tests;
 
-use parking_lot::Mutex;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -23,11 +22,12 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use landlock::{
     AccessFs, CompatLevel, Compatible, PathBeneath, PathFd, Ruleset, RulesetAttr, RulesetCreatedAttr, Scope,
 };
+use parking_lot::Mutex;
 use rustix::process::{DumpableBehavior, Pid};
 
 use self::exec_page::ExecPage;
-use self::fork_server::{ForkServer, Refused};
-use crate::spawn::landlock_version;
+use self::fork_server::{ForkServer, SpawnError};
+use crate::kernel_features::landlock_version;
 
 /// The first version of Landlock that can allow renames from one directory to another. Before it, any domain
 /// forbids them.
@@ -35,10 +35,10 @@ const FIRST_WITH_REFER: u32 = 2;
 /// The first version that can forbid signals to processes outside the domain.
 const FIRST_WITH_SCOPES: u32 = 6;
 
-/// Nobody who is not an ancestor in Landlock's sense, and not root, may look into this process; and what its
-/// children leave behind becomes its own, so that it can end them.
+/// Hides the memory and descriptors of this process from all but root and its ancestors in Landlock's sense, and makes
+/// it adopt orphans of its children, so that it can end them.
 pub fn shield_this_process() -> io::Result<()> {
-    // Somebody who ignores the end of children passes that on, and then nobody hears of it.
+    // A parent that ignores SIGCHLD passes that on, and the ends of children would go unnoticed.
     // SAFETY: the default action is valid for this signal.
     unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
@@ -46,10 +46,10 @@ pub fn shield_this_process() -> io::Result<()> {
     Ok(())
 }
 
-/// Where all commands of this process live.
+/// The Landlock domain in which all commands of this process run.
 #[derive(Debug)]
 pub struct NestedDomain {
-    /// `None`: this kernel's Landlock cannot nest without taking renames away, or there is none.
+    /// `None` if this kernel has no Landlock, or one that cannot nest without forbidding renames.
     ruleset: Option<OwnedFd>,
     version: u32,
     entrance: Mutex<Entrance>,
@@ -58,18 +58,18 @@ pub struct NestedDomain {
 #[derive(Debug)]
 struct Entrance {
     page: ExecPage,
-    /// Started with the first command, and again when it was killed.
+    /// Started with the first command, and again after it was killed.
     fork_server: Option<ForkServer>,
 }
 
 /// A program to start in the domain.
 #[derive(Clone, Debug)]
 pub struct NestedCommand {
-    /// A path from the root: nothing is searched.
+    /// An absolute path; the `PATH` is not searched.
     pub program: CString,
-    /// With the name of the program as the first.
+    /// The first is the name of the program.
     pub arguments: Vec<CString>,
-    /// All of it, as `NAME=value`.
+    /// The whole environment, as `NAME=value`.
     pub environment: Vec<CString>,
 }
 
@@ -96,7 +96,7 @@ impl NestedDomain {
         self.ruleset.is_some()
     }
 
-    /// Whether commands are kept from signalling the server, and whoever else is outside their domain.
+    /// Whether commands are kept from signalling the server and other processes outside their domain.
     pub fn protects_signals(&self) -> bool {
         self.ruleset.is_some() && self.version >= FIRST_WITH_SCOPES
     }
@@ -113,24 +113,24 @@ impl NestedDomain {
         let Entrance { page, fork_server } = &mut *entrance;
         page.write(command)?;
         if let Some(present) = fork_server {
-            match present.lead_in(directory, output) {
-                // A command has killed it. Nothing was started, so another may try.
-                Err(Refused::Absent(_)) => {}
-                Err(Refused::Lost(error)) => {
+            match present.spawn_command(directory, output) {
+                // A command has killed it. Start another.
+                Err(SpawnError::Absent(_)) => {}
+                Err(SpawnError::Lost(error)) => {
                     *fork_server = None;
                     return Err(error);
                 }
-                Err(Refused::Command(error)) => return Err(error),
+                Err(SpawnError::Command(error)) => return Err(error),
                 Ok(pid) => return Ok(pid),
             }
         }
         let fresh = fork_server.insert(ForkServer::start(self.ruleset.as_ref(), page)?);
-        fresh.lead_in(directory, output).map_err(Refused::into_error)
+        fresh.spawn_command(directory, output).map_err(SpawnError::into_error)
     }
 }
 
-/// A layer that does not speak of renames forbids them, as soon as an outer layer is about files. So this one
-/// speaks of them and allows them everywhere: what the fence allows stays allowed, and no more.
+/// A ruleset that does not handle renames forbids them once an outer ruleset restricts files. So this one handles them
+/// and allows them everywhere: what the fence allows stays allowed, and nothing else is.
 fn rules(with_scopes: bool) -> Result<Option<OwnedFd>, Box<dyn std::error::Error + Send + Sync>> {
     let mut ruleset =
         Ruleset::default().set_compatibility(CompatLevel::HardRequirement).handle_access(AccessFs::Refer)?;

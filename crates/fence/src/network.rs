@@ -35,11 +35,11 @@ use self::connections::Slots;
 use self::egress::Egress;
 
 /// The port on 127.0.0.1, inside the fence, on which the launcher makes the proxy's listener.
-pub const PROXY_PORT: u16 = 3128;
+pub(crate) const PROXY_PORT: u16 = 3128;
 
 /// The address inside the fence on which the launcher makes the DNS socket, and which it writes into the
 /// program's `resolv.conf`.
-pub const DNS_ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 53), 53);
+pub(crate) const DNS_ADDRESS: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(127, 0, 0, 53), 53);
 
 /// The listeners that a launcher made inside a fence.
 #[derive(Debug, Default)]
@@ -71,7 +71,7 @@ pub async fn serve(listeners: Listeners, hosts: AllowedHosts) -> io::Result<()> 
 ///
 /// `NO_PROXY` is set and empty, because a value of the caller would send programs to addresses that have no
 /// route here. Node looks at the others only with `NODE_USE_ENV_PROXY`.
-pub fn proxy_environment() -> Vec<(&'static str, String)> {
+pub(crate) fn proxy_environment() -> Vec<(&'static str, String)> {
     let proxy = format!("http://127.0.0.1:{PROXY_PORT}");
     let for_proxy = ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"];
     let mut variables: Vec<_> = for_proxy.into_iter().map(|name| (name, proxy.clone())).collect();

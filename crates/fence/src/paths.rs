@@ -1,5 +1,5 @@
-//! Paths of a policy, looked at before anything runs: which directories may be a scope, and what is never
-//! readable. What was seen is recorded by device and inode, and compared again by the launcher.
+//! Vets the paths of a policy before anything runs: which directories may be a scope, and which paths are never
+//! readable. Scopes are recorded by device and inode, which the launcher compares again.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -31,7 +31,7 @@ const SYSTEM_TREES: &[&str] = &[
     "/private/etc",
 ];
 
-/// Directories that hold what belongs to others; directories inside them may be scopes.
+/// Directories that hold directories of several users; those inside may be scopes.
 const SHARED_DIRECTORIES: &[&str] = &[
     "/",
     "/home",
@@ -54,7 +54,7 @@ const SHARED_DIRECTORIES: &[&str] = &[
     "/private/var",
 ];
 
-/// What nobody's agent needs to read, below the home directory.
+/// Secrets and private data below the home directory, which no agent needs to read.
 const SENSITIVE_IN_HOME: &[&str] = &[
     ".ssh",
     ".gnupg",
@@ -108,7 +108,7 @@ const SENSITIVE_IN_HOME: &[&str] = &[
 /// What only root can read, so it matters only to a fence that root starts.
 const SENSITIVE_FOR_ROOT: &[&str] = &["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
 
-/// A directory that was looked at: canonical, and identified beyond its name.
+/// A directory that was checked: its canonical path, and its identity beyond the name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VettedDirectory {
     #[serde(with = "raw_path")]
@@ -173,7 +173,7 @@ impl ScopeError {
     }
 }
 
-/// Looks at a directory that is to be writable. `home` and `own` (ringfence's files) must not lie in it.
+/// Checks that a directory can be writable in a fence. `home` and `own` (ringfence's files) must not be in it.
 pub fn vet_scope(
     path: &Path,
     home: Option<&Path>,
@@ -235,7 +235,7 @@ pub struct DeniedPath {
 pub enum DeniedKind {
     Directory,
     File,
-    /// Not there now; denied all the same when it comes.
+    /// Does not exist now; denied when it appears.
     Missing,
 }
 
@@ -292,7 +292,7 @@ fn ssh_host_keys() -> Vec<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch;
+    use crate::test_directory;
 
     #[test]
     fn system_and_shared_directories_are_no_scopes() {
@@ -311,14 +311,14 @@ mod tests {
 
     #[test]
     fn a_link_to_the_system_is_the_system() {
-        let link = scratch::directory("paths-link").join("to-root");
+        let link = test_directory::directory("paths-link").join("to-root");
         std::os::unix::fs::symlink("/proc/self/root", &link).unwrap();
         assert_eq!(vet_scope(&link, None, None), Err(ScopeError::Shared("/".into())));
     }
 
     #[test]
     fn each_unusable_scope_has_its_reason() {
-        let directory = scratch::directory("paths-reasons");
+        let directory = test_directory::directory("paths-reasons");
         let file = directory.join("file");
         std::fs::write(&file, "").unwrap();
         assert_eq!(vet_scope(&file, None, None), Err(ScopeError::NotADirectory(file.clone())));
@@ -334,7 +334,7 @@ mod tests {
 
     #[test]
     fn root_cannot_lend_what_is_anothers() {
-        let directory = scratch::directory("paths-anothers");
+        let directory = test_directory::directory("paths-anothers");
         if rustix::process::geteuid().is_root() {
             std::os::unix::fs::chown(&directory, Some(1234), Some(1234)).unwrap();
             assert!(matches!(vet_scope(&directory, None, None), Err(ScopeError::AnothersOfRoot(_))));
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn a_denied_link_denies_its_target_too() {
-        let directory = scratch::directory("paths-denied");
+        let directory = test_directory::directory("paths-denied");
         let (target, link) = (directory.join("target"), directory.join("link"));
         std::fs::create_dir_all(&target).unwrap();
         std::os::unix::fs::symlink(&target, &link).unwrap();

@@ -1,19 +1,22 @@
-//! Who is at the other end of a TCP connection of this host: nobody inside a fence may use the gateway.
+//! Finds out which process is at the other end of a TCP connection of this host, because no process inside a fence may
+//! use the gateway.
 //!
-//! The other end is found as a socket first (`socket`), then as the processes that hold it (`holders`), then by
-//! their ancestors: whoever descends from a supervisor is fenced.
+//! It looks up the socket at the other end (`socket`), then the processes that hold it (`holders`), then their
+//! ancestors: descendants of a supervisor are fenced.
 //!
-//! What stays open: a fenced process that can hand its socket to one outside, over a unix socket that its policy
-//! left it, is taken for that one once it has let go of the socket itself; at once if the gateway knows the other
-//! as a client. Fences of another ringfence process are not known here. A client that hides its descriptors cannot be named, and is refused while fences stand.
+//! Limits: a fenced process can pass its socket to a process outside over a unix socket, if its policy allows those. It
+//! is then taken for that process once it has closed the socket itself, or at once if the gateway knows the other
+//! process as a client. Fences of another ringfence process are not known here. A client that hides its descriptors
+//! cannot be identified, and is refused while fences exist.
 
 mod holders;
 mod route;
 mod socket;
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use crate::supervisor_registry::{SUPERVISORS, Snapshot, Supervisors};
 use holders::{Look, Process};
@@ -28,11 +31,11 @@ pub enum Peer {
     Outside,
     /// A process inside one of our fences, or this process on behalf of one.
     Fenced,
-    /// Nobody can be named: the other end is closed already, or on its way between two processes. To be refused.
+    /// Not found: the other end is closed already, or is being passed between processes. To be refused.
     Unknown,
 }
 
-/// Tells peers apart, and remembers clients so that their next connections cost less.
+/// Judges peers, and remembers clients so that their next connections cost less.
 #[derive(Debug)]
 pub struct Peers {
     supervisors: &'static Supervisors,
@@ -40,11 +43,11 @@ pub struct Peers {
     remembered: Mutex<VecDeque<Client>>,
 }
 
-/// A process that was found outside, which it stays: what counts is whom it was started by.
+/// A process that was found outside all fences. It stays outside, because its ancestors decide.
 #[derive(Clone, Copy, Debug)]
 struct Client {
     process: Process,
-    /// A number is given to another process one day, which started later.
+    /// Pids are used again, by processes that started later.
     start: u64,
 }
 
@@ -63,7 +66,7 @@ impl Peers {
         Self { supervisors, remembered: Mutex::default() }
     }
 
-    /// Whether there is anybody inside a fence who could connect.
+    /// Whether any process inside a fence could connect.
     pub fn are_needed(&self) -> bool {
         let supervisors = self.supervisors.snapshot();
         supervisors.is_launching || !supervisors.is_empty()
@@ -115,11 +118,11 @@ impl Peers {
 /// What looking at every process of this user has shown.
 #[derive(Debug, Default)]
 struct Findings {
-    /// Somebody who holds the socket is fenced, is this process, or cannot be told.
+    /// A holder of the socket is fenced, is this process, or cannot be judged.
     worst: Option<Peer>,
-    /// Somebody outside who holds it.
+    /// A holder outside all fences.
     outside: Option<Process>,
-    /// Somebody inside a fence whose descriptors cannot be seen.
+    /// A process inside a fence hides its descriptors.
     is_hidden_inside: bool,
 }
 
@@ -143,7 +146,7 @@ impl Findings {
         self.worst.is_none() && self.outside.is_none()
     }
 
-    /// Goes on after a holder was found outside, because several can hold a socket.
+    /// Continues after a holder was found outside, because several processes can hold a socket.
     fn add(&mut self, process: Process, look: Look, supervisors: &Snapshot) {
         match look {
             Look::HoldsNot => {}

@@ -1,5 +1,4 @@
-//! What a command may do, as its caller says it. There is no default that allows anything: every field is
-//! the caller's decision.
+//! What a command may do. No default allows anything: the caller decides every field.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::confinement::ProtectionName;
 use crate::paths::{DeniedPath, VettedDirectory};
 
-/// Everything that a fence is asked to enforce.
+/// Everything that a fence has to enforce.
 #[derive(Clone, Debug)]
 pub struct Policy {
     /// The workspace: read-write, unless `read_only`.
@@ -21,16 +20,16 @@ pub struct Policy {
     /// More that is read-write, such as the session's home and caches.
     pub read_write: Vec<VettedDirectory>,
     pub read: ReadMode,
-    /// Never readable, whatever else allows it.
+    /// Never readable, even if other fields allow it.
     pub deny_read: Vec<DeniedPath>,
-    /// Directories that other fences keep their files in: hidden, but for what is read-write in them.
+    /// Directories with files of other fences: hidden, except for read-write directories in them.
     pub hidden: Vec<PathBuf>,
     /// Inside the scope, and yet read-only.
     pub protected: Vec<PathBuf>,
     pub temp: Temp,
     pub network: Network,
     pub unix_sockets: UnixSockets,
-    /// What is refused unless it is listed here.
+    /// Exceptions to what is refused by default.
     pub allowances: BTreeSet<Allowance>,
     pub limits: Limits,
     pub tier: TierChoice,
@@ -38,7 +37,7 @@ pub struct Policy {
     pub allow_degraded: BTreeSet<ProtectionName>,
     /// Protections that must not be missing though they are only preferred otherwise.
     pub require: BTreeSet<ProtectionName>,
-    /// How many files of the scope have names outside it, if it was looked.
+    /// How many files of the scope have names outside it; `None` if they were not counted.
     pub shared_hardlinks: Option<HardlinkCount>,
 }
 
@@ -53,7 +52,7 @@ pub enum Allowance {
     Debugging,
     /// User namespaces inside the fence, for programs that bring their own sandbox.
     NestedUserns,
-    /// To run as root even where only Tier A can be had.
+    /// Run as root even where only Tier A is available.
     Root,
 }
 

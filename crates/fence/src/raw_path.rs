@@ -1,4 +1,4 @@
-//! Paths in JSON: text where they are text, bytes where they are not.
+//! Paths in JSON: strings where they are UTF-8, else arrays of bytes.
 
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};

@@ -1,16 +1,16 @@
-//! What cannot be had, why, and what to do about it.
+//! Why a policy cannot be enforced on this host, and what to do about it.
 
 use std::fmt;
 
-/// Why a policy cannot be had on this host.
+/// Why a policy cannot be enforced on this host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    pub missing: Vec<Missing>,
+    pub unmet: Vec<UnmetRequirement>,
 }
 
-/// One thing that was asked for and cannot be had.
+/// One part of a policy that cannot be enforced.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Missing {
+pub struct UnmetRequirement {
     /// A protection by name, or the part of the policy.
     pub what: String,
     pub reason: String,
@@ -20,7 +20,7 @@ pub struct Missing {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> =
-            self.missing.iter().map(|missing| format!("{}: {}", missing.what, missing.reason)).collect();
+            self.unmet.iter().map(|unmet| format!("{}: {}", unmet.what, unmet.reason)).collect();
         f.write_str(&parts.join("; "))
     }
 }
@@ -30,12 +30,16 @@ impl std::error::Error for Refusal {}
 impl Refusal {
     pub(crate) fn of(what: &str, reason: impl Into<String>, remedy: impl Into<String>) -> Self {
         Self {
-            missing: vec![Missing { what: what.to_owned(), reason: reason.into(), remedy: remedy.into() }],
+            unmet: vec![UnmetRequirement {
+                what: what.to_owned(),
+                reason: reason.into(),
+                remedy: remedy.into(),
+            }],
         }
     }
 
     pub fn hint(&self) -> String {
-        let mut remedies: Vec<&str> = self.missing.iter().map(|missing| missing.remedy.as_str()).collect();
+        let mut remedies: Vec<&str> = self.unmet.iter().map(|unmet| unmet.remedy.as_str()).collect();
         remedies.dedup();
         remedies.join("; ")
     }

@@ -1,5 +1,5 @@
-//! Walks of the scope: before, for files that have another name outside; after, for what a command left that
-//! could act outside later. Both are bounded and say when they did not see everything.
+//! Walks of the scope: before a run for files that have another name outside, after it for files that could act outside
+//! later. Both are bounded and report when they did not see everything.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fs::Metadata;
@@ -17,7 +17,7 @@ const MAX_NAMED: usize = 10;
 
 const SET_ID: u32 = 0o6000;
 
-/// What the first walk found.
+/// Files of the scope with another name outside it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SharedFiles {
     /// Files with a name outside the scope.
@@ -79,14 +79,14 @@ fn package_directory(path: &Path, scope: &[PathBuf]) -> PathBuf {
 /// What a command left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PostRunScan {
-    /// Files that would have run with somebody's rights. Their set-id bits are gone now.
+    /// Files that had set-id bits, which were removed.
     pub set_id: Vec<PathBuf>,
     /// New links that lead out of the scope, for a program outside to follow.
     pub outward_links: Vec<(PathBuf, PathBuf)>,
 }
 
 /// Looks at what changed since `since` (seconds of the epoch), and takes set-id bits away.
-pub fn post_run_scan(scope: &[PathBuf], since: i64) -> PostRunScan {
+pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64) -> PostRunScan {
     let mut left = PostRunScan::default();
     walk(scope, &mut |path, metadata| {
         if metadata.ctime() < since {
@@ -125,7 +125,7 @@ fn lexical(path: &Path) -> PathBuf {
     result
 }
 
-/// Calls `each` for every entry below `roots`, package directories first. True: it ended early.
+/// Calls `each` for every entry below `roots`, package directories first. Returns true if it ended early.
 fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Path, &Metadata)) -> bool {
     let mut waiting: VecDeque<PathBuf> = roots.iter().cloned().collect();
     let mut seen = 0;
@@ -154,11 +154,11 @@ fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Path, &Metadata)) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::scratch;
+    use crate::test_directory;
 
     #[test]
     fn only_links_to_the_outside_count() {
-        let base = scratch::directory("scan-links");
+        let base = test_directory::directory("scan-links");
         let scope = base.join("scope");
         std::fs::create_dir_all(scope.join("node_modules/pkg")).unwrap();
         std::fs::write(scope.join("inside"), "").unwrap();
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn set_id_bits_go_and_outward_links_are_named() {
-        let scope = scratch::directory("scan-post_run_scan");
+        let scope = test_directory::directory("scan-post_run_scan");
         std::fs::write(scope.join("tool"), "").unwrap();
         std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", scope.join("out")).unwrap();

@@ -1,30 +1,8 @@
 //! The fence on macOS: what a command may do, written as a Seatbelt profile for `sandbox-exec`.
 //!
-//! [`profile`] is a pure function from a [`SeatbeltRequest`] to text and parameters, so that it can be tested
-//! on any system. Every path of a request travels as a `-D` parameter; none is ever part of the text.
-//! What the text cannot show is whether a given release of macOS takes it, so a report of it says no more
-//! than `verified: config`.
-//!
-//! ```
-//! use std::path::{Path, PathBuf};
-//! use fence::seatbelt::{SeatbeltNetwork, SeatbeltRead, SeatbeltRequest, profile, sandbox_exec_arguments};
-//!
-//! let request = SeatbeltRequest {
-//!     writable: vec![PathBuf::from("/Users/ada/work")],
-//!     protected: vec![PathBuf::from("/Users/ada/work/.git/hooks")],
-//!     read: SeatbeltRead::Open,
-//!     deny_read: vec![PathBuf::from("/Users/ada/.ssh")],
-//!     network: SeatbeltNetwork::None,
-//!     unix_sockets: Vec::new(),
-//!     pty: false,
-//!     tag: "ringfence-1".to_owned(),
-//! };
-//! let profile = profile(&request)?;
-//! assert!(!profile.text.contains("/Users/ada"));
-//! let arguments = sandbox_exec_arguments(&profile, Path::new("/usr/bin/true"), &[]);
-//! assert_eq!(arguments[0], "-p");
-//! # Ok::<(), fence::seatbelt::SeatbeltError>(())
-//! ```
+//! [`profile`] is a pure function from a [`SeatbeltRequest`] to text and parameters, so it is tested on every
+//! system. Every path of a request is passed as a `-D` parameter; none is ever part of the text. Whether a release
+//! of macOS accepts the profile shows only there, so a report says no more than `verified: config`.
 
 mod expression;
 mod from_policy;
@@ -43,40 +21,39 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-pub use from_policy::{confinement, request};
+#[cfg(target_os = "macos")]
+pub(crate) use from_policy::confinement;
+#[cfg(target_os = "macos")]
+pub(crate) use from_policy::request;
 
 /// The program that applies a profile. Absolute, because one found along `PATH` could be anyone's.
-pub const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
-
-/// What `sandbox-exec` exits with inside another sandbox: profiles do not nest
-/// (`forbidden-sandbox-reinit` in the log).
-pub const NESTED_EXIT_CODE: i32 = 71;
+pub(crate) const SANDBOX_EXEC: &str = "/usr/bin/sandbox-exec";
 
 /// What a profile is made from.
 ///
 /// Paths are matched as the kernel spells them: the caller gives them resolved and in the case that the
 /// volume has, except that `/tmp`, `/var` and `/etc` may be written with or without `/private`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeatbeltRequest {
+pub(crate) struct SeatbeltRequest {
     /// Directories that can be written, and read.
-    pub writable: Vec<PathBuf>,
+    pub(crate) writable: Vec<PathBuf>,
     /// Inside what can be written, and yet read-only.
-    pub protected: Vec<PathBuf>,
-    pub read: SeatbeltRead,
+    pub(crate) protected: Vec<PathBuf>,
+    pub(crate) read: SeatbeltRead,
     /// Neither readable nor writable, whatever else allows it.
-    pub deny_read: Vec<PathBuf>,
-    pub network: SeatbeltNetwork,
+    pub(crate) deny_read: Vec<PathBuf>,
+    pub(crate) network: SeatbeltNetwork,
     /// Sockets, or directories of sockets, that can be bound and connected to. `/` means all of them.
-    pub unix_sockets: Vec<PathBuf>,
+    pub(crate) unix_sockets: Vec<PathBuf>,
     /// New pseudo-terminals.
-    pub pty: bool,
+    pub(crate) pty: bool,
     /// Goes with every denial into the system's log, so that a line there can be given to its session.
-    pub tag: String,
+    pub(crate) tag: String,
 }
 
 /// What can be read besides what can be written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum SeatbeltRead {
+pub(crate) enum SeatbeltRead {
     /// Everything but the deny list.
     Open,
     /// The system's programs and libraries, and the listed paths.
@@ -85,7 +62,7 @@ pub enum SeatbeltRead {
 
 /// What can be reached over IP. A profile knows no addresses but `localhost` and `*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SeatbeltNetwork {
+pub(crate) enum SeatbeltNetwork {
     /// Not restricted.
     All,
     None,
@@ -100,23 +77,23 @@ pub enum SeatbeltNetwork {
 
 /// Text for `-p` and the `-D KEY=value` parameters.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeatbeltProfile {
-    pub text: String,
+pub(crate) struct SeatbeltProfile {
+    pub(crate) text: String,
     /// In the order of their first use.
-    pub parameters: Vec<(String, String)>,
+    pub(crate) parameters: Vec<(String, String)>,
 }
 
 /// Why no profile was made. The messages hold no path, so that they can be shown to any client.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum SeatbeltError {
+pub(crate) enum SeatbeltError {
     #[error("no writable directory is named")]
     NoWritable,
-    #[error("{list} path {number} {fault}")]
+    #[error("{list} path {number} {error}")]
     Path {
         list: PathList,
         /// Counted from one.
         number: usize,
-        fault: PathFault,
+        error: PathError,
     },
     #[error("writable path {writable} lies inside deny-read path {denied}")]
     WritableIsDenied { writable: usize, denied: usize },
@@ -128,7 +105,7 @@ pub enum SeatbeltError {
 
 /// The lists of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PathList {
+pub(crate) enum PathList {
     Writable,
     Protected,
     Readable,
@@ -150,7 +127,7 @@ impl fmt::Display for PathList {
 
 /// What is wrong with a path.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum PathFault {
+pub(crate) enum PathError {
     #[error("is not absolute")]
     NotAbsolute,
     #[error("is not UTF-8")]
@@ -167,7 +144,7 @@ pub enum PathFault {
 }
 
 /// Writes the profile for a request, or says why it cannot be had.
-pub fn profile(request: &SeatbeltRequest) -> Result<SeatbeltProfile, SeatbeltError> {
+pub(crate) fn profile(request: &SeatbeltRequest) -> Result<SeatbeltProfile, SeatbeltError> {
     generate::generate(request)
 }
 
@@ -175,22 +152,22 @@ pub fn profile(request: &SeatbeltRequest) -> Result<SeatbeltProfile, SeatbeltErr
 ///
 /// Whoever can replace such a link chooses what is writable. The generator looks at no file system, so the
 /// caller says what is a link; on macOS that is `Path::is_symlink`.
-pub fn refuse_linked_writable(
+pub(crate) fn refuse_linked_writable(
     request: &SeatbeltRequest,
     is_link: impl Fn(&Path) -> bool,
 ) -> Result<(), SeatbeltError> {
     for (index, path) in request.writable.iter().enumerate() {
         let mut steps = path.ancestors().filter(|step| !rule_path::is_system_alias(step));
         if steps.any(&is_link) {
-            let (list, fault) = (PathList::Writable, PathFault::SymbolicLink);
-            return Err(SeatbeltError::Path { list, number: index + 1, fault });
+            let (list, error) = (PathList::Writable, PathError::SymbolicLink);
+            return Err(SeatbeltError::Path { list, number: index + 1, error });
         }
     }
     Ok(())
 }
 
 /// What follows [`SANDBOX_EXEC`] to run a program under a profile.
-pub fn sandbox_exec_arguments(
+pub(crate) fn sandbox_exec_arguments(
     profile: &SeatbeltProfile,
     program: &Path,
     arguments: &[OsString],

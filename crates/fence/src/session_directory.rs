@@ -1,6 +1,6 @@
-//! The directories that a fenced command has for itself: a home and a temporary directory that go with it,
-//! and package caches that stay for the next command of the same scope. All lie below one directory that
-//! belongs to this user alone and that no fence can see into.
+//! The directories that belong to fenced commands: a home and a temporary directory for a session, and package caches
+//! that stay for the next command of the same scope. All are below one directory that is private to this user and
+//! hidden in every fence.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
@@ -11,13 +11,15 @@ use std::time::Duration;
 use rustix::fs::FlockOperation;
 use sha2::{Digest, Sha256};
 
+use crate::scope_scan::{PostRunScan, post_run_scan};
+
 /// Ringfence's own directory of a user.
 #[derive(Clone, Debug)]
 pub struct OwnDirectory(PathBuf);
 
 impl OwnDirectory {
-    /// Below the user's caches, or below `/var/tmp` for a user without a home. What commands of a process
-    /// that was killed have left there goes.
+    /// Opens it below the user's caches, or below `/var/tmp` for a user without a home, and removes what killed
+    /// processes have left there.
     pub fn open(cache_home: Option<&Path>, home: Option<&Path>) -> io::Result<Self> {
         let candidates = [
             cache_home.filter(|path| path.is_absolute()).map(|cache| cache.join("ringfence")),
@@ -41,8 +43,8 @@ impl OwnDirectory {
         &self.0
     }
 
-    /// The caches of a scope, kept between commands. Another scope has others: what one project's tools
-    /// leave there, another project's never run.
+    /// The caches of a scope, kept between commands. Every scope has its own, so no project runs what another
+    /// project's tools have left.
     pub fn caches_of(&self, scope: &Path) -> io::Result<PathBuf> {
         let name = scope.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
         let readable: String =
@@ -67,7 +69,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// Makes a directory for this user alone, or sees that it is one.
+/// Makes a directory that is private to this user, or checks that it is.
 fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let metadata = path.symlink_metadata()?;
@@ -81,15 +83,17 @@ fn make_private(path: &Path) -> io::Result<()> {
     ))
 }
 
-/// How a directory is called that is not locked yet. A sweep leaves it alone while it is young.
+/// The prefix of a directory that is not locked yet. It is swept only when it is old.
 const UNLOCKED: &str = "new-";
 const YOUNG: Duration = Duration::from_secs(60);
 
-/// The directories of one command.
+/// The directories of one session, in which one or several commands run.
 #[derive(Debug)]
 pub struct SessionDirectory {
     path: PathBuf,
-    /// A lock on the directory, held as long as it is in use; what nobody holds is swept.
+    /// When it was made, in seconds since the epoch.
+    began: i64,
+    /// Locks the directory while it is in use. Directories without a lock are swept.
     #[allow(dead_code, reason = "held, not used")]
     lock: File,
 }
@@ -108,7 +112,7 @@ impl SessionDirectory {
         let path = sessions.join(name);
         std::fs::rename(&unlocked, &path)?;
         make_directory(&path.join("home"))?;
-        Ok(Self { path, lock })
+        Ok(Self { path, began: now(), lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -123,7 +127,7 @@ impl SessionDirectory {
         self.path.join("temp")
     }
 
-    /// The temporary directory, now that it is needed: with namespaces there is another one.
+    /// Makes the temporary directory. Fences with namespaces have another one and do not need it.
     pub fn make_temp(&self) -> io::Result<PathBuf> {
         let temp = self.temp();
         match make_directory(&temp) {
@@ -132,10 +136,49 @@ impl SessionDirectory {
         }
     }
 
-    /// Removes everything, and tells if that fails. What is only dropped is removed too.
-    pub fn remove(self) -> io::Result<()> {
+    /// Removes the directories. Dropping does the same, and ignores errors.
+    pub fn remove(&self) -> io::Result<()> {
         remove_tree(&self.path)
     }
+
+    /// Looks through the scope for what the session's commands left that could act outside later, and removes the
+    /// session's directories.
+    pub fn clean_up(&self, scope: &[PathBuf]) -> CleanUp {
+        CleanUp { left: post_run_scan(scope, self.began), removal: self.remove() }
+    }
+}
+
+/// What happened when a session was cleaned up.
+#[derive(Debug)]
+pub struct CleanUp {
+    pub left: PostRunScan,
+    /// Whether the session's directories could be removed.
+    pub removal: io::Result<()>,
+}
+
+impl CleanUp {
+    /// What the operator should know, one line each.
+    pub fn warnings(&self) -> Vec<String> {
+        let set_id = self.left.set_id.iter();
+        let links = self.left.outward_links.iter();
+        set_id
+            .map(|path| format!("{} was set-id and is not any more", path.display()))
+            .chain(links.map(|(link, target)| {
+                format!("new link out of the scope: {} -> {}", link.display(), target.display())
+            }))
+            .chain(
+                self.removal
+                    .as_ref()
+                    .err()
+                    .map(|error| format!("the session's files could not be removed: {error}")),
+            )
+            .collect()
+    }
+}
+
+fn now() -> i64 {
+    let since = std::time::UNIX_EPOCH.elapsed();
+    since.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
 }
 
 impl Drop for SessionDirectory {
@@ -145,7 +188,7 @@ impl Drop for SessionDirectory {
     }
 }
 
-/// Removes a directory that a command could write in, whatever rights it took away there.
+/// Removes a directory that a command could write, even if the command has taken rights away there.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
     if let Err(error) = std::fs::remove_dir_all(path)
         && error.kind() != io::ErrorKind::NotFound
@@ -172,7 +215,7 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Removes what processes that were killed have left.
+/// Removes the directories of processes that were killed.
 fn sweep(sessions: &Path) {
     for entry in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
         let is_unlocked = entry.file_name().to_string_lossy().starts_with(UNLOCKED);
@@ -191,7 +234,7 @@ mod tests {
     use super::*;
 
     fn own(name: &str) -> OwnDirectory {
-        OwnDirectory::open(Some(&crate::scratch::directory(name)), None).unwrap()
+        OwnDirectory::open(Some(&crate::test_directory::directory(name)), None).unwrap()
     }
 
     #[test]

@@ -1,20 +1,19 @@
-//! Starting a process without forking this one: `posix_spawn` with exact descriptors, and what the kernel
-//! tells without a trial.
+//! Starts processes with `posix_spawn`, which does not copy this process, and with exactly the descriptors that
+//! they are given.
 
 use std::ffi::{CStr, CString};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
-
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::Pid;
 
-/// Above all descriptors that a child is given, so that none is overwritten before it is passed.
+/// Above all descriptors that a child gets, so that none is overwritten before it is passed.
 const SAFE_DESCRIPTOR: RawFd = 64;
 
-/// Starts this binary once more, as what `argument` says.
+/// Starts this binary again in the role that `argument` names.
 pub(crate) fn spawn_self(
     executable: &Path,
     argument: &str,
@@ -35,7 +34,7 @@ fn spawn(program: &CStr, arguments: &[CString], passed: &[(BorrowedFd<'_>, RawFd
     for (fd, number) in &high {
         actions.duplicate(fd.as_raw_fd(), *number)?;
     }
-    // What is not given must not be inherited by number; what follows is closed by the launcher itself.
+    // Close the low numbers that are not passed. The launcher itself closes the higher ones.
     for number in 0..SAFE_DESCRIPTOR.min(16) {
         if !high.iter().any(|(_, given)| *given == number) {
             actions.close(number)?;
@@ -44,8 +43,8 @@ fn spawn(program: &CStr, arguments: &[CString], passed: &[(BorrowedFd<'_>, RawFd
     run_spawn(program, arguments, &[], actions.0.as_ptr(), std::ptr::null())
 }
 
-/// Starts a command from the process that will wait for it: in a session of its own, with all signals at
-/// their default and none blocked. What must not be inherited closes by itself.
+/// Starts a command in a session of its own, with all signals at their default and none blocked. All descriptors that
+/// it must not inherit are marked close-on-exec already.
 pub(crate) fn spawn_command(
     program: &CStr,
     arguments: &[CString],
@@ -142,22 +141,4 @@ impl Drop for FileActions {
 
 fn result(errno: libc::c_int) -> io::Result<()> {
     if errno == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(errno)) }
-}
-
-/// The version of Landlock that the kernel enforces; 0 if none.
-pub(crate) fn landlock_version() -> u32 {
-    const VERSION: libc::c_long = 1;
-    // SAFETY: asked with this flag, the call reads nothing and returns a number.
-    let version = unsafe {
-        libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<libc::c_void>(), 0, VERSION)
-    };
-    u32::try_from(version).unwrap_or(0)
-}
-
-/// Whether filters can answer with an error number.
-pub(crate) fn has_seccomp_filters() -> bool {
-    const GET_ACTION_AVAIL: libc::c_long = 2;
-    let action: u32 = libc::SECCOMP_RET_ERRNO;
-    // SAFETY: the call reads the one number that is pointed to.
-    unsafe { libc::syscall(libc::SYS_seccomp, GET_ACTION_AVAIL, 0, &raw const action) == 0 }
 }

@@ -1,4 +1,4 @@
-//! The supervisors that are alive: whoever descends from one is inside a fence.
+//! The supervisors that are alive. Their descendants are the processes inside fences.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags};
 
-/// Those of this process.
+/// The supervisors of this process.
 pub(crate) static SUPERVISORS: LazyLock<Supervisors> = LazyLock::new(Supervisors::default);
 
 #[derive(Debug, Default)]
@@ -16,17 +16,17 @@ pub(crate) struct Supervisors(Mutex<State>);
 
 #[derive(Debug, Default)]
 struct State {
-    /// With a hold on those that were let go of before they had ended: they count until they have.
+    /// By pid. A supervisor that was dropped before it ended is kept with a pidfd, and counts until it has ended.
     alive: HashMap<i32, Option<OwnedFd>>,
     /// Launches whose supervisor is not known yet.
     launching: usize,
 }
 
-/// Who the supervisors were at one moment.
+/// The supervisors at one moment.
 #[derive(Debug)]
 pub(crate) struct Snapshot {
     supervisors: Vec<i32>,
-    /// There may be one more.
+    /// A launch is under way whose supervisor is not known yet.
     pub(crate) is_launching: bool,
 }
 
@@ -41,7 +41,7 @@ impl Snapshot {
 }
 
 impl Supervisors {
-    /// To be held from before a launcher starts until its supervisor has been entered.
+    /// Marks a launch as under way. Hold it from before the launcher starts until its supervisor is registered.
     pub(crate) fn launching(&'static self) -> Launching {
         self.lock().launching += 1;
         Launching(self)
@@ -78,8 +78,8 @@ impl Drop for Launching {
     }
 }
 
-/// One supervisor's entry. Dropped without [`Registration::reaped`], it stays until the supervisor has ended: its tree
-/// may live a little longer than our interest in it.
+/// One supervisor's entry. Dropped without [`Registration::reaped`], the entry stays until the supervisor has ended,
+/// because its tree may outlive the handle.
 #[derive(Debug)]
 pub(crate) struct Registration {
     supervisors: &'static Supervisors,
@@ -88,7 +88,7 @@ pub(crate) struct Registration {
 }
 
 impl Registration {
-    /// The supervisor was waited for. From now on its number may be somebody else's.
+    /// Removes the entry of a supervisor that was reaped: its pid may be used again.
     pub(crate) fn reaped(mut self) {
         self.is_reaped = true;
     }
@@ -96,7 +96,7 @@ impl Registration {
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        // A process that nobody waited for keeps its number, so this is the right one, or there is none.
+        // A process that was not reaped keeps its pid, so this opens the right one or fails.
         let supervisor = Pid::from_raw(self.pid).filter(|_| !self.is_reaped);
         let hold = supervisor
             .and_then(|supervisor| rustix::process::pidfd_open(supervisor, PidfdFlags::empty()).ok());

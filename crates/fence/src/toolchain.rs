@@ -1,5 +1,5 @@
-//! Which directories a program needs to be read from: its own prefix, and its interpreter's. For the strict
-//! read mode, and for programs that lie where other things are hidden.
+//! Which directories a program needs to read: its own prefix and its interpreter's. For the strict read mode, and for
+//! programs inside hidden directories.
 
 use std::ffi::{OsStr, OsString};
 use std::io::Read;
@@ -29,9 +29,9 @@ pub fn readable_for(program: &Path, search_path: &OsStr, closed: &[PathBuf]) -> 
     readable
 }
 
-/// The prefixes of every program on a search path, for whoever runs any of them. The system's own directories
-/// are readable anyway.
-pub fn readable_for_all(search_path: &OsStr, closed: &[PathBuf]) -> Vec<PathBuf> {
+/// The prefixes of every program on a search path, except those in the system's directories, which are readable
+/// anyway.
+pub(crate) fn readable_for_all(search_path: &OsStr, closed: &[PathBuf]) -> Vec<PathBuf> {
     let is_systems = |path: &PathBuf| {
         ["/usr", "/bin", "/sbin"].iter().any(|system| path.starts_with(system)) || !path.is_absolute()
     };
@@ -80,7 +80,7 @@ const INTERPRETERS: &[&str] =
     &["bash", "bun", "dash", "deno", "node", "perl", "php", "python", "ruby", "sh", "tsx", "zsh"];
 
 /// The script that an interpreter is given: the first word that is no option, if it names a file. Returns its
-/// place and its absolute path. The words of other programs are their own business.
+/// place and its absolute path. Returns `None` for programs that are no interpreters.
 pub fn script_among(program: &OsStr, arguments: &[OsString], directory: &Path) -> Option<(usize, PathBuf)> {
     let name = Path::new(program).file_name()?.to_str()?;
     // As in `python3.12`.
@@ -115,7 +115,7 @@ mod tests {
 
     #[test]
     fn the_interpreter_of_a_script_is_readable_too() {
-        let base = crate::scratch::directory("toolchain");
+        let base = crate::test_directory::directory("toolchain");
         std::fs::create_dir_all(base.join("tools/bin")).unwrap();
         std::fs::create_dir_all(base.join("node/bin")).unwrap();
         std::fs::write(base.join("tools/bin/npx"), "#!/usr/bin/env node\n").unwrap();
@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn whatever_is_on_the_search_path_can_be_run() {
-        let base = crate::scratch::directory("toolchain-all");
+        let base = crate::test_directory::directory("toolchain-all");
         let home = base.join("home");
         for directory in
             ["home/.cargo/bin", "home/.local/bin", "home/.local/share/tools/x/bin", "opt/node/bin"]
@@ -156,7 +156,7 @@ mod tests {
 
     #[test]
     fn a_script_brings_its_package_along() {
-        let base = crate::scratch::directory("toolchain-script");
+        let base = crate::test_directory::directory("toolchain-script");
         std::fs::create_dir_all(base.join("app/src")).unwrap();
         std::fs::write(base.join("app/package.json"), "{}").unwrap();
         std::fs::write(base.join("app/src/main.js"), "").unwrap();

@@ -1,4 +1,5 @@
-//! What all fences of one gateway have in common: the launcher, the kernel's abilities, the operator's settings.
+//! What all fences of one gateway have in common: the launcher, the operator's settings, and facts about the
+//! host that are costly to find.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -6,10 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fence::scope_scan::shared_files;
 use fence::{
     CacheChoice, Confinement, FenceSettings, FenceSetup, HardlinkChoice, HostEnvironment, HostFacts, Kernel,
-    Launcher, ScopeChoice,
+    Launcher, ScopeChoice, shared_files,
 };
 use parking_lot::Mutex;
 
@@ -17,24 +17,24 @@ use crate::definition::Program;
 use crate::directories::Directories;
 use crate::start_error::StartError;
 
-/// Everything that the fences of one gateway have in common.
+/// What all fences of one gateway have in common.
 #[derive(Debug)]
 pub struct FenceHost {
     pub(crate) launcher: Launcher,
-    pub(crate) kernel: Kernel,
     pub(crate) settings: FenceSettings,
     pub(crate) host_environment: Arc<HostEnvironment>,
-    /// Scopes that were looked through for shared files.
-    looked_through: Mutex<HashSet<Vec<PathBuf>>>,
+    kernel: Kernel,
+    /// Scopes that were searched for shared files.
+    searched_scopes: Mutex<HashSet<Vec<PathBuf>>>,
     /// By the program that runs inside.
     host_facts: Mutex<HashMap<OsString, (Instant, Arc<HostFacts>)>>,
 }
 
-/// Secrets and toolchains that come to a host later are known to fences after this.
+/// Fences learn of new secrets and toolchains on the host after this time at the latest.
 const HOST_FACTS_AGE: Duration = Duration::from_secs(5);
 
-/// More scopes than this are not remembered.
-const MAX_LOOKED_THROUGH: usize = 4096;
+/// Limits the memory that remembered scopes take.
+const MAX_SEARCHED_SCOPES: usize = 4096;
 
 impl FenceHost {
     pub fn new(settings: FenceSettings, host_environment: Arc<HostEnvironment>) -> Self {
@@ -44,12 +44,12 @@ impl FenceHost {
             launcher,
             settings,
             host_environment,
-            looked_through: Mutex::default(),
+            searched_scopes: Mutex::default(),
             host_facts: Mutex::default(),
         }
     }
 
-    /// What all fences have in common, not older than a few seconds.
+    /// Facts for a program, not older than a few seconds.
     pub(crate) fn host_facts(&self, program: &Program) -> Arc<HostFacts> {
         let mut kept = self.host_facts.lock();
         match kept.get(&program.program) {
@@ -63,18 +63,18 @@ impl FenceHost {
         }
     }
 
-    /// Warns of files in a scope that have another name outside, once, while the server runs: the scope may be
-    /// large.
-    pub(crate) fn look_for_shared_files(&self, directories: &Directories) {
+    /// Warns once of files in a scope that have another name outside it. Searches on a thread of its own while the
+    /// server runs, because the scope may be large.
+    pub(crate) fn warn_of_shared_files(&self, directories: &Directories) {
         let paths = directories.paths();
-        let mut looked_through = self.looked_through.lock();
+        let mut searched = self.searched_scopes.lock();
         if self.settings.hardlinks != HardlinkChoice::Warn
-            || looked_through.len() >= MAX_LOOKED_THROUGH
-            || !looked_through.insert(paths.clone())
+            || searched.len() >= MAX_SEARCHED_SCOPES
+            || !searched.insert(paths.clone())
         {
             return;
         }
-        drop(looked_through);
+        drop(searched);
         std::thread::spawn(move || {
             let shared = shared_files(&paths);
             if shared.count > 0 {
@@ -93,19 +93,13 @@ impl FenceHost {
         &self.kernel
     }
 
-    /// Whether fences can be had here at all, tried on one around nothing.
+    /// Puts up a fence around no command, to find out whether this host can have fences at all.
     pub fn self_test(&self) -> Result<Confinement, StartError> {
-        let setup =
-            FenceSetup::new(&self.settings, ScopeChoice::Empty, CacheChoice::Private, &self.host_environment)
-                .map_err(|error| StartError::fence(&error, error.hint()))?;
-        let confinement = fence::plan(&setup.policy, &self.kernel)
-            .map_err(|refusal| StartError::fence(&refusal, Some(refusal.hint())))
-            .and_then(|plan| {
-                self.launcher
-                    .self_test(&plan, self.host_environment.outside())
-                    .map_err(|error| StartError::launch(&error))
-            });
-        let _ = setup.session.remove();
-        confinement
+        let host = &self.host_environment;
+        let setup = FenceSetup::new(&self.settings, ScopeChoice::Empty, CacheChoice::Private, host);
+        setup
+            .map_err(Into::into)
+            .and_then(|setup| setup.self_test(&self.launcher))
+            .map_err(|error| StartError::fence(&error))
     }
 }

@@ -32,11 +32,10 @@ pub use connection::{Connection, Inbox, Opening, Received};
 pub use definition::{Address, Lifecycle, Preparation, Program, Timeouts, Transport, Upstream};
 pub use directories::Directories;
 pub use end::{End, Exit};
+pub use fence::with_descendants;
 pub use fence_host::FenceHost;
 pub use outbox::{MAX_OUTBOX_BYTES, Urgency};
-pub use process_tree::{
-    adopt_orphans, cpu_ticks, end_all_children, reap_orphans, sweep_orphans, with_descendants,
-};
+pub use process_tree::{adopt_orphans, cpu_ticks, end_all_children, reap_orphans, sweep_orphans};
 pub use start_error::StartError;
 pub use worker_fence::FenceSlot;
 pub use worker_variables::Owner;

@@ -1,18 +1,15 @@
 //! One running upstream process: its pipes, the tail of its stderr, and how it is ended.
 
 use std::io;
-use std::os::fd::OwnedFd;
-use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use fence::Remote;
+use fence::{Pipes, Remote};
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
-use tokio::process::{Child, Command};
 use tokio::sync::watch;
 use wire::LineBuffer;
 
@@ -26,13 +23,13 @@ use crate::stderr::{StderrTail, read_stderr};
 use crate::worker_fence::Launched;
 use crate::worker_variables::{Owner, worker_variables};
 
-/// Reading what a dead process had still written ends here: a descendant may hold the pipe open.
+/// How long the stderr of a dead process is read: a descendant may hold the pipe open.
 const STDERR_SETTLE: Duration = Duration::from_millis(500);
 
 /// A process in the kernel's uninterruptible sleep cannot be waited for without end.
 const KILLED_WITHIN: Duration = Duration::from_secs(5);
 
-/// A long line is read through a pipe of this size, the most that the kernel gives to anybody.
+/// A long line is read through a pipe of this size, the largest that the kernel gives to every user.
 const LARGE_PIPE: usize = 1024 * 1024;
 
 #[derive(Debug)]
@@ -42,26 +39,19 @@ pub(crate) struct Process {
     stderr: Arc<StderrTail>,
     /// Holds how the process ended once it did.
     exit: watch::Receiver<Option<Exit>>,
-    /// What holds around it, in one line; `None`: it has no fence.
+    /// What its fence enforces, in one line; `None` without a fence.
     pub(crate) confinement: Option<String>,
 }
 
-/// How a process and all that it started is held.
+/// How a process and everything it started is ended.
 #[derive(Debug)]
 enum Hold {
-    Open(ProcessTree),
-    /// Its supervisor ends the tree when the hold is let go.
+    Unfenced(ProcessTree),
+    /// Its supervisor ends the tree when the remote is dropped.
     Fenced {
         supervisor: Pid,
         remote: Mutex<Remote>,
     },
-}
-
-/// Our ends of a process's pipes.
-struct Pipes {
-    stdin: OwnedFd,
-    stdout: OwnedFd,
-    stderr: OwnedFd,
 }
 
 impl Process {
@@ -73,74 +63,38 @@ impl Process {
         directories: &Directories,
         owner: Option<&Owner>,
     ) -> Result<(Self, pipe::Receiver), StartError> {
-        let failed = |error: io::Error| StartError::spawn(&program.program, &error);
+        let directory = program.directory.as_deref().or_else(|| directories.primary());
         let spawn = |mark: &str| {
-            let mut command = Command::new(&program.program);
-            command
-                .args(&program.arguments)
-                .env_clear()
-                .envs(program.variables.iter().map(|(name, value)| (name, value)))
-                .envs(worker_variables(owner, directories))
-                .env(MARK_VARIABLE, mark)
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .stderr(Stdio::piped())
-                .process_group(0);
-            if let Some(directory) = program.directory.as_deref().or_else(|| directories.primary()) {
-                command.current_dir(directory);
-            }
-            command.spawn()
+            let variables = program.variables.iter().cloned();
+            let environment = variables
+                .chain(worker_variables(owner, directories))
+                .chain([(MARK_VARIABLE.into(), mark.into())]);
+            fence::spawn_unfenced(&program.program, &program.arguments, environment, directory)
         };
-        let (mut child, tree) = ProcessTree::start(spawn, Child::id).map_err(failed)?;
-        let (Some(stdin), Some(stdout), Some(stderr)) =
-            (child.stdin.take(), child.stdout.take(), child.stderr.take())
-        else {
-            return Err(StartError::Stopped);
-        };
-        let pipes = Pipes {
-            stdin: stdin.into_owned_fd().map_err(failed)?,
-            stdout: stdout.into_owned_fd().map_err(failed)?,
-            stderr: stderr.into_owned_fd().map_err(failed)?,
-        };
+        let failed = |error: io::Error| StartError::spawn(&program.program, &error);
+        let ((mut child, pipes), tree) =
+            ProcessTree::start(spawn, |(child, _)| child.id()).map_err(failed)?;
         let root = tree.root();
         let ended = async move {
             let status = child.wait().await.unwrap_or_default();
             ProcessTree::root_is_gone(root);
             Exit { status, limit: None }
         };
-        Self::attend(name, pipes, Hold::Open(tree), None, ended).map_err(failed)
+        Self::attend(name, pipes, Hold::Unfenced(tree), None, ended).map_err(failed)
     }
 
     /// Takes over an upstream that was started inside a fence.
     pub(crate) fn adopt(name: &str, launched: Launched) -> io::Result<(Self, pipe::Receiver)> {
-        let Launched { mut fenced, stdin, stdout, stderr, hosts } = launched;
-        let remote = fenced.remote()?;
-        let supervisor = fenced.supervisor();
-        let confinement = fenced.confinement.summary();
-        // The fence stands; its description takes more memory than all else that is kept of it.
-        fenced.confinement.protections = Vec::new();
-        let listeners = std::mem::take(&mut fenced.listeners);
-        let network = (!listeners.is_empty()).then(|| {
-            tokio::spawn({
-                let name = name.to_owned();
-                async move {
-                    if let Err(error) = fence::network::serve(listeners, hosts).await {
-                        tracing::error!(upstream = name, "the network of the fence failed: {error}");
-                    }
-                }
-            })
-        });
+        let Launched { mut fence, pipes } = launched;
+        let hold = Hold::Fenced { supervisor: fence.supervisor(), remote: Mutex::new(fence.remote()?) };
+        let confinement = fence.confinement().summary();
+        let upstream = name.to_owned();
         let ended = async move {
-            // If this fails, the thread below waits instead.
-            let _ = fenced.ended().await;
-            if let Some(network) = network {
-                network.abort();
-            }
-            let ending = tokio::task::spawn_blocking(move || fenced.wait()).await;
-            ending.ok().and_then(Result::ok).map_or_else(Exit::default, Exit::from)
+            let network_failed =
+                |error| tracing::error!(upstream, "the network of the fence failed: {error}");
+            fence.attend(network_failed).await.map_or_else(|_| Exit::default(), Exit::from)
         };
-        let hold = Hold::Fenced { supervisor, remote: Mutex::new(remote) };
-        Self::attend(name, Pipes { stdin, stdout, stderr }, hold, Some(confinement), ended)
+        Self::attend(name, pipes, hold, Some(confinement), ended)
     }
 
     fn attend(
@@ -169,10 +123,10 @@ impl Process {
         Ok((process, stdout))
     }
 
-    /// The process to look at from outside: the root of the tree, or its supervisor.
+    /// The process to watch from outside: the root of the tree, or its supervisor.
     pub(crate) fn pid(&self) -> i32 {
         let pid = match &self.hold {
-            Hold::Open(tree) => tree.root(),
+            Hold::Unfenced(tree) => tree.root(),
             Hold::Fenced { supervisor, .. } => *supervisor,
         };
         pid.as_raw_nonzero().get()
@@ -213,7 +167,7 @@ impl Process {
     pub(crate) async fn kill(&self) {
         self.outbox.close();
         match &self.hold {
-            Hold::Open(tree) => tree.kill().await,
+            Hold::Unfenced(tree) => tree.kill().await,
             Hold::Fenced { remote, .. } => {
                 remote.lock().kill();
                 if tokio::time::timeout(KILLED_WITHIN, self.exited()).await.is_err() {
@@ -225,7 +179,7 @@ impl Process {
 
     fn terminate(&self) {
         match &self.hold {
-            Hold::Open(tree) => tree.terminate(),
+            Hold::Unfenced(tree) => tree.terminate(),
             Hold::Fenced { remote, .. } => {
                 // Gone already is as good.
                 let _ = remote.lock().signal(Signal::TERM);

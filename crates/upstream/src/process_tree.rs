@@ -1,29 +1,30 @@
-//! Process trees: who belongs to an upstream, and how the whole of it ends.
+//! Process trees of upstreams without a fence: which processes belong to one, and how all of them end.
 //!
-//! The gateway is a subreaper: what an upstream's children leave behind becomes a child of the gateway
-//! instead of vanishing to init. Such an orphan is recognised by its process group or by the mark that every
-//! upstream carries in its environment. A process that leaves its group *and* clears its environment is not
-//! attributed until the gateway ends; the fence closes that gap.
+//! The gateway is a subreaper: a process whose parent has ended becomes a child of the gateway instead of init's.
+//! Such an orphan is recognised by its process group or by the mark that every upstream carries in its
+//! environment. A process that leaves its group *and* clears its environment is not attributed until the gateway
+//! ends; the fence closes that gap.
 
-use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, waitpid};
+use fence::{ProcessStat, all_with_descendants, membership_of, variable_of};
+use parking_lot::{Mutex, MutexGuard};
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
 use uuid::Uuid;
 
 /// The environment variable that marks what belongs to one upstream process.
 pub(crate) const MARK_VARIABLE: &str = "RINGFENCE_WORKER";
 
-/// Between two looks at a tree that is being killed.
+/// The pause between two attempts to kill a tree.
 const KILL_INTERVAL: Duration = Duration::from_millis(5);
 /// A process in the kernel's uninterruptible sleep cannot be waited for without end.
 const KILL_ATTEMPTS: usize = 400;
 
-/// The processes that this gateway started itself. Whoever else is a child of it was adopted.
+/// The processes that this gateway started itself. Its other children were adopted.
 static STARTED: LazyLock<Mutex<HashSet<Pid>>> = LazyLock::new(Mutex::default);
 
 fn started() -> MutexGuard<'static, HashSet<Pid>> {
@@ -31,22 +32,17 @@ fn started() -> MutexGuard<'static, HashSet<Pid>> {
 }
 
 /// Names this gateway in marks: its pid, and when it started, because pids are used again.
-static OWN_MARK: LazyLock<String> = LazyLock::new(|| {
-    let pid = std::process::id();
-    format!("{pid}.{}", start_time(pid).unwrap_or(0))
-});
+static OWN_MARK: LazyLock<String> =
+    LazyLock::new(|| format!("{}.{}", getpid(), start_time(getpid()).unwrap_or(0)));
 
-/// Ends what a gateway of this user that was killed has left: processes with the mark of one that runs no more.
-/// Inside a fence there are none, because they end with their gateway.
+/// Kills what a killed gateway of this user has left: processes with the mark of a gateway that no longer runs.
+/// Fenced processes end with their gateway and are never left. Returns how many were killed.
 pub fn sweep_orphans() -> usize {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let own_line = line_of_ancestors(std::process::id());
-    let orphans: Vec<Pid> = pids
-        .filter(|pid| !own_line.contains(pid) && is_of_a_dead_gateway(*pid))
-        .filter_map(|pid| Pid::from_raw(i32::try_from(pid).ok()?))
-        .flat_map(with_descendants)
-        .collect();
+    let pids = entries.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?));
+    let own_line = line_of_ancestors(getpid());
+    let orphans =
+        all_with_descendants(pids.filter(|pid| !own_line.contains(pid) && is_of_a_dead_gateway(*pid)));
     for pid in &orphans {
         // Gone already is as good.
         let _ = kill_process(*pid, Signal::KILL);
@@ -54,11 +50,10 @@ pub fn sweep_orphans() -> usize {
     orphans.len()
 }
 
-/// A process and whom it descends from: a gateway may have been started by somebody who carries a mark.
-fn line_of_ancestors(pid: u32) -> Vec<u32> {
+/// A process and its ancestors. A gateway may itself be started by a process that carries a mark.
+fn line_of_ancestors(pid: Pid) -> Vec<Pid> {
     let mut line = vec![pid];
-    while let Some(parent) = stat_field(line[line.len() - 1], PARENT).and_then(|pid| u32::try_from(pid).ok())
-        && parent > 0
+    while let Some(parent) = ProcessStat::of(line[line.len() - 1]).and_then(|stat| stat.parent)
         && !line.contains(&parent)
     {
         line.push(parent);
@@ -66,48 +61,32 @@ fn line_of_ancestors(pid: u32) -> Vec<u32> {
     line
 }
 
-fn is_of_a_dead_gateway(pid: u32) -> bool {
+fn is_of_a_dead_gateway(pid: Pid) -> bool {
     // In another namespace the pid in a mark means another process.
     let namespace = |pid: &str| fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     if namespace(&pid.to_string()).is_none_or(|theirs| Some(theirs) != namespace("self")) {
         return false;
     }
-    // Another user's cannot be read.
-    let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-    let prefix = format!("{MARK_VARIABLE}=");
-    let mark = environment.split(|byte| *byte == 0).find_map(|entry| entry.strip_prefix(prefix.as_bytes()));
-    let Some(mark) = mark.and_then(|mark| std::str::from_utf8(mark).ok()) else { return false };
+    let mark = variable_of(pid, MARK_VARIABLE).and_then(|mark| String::from_utf8(mark).ok());
+    let Some(mark) = mark else { return false };
     let mut parts = mark.split('.').map_while(|part| part.parse::<u64>().ok());
     let (Some(gateway), Some(started)) = (parts.next(), parts.next()) else { return false };
-    u32::try_from(gateway).ok().and_then(start_time) != Some(started)
+    let gateway = i32::try_from(gateway).ok().and_then(Pid::from_raw);
+    gateway.and_then(start_time) != Some(started)
 }
 
-/// When a process started, in ticks since the system did.
-fn start_time(pid: u32) -> Option<u64> {
-    stat_field(pid, START_TIME)
+fn start_time(pid: Pid) -> Option<u64> {
+    Some(ProcessStat::of(pid)?.start_time)
 }
 
-/// Fields of `/proc/PID/stat`, counted from the one after the program's name.
-const PARENT: usize = 1;
-const USER_TIME: usize = 11;
-const SYSTEM_TIME: usize = 12;
-const START_TIME: usize = 19;
-
-fn stat_field(pid: u32, field: usize) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name of the program may hold anything, and ends with the last parenthesis.
-    text.rsplit_once(')')?.1.split_ascii_whitespace().nth(field)?.parse().ok()
-}
-
-/// The user and system time that a process has taken.
+/// The user and system time that a process has used, in clock ticks.
 pub fn cpu_ticks(pid: Pid) -> Option<u64> {
-    let pid = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
-    Some(stat_field(pid, USER_TIME)? + stat_field(pid, SYSTEM_TIME)?)
+    Some(ProcessStat::of(pid)?.cpu_ticks)
 }
 
 /// Makes orphans of upstreams children of this process. Once, at start.
 pub fn adopt_orphans() -> io::Result<()> {
-    set_child_subreaper(Some(rustix::process::getpid())).map_err(io::Error::from)
+    set_child_subreaper(Some(getpid())).map_err(io::Error::from)
 }
 
 /// One upstream's processes.
@@ -118,7 +97,7 @@ pub(crate) struct ProcessTree {
 }
 
 impl ProcessTree {
-    /// Runs `spawn` with a fresh mark and registers the child before anybody can take it for an orphan.
+    /// Runs `spawn` with a fresh mark, and registers the child before it can be mistaken for an orphan.
     pub(crate) fn start<C>(
         spawn: impl FnOnce(&str) -> io::Result<C>,
         pid_of: impl FnOnce(&C) -> Option<u32>,
@@ -138,28 +117,23 @@ impl ProcessTree {
         self.root
     }
 
-    /// The root of a tree was waited for; its pid may be used by somebody else from now on.
+    /// Forgets a root that was reaped: its pid may be used again.
     pub(crate) fn root_is_gone(root: Pid) {
         started().remove(&root);
     }
 
-    /// Everybody who belongs to the tree now.
+    /// All processes that belong to the tree now.
     fn members(&self) -> Vec<Pid> {
         let started = started().clone();
         let belongs = |pid: Pid| {
             if started.contains(&pid) { pid == self.root } else { self.is_orphan_of_ours(pid) }
         };
-        own_children().into_iter().filter(|&pid| belongs(pid)).flat_map(with_descendants).collect()
+        all_with_descendants(own_children().into_iter().filter(|&pid| belongs(pid)))
     }
 
     fn is_orphan_of_ours(&self, pid: Pid) -> bool {
-        if fence::membership_of(pid).is_some_and(|of| of.group == Some(self.root)) {
-            return true;
-        }
-        let marked = format!("{MARK_VARIABLE}={}", self.mark);
-        fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).is_ok_and(|environment| {
-            environment.split(|&byte| byte == 0).any(|entry| entry == marked.as_bytes())
-        })
+        membership_of(pid).is_some_and(|of| of.group == Some(self.root))
+            || variable_of(pid, MARK_VARIABLE).is_some_and(|mark| mark == self.mark.as_bytes())
     }
 
     pub(crate) fn terminate(&self) {
@@ -169,15 +143,15 @@ impl ProcessTree {
         }
     }
 
-    /// Kills until nobody is left.
+    /// Kills until no process is left.
     pub(crate) async fn kill(&self) {
         kill_until_empty(|| self.members()).await;
     }
 }
 
-/// Kills whatever this process still has for children, adopted or not. The last step of a shutdown.
+/// Kills all children of this process, adopted or not. The last step of a shutdown.
 pub async fn end_all_children() {
-    kill_until_empty(|| own_children().into_iter().flat_map(with_descendants).collect()).await;
+    kill_until_empty(|| all_with_descendants(own_children())).await;
 }
 
 async fn kill_until_empty(members: impl Fn() -> Vec<Pid>) {
@@ -195,7 +169,7 @@ async fn kill_until_empty(members: impl Fn() -> Vec<Pid>) {
     tracing::warn!("some processes of an MCP server did not end after SIGKILL");
 }
 
-/// Collects adopted processes that have ended, so that they do not stay as zombies.
+/// Reaps adopted processes that have ended.
 pub fn reap_orphans() {
     let started = started();
     for pid in own_children() {
@@ -206,19 +180,5 @@ pub fn reap_orphans() {
 }
 
 fn own_children() -> Vec<Pid> {
-    fence::children_of(rustix::process::getpid())
-}
-
-pub fn with_descendants(pid: Pid) -> Vec<Pid> {
-    let mut found = vec![pid];
-    let mut looked_at = 0;
-    while let Some(&parent) = found.get(looked_at) {
-        looked_at += 1;
-        for child in fence::children_of(parent) {
-            if !found.contains(&child) {
-                found.push(child);
-            }
-        }
-    }
-    found
+    fence::children_of(getpid())
 }

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use fence::LaunchError;
+use fence::{FenceError, LaunchError};
 use serde_json::json;
 use wire::{ErrorReply, code};
 
@@ -48,8 +48,13 @@ pub enum StartError {
 }
 
 impl StartError {
-    pub(crate) fn fence(reason: &impl ToString, hint: Option<String>) -> Self {
-        Self::Fence { reason: reason.to_string(), hint }
+    pub(crate) fn fence(error: &FenceError) -> Self {
+        match error {
+            FenceError::Launch(LaunchError::Exec { program, error }) => {
+                Self::spawn(program.as_os_str(), error)
+            }
+            error => Self::Fence { reason: error.to_string(), hint: error.hint() },
+        }
     }
 
     pub(crate) fn spawn(program: &std::ffi::OsStr, error: &io::Error) -> Self {
@@ -60,16 +65,6 @@ impl StartError {
             _ => error.to_string(),
         };
         Self::Spawn { program, reason }
-    }
-
-    pub(crate) fn launch(error: &fence::LaunchError) -> Self {
-        match error {
-            LaunchError::Exec { program, error } => Self::spawn(program.as_os_str(), error),
-            LaunchError::Refused { .. } => {
-                Self::fence(error, Some("`ringfence doctor` shows what this host can enforce".to_owned()))
-            }
-            _ => Self::fence(error, None),
-        }
     }
 
     /// The last lines that the upstream wrote to stderr, if it was started at all.

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use identity::{Handle, Instance};
 use serde_json::json;
-use wire::worker_variable::{CONFINEMENT, INSTANCE, SCOPE, SESSION};
+use wire::worker_variable::{INSTANCE, SCOPE, SESSION};
 
 use crate::directories::Directories;
 
@@ -31,11 +31,4 @@ pub(crate) fn worker_variables(
         variables.push((SCOPE.into(), json!(uris).to_string().into()));
     }
     variables
-}
-
-/// The variable that describes the fence.
-pub(crate) fn confinement_variable(confinement: &fence::Confinement) -> (OsString, OsString) {
-    let mut text = serde_json::to_value(confinement).unwrap_or_default();
-    text["summary"] = confinement.summary().into();
-    (CONFINEMENT.into(), text.to_string().into())
 }

@@ -1,12 +1,12 @@
-//! `ringfence doctor`: what this host can enforce, tried for real, and what to do about the rest.
+//! `ringfence doctor`: reports what this host enforces, which it finds out by trying, and how to get more.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use fence::{
-    CacheChoice, CgroupVersion, Confinement, FenceSetup, HostEnvironment, Kernel, Launcher, Missing,
-    Namespaces, ReadChoice, ScopeChoice,
+    CacheChoice, CgroupVersion, Confinement, FenceError, FenceSetup, HostEnvironment, Kernel, Launcher,
+    Namespaces, ReadChoice, ScopeChoice, UnmetRequirement,
 };
 use serde_json::json;
 
@@ -25,32 +25,32 @@ pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FenceFailure>
         directories => ScopeChoice::Directories(directories),
     };
     let setup = FenceSetup::new(&settings, scope, CacheChoice::Private, &host_environment)?;
-    let examined = fence::plan(&setup.policy, &kernel).map_err(|refusal| refusal.missing).and_then(|plan| {
-        launcher.self_test(&plan, host_environment.outside()).map_err(|error| vec![did_not_hold(&error)])
-    });
-    let _ = setup.session.remove();
+    let examined = setup.self_test(&launcher).map_err(unmet);
+    drop(setup);
     let text = if arguments.json { as_json(&kernel, &examined) } else { as_text(&kernel, &examined) };
     // A reader that has seen enough is not an error.
     let _ = io::stdout().write_all(text.as_bytes());
     Ok(if examined.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-fn did_not_hold(error: &fence::LaunchError) -> Missing {
-    Missing {
-        what: "fence".to_owned(),
-        reason: error.to_string(),
-        remedy: "this host promised what it did not keep; please report it with the output of this command"
-            .to_owned(),
+/// What this host cannot enforce. A fence that was planned and did not hold is a defect to report.
+fn unmet(error: FenceError) -> Vec<UnmetRequirement> {
+    match error {
+        FenceError::Refused(refusal) => refusal.unmet,
+        error => vec![UnmetRequirement {
+            what: "fence".to_owned(),
+            reason: error.to_string(),
+            remedy:
+                "this host promised what it did not keep; please report it with the output of this command"
+                    .to_owned(),
+        }],
     }
 }
 
-fn as_json(kernel: &Kernel, examined: &Result<Confinement, Vec<Missing>>) -> String {
-    let missing: Vec<_> = examined
-        .as_ref()
-        .err()
-        .into_iter()
-        .flatten()
-        .map(|missing| json!({"what": missing.what, "reason": missing.reason, "remedy": missing.remedy}))
+fn as_json(kernel: &Kernel, examined: &Result<Confinement, Vec<UnmetRequirement>>) -> String {
+    let unmet = examined.as_ref().err().into_iter().flatten();
+    let missing: Vec<_> = unmet
+        .map(|unmet| json!({"what": unmet.what, "reason": unmet.reason, "remedy": unmet.remedy}))
         .collect();
     let report = json!({
         "kernel": kernel,
@@ -61,7 +61,7 @@ fn as_json(kernel: &Kernel, examined: &Result<Confinement, Vec<Missing>>) -> Str
     format!("{report:#}\n")
 }
 
-fn as_text(kernel: &Kernel, examined: &Result<Confinement, Vec<Missing>>) -> String {
+fn as_text(kernel: &Kernel, examined: &Result<Confinement, Vec<UnmetRequirement>>) -> String {
     let mut text = host(kernel);
     match examined {
         Ok(confinement) => {
@@ -70,14 +70,11 @@ fn as_text(kernel: &Kernel, examined: &Result<Confinement, Vec<Missing>>) -> Str
                 let _ = writeln!(text, "\nto get more: {remedy}");
             }
         }
-        Err(missing) => {
+        Err(requirements) => {
             text += "this policy cannot be had here:\n";
-            for missing in missing {
-                let _ = writeln!(
-                    text,
-                    "  {}: {}\n    what to do: {}",
-                    missing.what, missing.reason, missing.remedy
-                );
+            for unmet in requirements {
+                let _ =
+                    writeln!(text, "  {}: {}\n    what to do: {}", unmet.what, unmet.reason, unmet.remedy);
             }
         }
     }

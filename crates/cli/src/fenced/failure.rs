@@ -4,7 +4,7 @@ use std::fmt;
 use std::io;
 use std::process::ExitCode;
 
-use fence::{FenceSetupError, LaunchError, Refusal};
+use fence::{FenceError, FenceSetupError, LaunchError, Refusal};
 use packages::ProgramError;
 
 use crate::environment::MissingVariableError;
@@ -16,9 +16,7 @@ const NOT_FOUND: u8 = 127;
 
 #[derive(Debug)]
 pub(crate) enum FenceFailure {
-    FenceSetup(FenceSetupError),
-    Refused(Refusal),
-    Launch(LaunchError),
+    Fence(FenceError),
     Argument { message: String, hint: String },
     Program(ProgramError),
     Variable(MissingVariableError),
@@ -29,24 +27,19 @@ impl FenceFailure {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Program(ProgramError::NotFound(_)) => NOT_FOUND,
-            Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::NotFound => {
-                NOT_FOUND
-            }
-            Self::Program(ProgramError::NotExecutable(_)) | Self::Launch(LaunchError::Exec { .. }) => {
-                NOT_EXECUTABLE
-            }
+            Self::Program(ProgramError::NotExecutable(_)) => NOT_EXECUTABLE,
+            Self::Fence(FenceError::Launch(LaunchError::Exec { error, .. })) => match error.kind() {
+                io::ErrorKind::NotFound => NOT_FOUND,
+                _ => NOT_EXECUTABLE,
+            },
             _ => REFUSED,
         })
     }
 
-    /// The message alone.
+    /// The message without the hint.
     pub(crate) fn message(&self) -> String {
         match self {
-            Self::FenceSetup(error @ FenceSetupError::Directory(_)) => error.to_string(),
-            Self::FenceSetup(error) => format!("refused: {error}"),
-            Self::Refused(refusal) => format!("refused: {refusal}"),
-            Self::Launch(error @ LaunchError::Exec { .. }) => format!("cannot execute {error}"),
-            Self::Launch(error) => format!("refused: {error}"),
+            Self::Fence(error) => error.message(),
             Self::Argument { message, .. } => format!("refused: {message}"),
             Self::Program(error) => error.to_string(),
             Self::Variable(error) => error.to_string(),
@@ -56,20 +49,11 @@ impl FenceFailure {
 
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
-            Self::FenceSetup(error) => error.hint(),
-            Self::Refused(refusal) => Some(refusal.hint()),
+            Self::Fence(error) => error.hint(),
             Self::Argument { hint, .. } => Some(hint.clone()),
             Self::Program(error) => Some(error.hint()),
             Self::Variable(error) => Some(error.hint()),
-            Self::Launch(LaunchError::Exec { error, .. }) if error.kind() == io::ErrorKind::PermissionDenied => {
-                Some("the command, or the program that its first line names, is not executable or not readable \
-                      inside the fence; --read PATH makes a path readable"
-                    .to_owned())
-            }
-            Self::Launch(LaunchError::Refused { .. }) => {
-                Some("`ringfence doctor` shows what this host can enforce".to_owned())
-            }
-            Self::Launch(_) | Self::Io { .. } => None,
+            Self::Io { .. } => None,
         }
     }
 }
@@ -84,21 +68,27 @@ impl fmt::Display for FenceFailure {
     }
 }
 
+impl From<FenceError> for FenceFailure {
+    fn from(error: FenceError) -> Self {
+        Self::Fence(error)
+    }
+}
+
 impl From<FenceSetupError> for FenceFailure {
     fn from(error: FenceSetupError) -> Self {
-        Self::FenceSetup(error)
+        Self::Fence(error.into())
     }
 }
 
 impl From<Refusal> for FenceFailure {
     fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
+        Self::Fence(refusal.into())
     }
 }
 
 impl From<LaunchError> for FenceFailure {
     fn from(error: LaunchError) -> Self {
-        Self::Launch(error)
+        Self::Fence(error.into())
     }
 }
 

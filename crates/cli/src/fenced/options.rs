@@ -76,22 +76,22 @@ pub(crate) struct DoctorArguments {
     pub(crate) json: bool,
 }
 
-/// What concerns one command and not the fence.
+/// Options of one command, beside those of its fence.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RunningOptions {
     /// Pass an environment variable on, or set one (repeatable).
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) env: Vec<Variable>,
-    /// The same for variables that make programs load code (`LD_*`, `NODE_OPTIONS`, …), which --env leaves out.
+    /// As --env, also for variables that make programs load code (`LD_*`, `NODE_OPTIONS`, …), which --env leaves out.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) force_env: Vec<Variable>,
-    /// End the command after so much output.
+    /// Kill the command when it has written more output than this.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) max_output: Option<u64>,
-    /// Print what protects, and how that is known, to stderr before the command runs.
+    /// Before the command runs, print to stderr which protections hold and how that is known.
     #[arg(long)]
     pub(crate) report: bool,
-    /// The report as one line of JSON.
+    /// Print the report as one line of JSON.
     #[arg(long, requires = "report")]
     pub(crate) json: bool,
 }
@@ -102,8 +102,8 @@ pub(crate) struct RunningOptions {
     reason = "switches of the command line are independent of each other"
 )]
 pub(crate) struct FenceOptions {
-    /// A directory that may be written (repeatable); for serve and stdio, where clients work that name no
-    /// workspace. The working directory, if none is named.
+    /// A directory that may be written (repeatable); by default the working directory. In serve and stdio it is for
+    /// clients that name no workspace.
     #[arg(long, visible_alias = "sandbox-scope", value_name = "DIR")]
     pub(crate) scope: Vec<PathBuf>,
     /// One more directory that may be written (repeatable).
@@ -122,32 +122,32 @@ pub(crate) struct FenceOptions {
     /// Keep keys, tokens, browser profiles and histories unreadable. The default.
     #[arg(long)]
     deny_sensitive_reads: bool,
-    /// Take a path off that list (repeatable).
+    /// Make a path of that list readable (repeatable).
     #[arg(long, value_name = "PATH")]
     pub(crate) allow_sensitive_reads: Vec<PathBuf>,
-    /// Temporary files: private ones that go with the command, or none.
+    /// Temporary files: private ones that are removed after the command, or none.
     #[arg(long, value_enum, default_value_t = TempChoice::Private)]
     pub(crate) temp: TempChoice,
     /// The same as --temp none.
     #[arg(long)]
     pub(crate) no_temp_files: bool,
-    /// The most that temporary files may take; enforced in Tier B.
+    /// Size limit of the temporary files; enforced in Tier B.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     pub(crate) temp_size: u64,
     /// Let the command use the host's /dev/shm in Tier A; Tier B always has a private one.
     #[arg(long)]
     pub(crate) shm: bool,
     /// What can be reached: all, none, localhost (a private loopback with --host-port), http (only through a
-    /// proxy), ports (TCP by port, whatever the address).
+    /// proxy), ports (TCP by port, at any address).
     #[arg(long, visible_alias = "restrict-network", value_enum, value_name = "MODE")]
     pub(crate) net: Option<NetworkChoice>,
     /// A port of the host's loopback to mirror inside (repeatable; --net localhost).
     #[arg(long, value_name = "PORT")]
     pub(crate) host_port: Vec<u16>,
-    /// A host that may be reached, or *.DOMAIN (repeatable; --net http). Any public one, if none is named.
+    /// A host that may be reached, or *.DOMAIN (repeatable; --net http); by default any public host.
     #[arg(long, value_name = "HOST")]
     pub(crate) allow_host: Vec<String>,
-    /// A port (repeatable; --net ports). 80 and 443, if none is named.
+    /// A port that may be reached (repeatable; --net ports); by default 80 and 443.
     #[arg(long, value_name = "PORT")]
     pub(crate) tcp_port: Vec<u16>,
     /// development: network all. offline: network none.
@@ -165,25 +165,25 @@ pub(crate) struct FenceOptions {
     /// Let programs inside make user namespaces, as browsers do for their own sandbox.
     #[arg(long)]
     pub(crate) allow_nested_userns: bool,
-    /// The most memory, such as 512M or 4G.
+    /// Memory limit, such as 512M or 4G.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) memory: Option<u64>,
-    /// The most processes.
+    /// Limit on the number of processes.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) processes: Option<u64>,
-    /// The most processor time, in cores: 1.5.
+    /// Processor limit in cores, such as 1.5.
     #[arg(long, value_name = "N", value_parser = cpus)]
     pub(crate) cpus: Option<f64>,
-    /// The most open files of one process.
+    /// Limit on the open files of one process.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..))]
     pub(crate) open_files: Option<u64>,
-    /// The longest file that may be written.
+    /// Size limit of a single file.
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub(crate) file_size: Option<u64>,
     /// Which layers: a (everywhere), b (with namespaces), auto (the best that the host offers).
     #[arg(long, value_name = "TIER", default_value = "auto")]
     pub(crate) tier: TierChoice,
-    /// Run as root though there is only Tier A.
+    /// Run as root even where only Tier A is available.
     #[arg(long)]
     pub(crate) allow_root: bool,
     /// A protection that may be missing (repeatable, or separated by commas).
@@ -199,7 +199,7 @@ pub(crate) struct FenceOptions {
     /// Make files of the scope that other programs execute read-only: git hooks and settings, editor tasks.
     #[arg(long)]
     pub(crate) protect_metadata: bool,
-    /// Let the scope be read and not written.
+    /// Allow reading the scope, but not writing it.
     #[arg(long)]
     pub(crate) read_only: bool,
 }

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 
 use fence::{Confinement, Status, Tier};
 
-/// One line for each protection; what does not hold fully has its note below.
+/// One line for each protection, with its meaning and, if there is one, a note below.
 pub(super) fn table(confinement: &Confinement, stream: &impl IsTerminal) -> String {
     let mut text = String::new();
     let tier = match confinement.tier {

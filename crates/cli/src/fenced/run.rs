@@ -1,4 +1,4 @@
-//! `ringfence run`: arranges the fence, starts the command in it, waits, and tells how it ended.
+//! `ringfence run`: sets the fence up, runs the command in it, passes signals on, and prints how it ended.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -6,11 +6,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fence::network::{AllowedHosts, Listeners};
-use fence::scope_scan::{post_run_scan, shared_files};
 use fence::{
-    CacheChoice, Command, Ending, FenceSettings, FenceSetup, Fenced, HardlinkChoice, HostEnvironment,
-    Launcher, LimitHit, Plan, ReadChoice, Remote, ScopeChoice,
+    CacheChoice, Ending, FenceSetup, FencedCommand, HardlinkChoice, HostEnvironment, Launcher, LimitHit,
+    ReadChoice, Remote, RunningFence, ScopeChoice, SharedFiles, shared_files,
 };
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -23,7 +21,7 @@ use super::standard_streams::StandardStreams;
 use crate::environment::left_out;
 use crate::program;
 
-/// What a command may take to end after SIGTERM. Other signals may mean something else to it.
+/// How long a command may take to end after SIGTERM. Other signals may have another meaning to it.
 const GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, FenceFailure> {
@@ -57,124 +55,96 @@ fn run_in(
     let scope = if options.scope.is_empty() { &default[..] } else { &options.scope };
     let scope = ScopeChoice::Directories(scope);
     let mut setup = FenceSetup::new(&settings, scope, CacheChoice::KeptForScope, &host_environment)?;
-    let site = Site { launcher: Launcher::new(), settings, host_environment };
-    let result = site.run(&mut setup, running, directory, command);
-    if let Err(error) = setup.session.remove() {
-        eprintln!("ringfence: the session's files could not be removed: {error}");
+    if running.report {
+        setup.look_for_shared_files();
     }
-    result
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    let program = program::find(&command[0], &search_path)?;
+    setup.allow_program(&program);
+    let launcher = Launcher::new();
+    setup.plan(&launcher)?;
+    if launcher.kernel().is_root {
+        eprintln!(
+            "ringfence: running as root: without capabilities, but what root owns in the scope is root's"
+        );
+    }
+    let command = FencedCommand {
+        program,
+        arguments: command[1..].to_vec(),
+        variables: variables(running, &host_environment)?,
+        directory: Some(starting_directory(&setup, directory)),
+        ..FencedCommand::default()
+    };
+    let (ending, is_flooded) = execute(&setup, settings.hardlinks, &launcher, command, running)?;
+    print_ending(ending, running.max_output.filter(|_| is_flooded));
+    for warning in setup.clean_up().warnings() {
+        eprintln!("ringfence: {warning}");
+    }
+    Ok(ExitCode::from(u8::try_from(ending.exit_code()).unwrap_or(u8::MAX)))
 }
 
-/// What the steps of one run need beside the setup.
-struct Site {
-    launcher: Launcher,
-    settings: FenceSettings,
-    host_environment: HostEnvironment,
+/// The variables that the options add to the environment.
+fn variables(
+    running: &RunningOptions,
+    host_environment: &HostEnvironment,
+) -> Result<Vec<(OsString, OsString)>, FenceFailure> {
+    let mut result = Vec::new();
+    for variable in &running.env {
+        if fence::environment::is_stripped(OsStr::new(variable.name())) {
+            eprintln!("ringfence: {}", left_out(variable));
+        } else {
+            result.push((variable.name().into(), variable.value_in(&host_environment.environment)?));
+        }
+    }
+    for variable in &running.force_env {
+        result.push((variable.name().into(), variable.value_in(&host_environment.environment)?));
+    }
+    Ok(result)
 }
 
-impl Site {
-    fn run(
-        &self,
-        setup: &mut FenceSetup,
-        running: &RunningOptions,
-        directory: PathBuf,
-        command: &[OsString],
-    ) -> Result<ExitCode, FenceFailure> {
-        if running.report {
-            setup.look_for_shared_files();
-        }
-        let search_path = std::env::var_os("PATH").unwrap_or_default();
-        let program = program::find(&command[0], &search_path)?;
-        setup.make_readable(&program, &self.host_environment);
-        let kernel = self.launcher.kernel();
-        let plan = fence::plan(&setup.policy, &kernel)?;
-        if kernel.is_root {
-            eprintln!(
-                "ringfence: running as root: without capabilities, but what root owns in the scope is root's"
-            );
-        }
-        let command = Command {
-            program,
-            arguments: command[1..].to_vec(),
-            environment: self.environment(setup, &plan, running)?,
-            directory: starting_directory(setup, directory),
-        };
-        let began = now();
-        let (ending, is_flooded) = self.execute(setup, &plan, &command, running)?;
-        tell_ending(ending, running.max_output.filter(|_| is_flooded));
-        tell_aftermath(setup, began);
-        Ok(ExitCode::from(u8::try_from(ending.exit_code()).unwrap_or(u8::MAX)))
+/// Runs the command to its end. Returns true with it if the command was killed for too much output.
+fn execute(
+    setup: &FenceSetup,
+    hardlinks: HardlinkChoice,
+    launcher: &Launcher,
+    command: FencedCommand,
+    running: &RunningOptions,
+) -> Result<(Ending, bool), FenceFailure> {
+    let io_failure = |error| FenceFailure::Io { what: "cannot start", error };
+    // Signals that come from now on are for the command.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_failure)?;
+    let entered = runtime.enter();
+    let mut signals = Signals::listen().map_err(io_failure)?;
+    let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
+    if running.report {
+        // The report shows what was tried, in a fence like the one that the command gets.
+        print_report(&setup.self_test(launcher)?, running.json);
     }
-
-    /// The whole environment of the command.
-    fn environment(
-        &self,
-        setup: &FenceSetup,
-        plan: &Plan,
-        running: &RunningOptions,
-    ) -> Result<Vec<(OsString, OsString)>, FenceFailure> {
-        let mut result = setup.environment(plan, &self.host_environment)?;
-        let parent = &self.host_environment.environment;
-        for variable in &running.env {
-            if fence::environment::is_stripped(OsStr::new(variable.name())) {
-                eprintln!("ringfence: {}", left_out(variable));
-            } else {
-                result.insert(variable.name().into(), variable.value_in(parent)?);
-            }
-        }
-        for variable in &running.force_env {
-            result.insert(variable.name().into(), variable.value_in(parent)?);
-        }
-        Ok(result.into_iter().collect())
+    let fence = setup.launch(launcher, command, streams.stdio())?;
+    let flooded = streams.flooded.take();
+    let carriers = streams.release();
+    match &setup.shared {
+        None if hardlinks == HardlinkChoice::Warn => warn_of_shared_files(setup.scope_paths()),
+        Some(shared) if shared.count > 0 => print_shared_files(shared),
+        _ => {}
     }
-
-    fn execute(
-        &self,
-        setup: &FenceSetup,
-        plan: &Plan,
-        command: &Command,
-        running: &RunningOptions,
-    ) -> Result<(Ending, bool), FenceFailure> {
-        let io_failure = |error| FenceFailure::Io { what: "cannot start", error };
-        // Signals that come from now on are for the command.
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_failure)?;
-        let entered = runtime.enter();
-        let mut signals = Signals::listen().map_err(io_failure)?;
-        let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
-        if running.report {
-            // What is printed has been tried, in a fence like the one that the command gets.
-            print_report(&self.launcher.self_test(plan, self.host_environment.outside())?, running.json);
+    let ended = runtime.block_on(async {
+        let ended = attend(fence, &mut signals, flooded).await?;
+        // A reader that does not read holds up the rest of the output, until the user interrupts twice.
+        let finished = tokio::task::spawn_blocking(|| carriers.finish());
+        tokio::select! {
+            _ = finished => {}
+            () = signals.second() => {}
         }
-        let mut fenced =
-            self.launcher.launch(plan, command, streams.stdio(), self.host_environment.outside())?;
-        let flooded = streams.flooded.take();
-        let carriers = streams.release();
-        if setup.shared.is_none() && self.settings.hardlinks == HardlinkChoice::Warn {
-            warn_of_shared_files(setup.scope_paths());
-        } else if let Some(shared) = setup.shared.as_ref().filter(|shared| shared.count > 0) {
-            print_shared_files(shared);
-        }
-        let listeners = std::mem::take(&mut fenced.listeners);
-        let hosts = AllowedHosts::of(&setup.policy.network);
-        let ended = runtime.block_on(async {
-            let ended = attend(fenced, &mut signals, listeners, hosts, flooded).await?;
-            // A reader that does not read may hold the rest of the output up, but not a user who is impatient.
-            let finished = tokio::task::spawn_blocking(|| carriers.finish());
-            tokio::select! {
-                _ = finished => {}
-                () = signals.second() => {}
-            }
-            Ok(ended)
-        });
-        drop(entered);
-        // Whoever still writes for a reader that does not read is left behind.
-        runtime.shutdown_background();
-        ended
-    }
+        Ok(ended)
+    });
+    drop(entered);
+    // A thread may still write for a reader that does not read.
+    runtime.shutdown_background();
+    ended
 }
 
-/// Where the user is, if that is inside; else the scope.
+/// The working directory if it is inside the scope, else the scope.
 fn starting_directory(setup: &FenceSetup, directory: PathBuf) -> PathBuf {
     let scope = setup.scope_paths();
     if scope.iter().any(|root| directory.starts_with(root)) { directory } else { scope[0].clone() }
@@ -188,7 +158,7 @@ fn print_report(confinement: &fence::Confinement, as_json: bool) {
     }
 }
 
-/// While the command runs: its scope may be large.
+/// Searches while the command runs, because the scope may be large.
 fn warn_of_shared_files(scope: Vec<PathBuf>) {
     std::thread::spawn(move || {
         let shared = shared_files(&scope);
@@ -198,7 +168,7 @@ fn warn_of_shared_files(scope: Vec<PathBuf>) {
     });
 }
 
-fn print_shared_files(shared: &fence::scope_scan::SharedFiles) {
+fn print_shared_files(shared: &SharedFiles) {
     let example = shared.examples.first().map(|path| path.display().to_string()).unwrap_or_default();
     eprintln!(
         "ringfence: {} files of the scope have another name outside it and can be changed through their name \
@@ -207,24 +177,14 @@ fn print_shared_files(shared: &fence::scope_scan::SharedFiles) {
     );
 }
 
-/// Serves the command's network, passes signals on, and waits for its end.
+/// Attends to the command, passes signals on, and ends it when it writes too much.
 async fn attend(
-    mut fenced: Fenced,
+    mut fence: RunningFence,
     signals: &mut Signals,
-    listeners: Listeners,
-    hosts: AllowedHosts,
     flooded: Option<tokio::sync::oneshot::Receiver<()>>,
-) -> Result<(Ending, bool), fence::LaunchError> {
-    let mut remote = fenced.remote()?;
-    let mut ended = tokio::task::spawn_blocking(move || fenced.wait());
-    let network = async {
-        if !listeners.is_empty()
-            && let Err(error) = fence::network::serve(listeners, hosts).await
-        {
-            eprintln!("ringfence: the network of the command failed: {error}");
-        }
-        std::future::pending::<()>().await;
-    };
+) -> Result<(Ending, bool), FenceFailure> {
+    let mut remote = fence.remote().map_err(|error| FenceFailure::Io { what: "cannot start", error })?;
+    let ended = fence.attend(|error| eprintln!("ringfence: the network of the command failed: {error}"));
     let flood = async {
         let is_over = match flooded {
             Some(flooded) => flooded.await.is_ok(),
@@ -236,7 +196,7 @@ async fn attend(
     };
     let (mut is_flooded, mut is_ending) = (false, false);
     let deadline = tokio::time::sleep(GRACE);
-    tokio::pin!(network, flood, deadline);
+    tokio::pin!(ended, flood, deadline);
     loop {
         tokio::select! {
             // In this order: a command may end because its output is read no more.
@@ -256,13 +216,12 @@ async fn attend(
                 is_ending = false;
                 remote.kill();
             }
-            ending = &mut ended => return Ok((ending.map_err(io::Error::other)??, is_flooded)),
-            () = &mut network => {}
+            ending = &mut ended => return Ok((ending?, is_flooded)),
         }
     }
 }
 
-/// The first signal is the command's to answer; the second is the user's impatience.
+/// Passes the first signal on to the command; the second kills it.
 fn pass_on(remote: &mut Remote, signal: Signal, is_second: bool) {
     if is_second && signal != Signal::WINCH {
         remote.kill();
@@ -277,7 +236,7 @@ struct Signals {
     hang_up: tokio::signal::unix::Signal,
     quit: tokio::signal::unix::Signal,
     window: tokio::signal::unix::Signal,
-    /// How many have come that ask for an end.
+    /// How many signals have asked for an end.
     count: usize,
 }
 
@@ -293,7 +252,7 @@ impl Signals {
         })
     }
 
-    /// Resolves when an end was asked for twice.
+    /// Resolves when two signals have asked for an end.
     async fn second(&mut self) {
         while self.count < 2 {
             self.next().await;
@@ -319,7 +278,7 @@ impl Signals {
     }
 }
 
-fn tell_ending(ending: Ending, flood: Option<u64>) {
+fn print_ending(ending: Ending, flood: Option<u64>) {
     const FILE_TOO_LONG: i32 = 25; // SIGXFSZ
     const BAD_SYSTEM_CALL: i32 = 31; // SIGSYS
     if let Some(bytes) = flood {
@@ -343,21 +302,5 @@ fn tell_ending(ending: Ending, flood: Option<u64>) {
             eprintln!("ringfence: the command was ended: 32-bit programs cannot run inside the fence");
         }
         _ => {}
-    }
-}
-
-fn now() -> i64 {
-    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    since.ok().and_then(|since| i64::try_from(since.as_secs()).ok()).unwrap_or(0)
-}
-
-/// What a command left that could act later, outside.
-fn tell_aftermath(setup: &FenceSetup, began: i64) {
-    let left = post_run_scan(&setup.scope_paths(), began);
-    for path in &left.set_id {
-        eprintln!("ringfence: {} was set-id and is not any more", path.display());
-    }
-    for (link, target) in &left.outward_links {
-        eprintln!("ringfence: new link out of the scope: {} -> {}", link.display(), target.display());
     }
 }

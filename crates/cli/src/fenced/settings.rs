@@ -1,4 +1,4 @@
-//! From the options, as the user wrote them, to what a fence is to be.
+//! Turns the options that the user wrote into the settings of a fence.
 
 use std::collections::BTreeSet;
 
@@ -8,10 +8,10 @@ use fence::{Allowance, FenceSettings, Limit, LimitOrigin, Limits, Network, UnixS
 use super::failure::FenceFailure;
 use super::options::{FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice};
 
-/// The most processes, if the user does not say.
+/// The limit on processes if the user names none.
 const DEFAULT_PROCESSES: u64 = 2048;
 
-/// `read_mode`: what may be read if the options do not say.
+/// `read_mode` applies if the options name none.
 pub(crate) fn settings(
     options: &FenceOptions,
     read_mode: fence::ReadChoice,
@@ -75,7 +75,7 @@ fn network(options: &FenceOptions) -> Result<Network, FenceFailure> {
     })
 }
 
-/// Refuses what is no pattern of hosts.
+/// Refuses invalid host patterns.
 pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), FenceFailure> {
     for host in hosts {
         host.parse::<HostPattern>().map_err(|error| FenceFailure::Argument {

@@ -1,6 +1,5 @@
-//! Standard input, output and error of a fenced command. They are passed on as they are, unless they are
-//! sockets, which no fence could close to the network again, or the output is counted: then a pipe and a
-//! thread stand between.
+//! Standard input, output and error of a fenced command. They are passed on as they are, except for sockets, which would
+//! bypass the fence's network rules, and for output that is counted. Those go through a pipe and a thread.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,17 +12,17 @@ use fence::Stdio;
 use rustix::fs::FileType;
 use tokio::sync::oneshot;
 
-/// The ends that the command gets, and the threads that carry.
+/// The ends that the command gets, and the threads that copy.
 pub(super) struct StandardStreams {
     input: OwnedFd,
     output: OwnedFd,
     error: OwnedFd,
     carriers: Vec<JoinHandle<()>>,
-    /// Resolves when there was too much output.
+    /// Resolves when the command has written too much.
     pub(super) flooded: Option<oneshot::Receiver<()>>,
 }
 
-/// The threads that carry output, to be waited for when the command has ended.
+/// The threads that copy output, to be joined when the command has ended.
 pub(super) struct Carriers(Vec<JoinHandle<()>>);
 
 impl StandardStreams {
@@ -51,14 +50,14 @@ impl StandardStreams {
         Stdio { stdin: self.input.as_fd(), stdout: self.output.as_fd(), stderr: self.error.as_fd() }
     }
 
-    /// Lets go of the command's ends, so that the carriers see when the command closes its own.
+    /// Closes our copies of the command's ends, so that the threads see when the command closes its own.
     pub(super) fn release(self) -> Carriers {
         Carriers(self.carriers)
     }
 }
 
 impl Carriers {
-    /// Everything that was written is carried when this returns.
+    /// Blocks until all output is copied.
     pub(super) fn finish(self) {
         for carrier in self.0 {
             let _ = carrier.join();
@@ -74,7 +73,7 @@ fn pipe() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?)
 }
 
-/// Not waited for: nobody knows when more input comes.
+/// The thread is not joined, because input may never end.
 fn carry_input() -> io::Result<OwnedFd> {
     let (reader, writer) = pipe()?;
     let source = File::from(io::stdin().as_fd().try_clone_to_owned()?);
@@ -110,14 +109,14 @@ fn carry_output(source: &mut File, mut target: File, counter: Option<&Counter>) 
     }
 }
 
-/// How much output is left.
+/// Counts down the output that is still allowed.
 struct Counter {
     left: AtomicU64,
     sender: std::sync::Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl Counter {
-    /// How much of `length` may still be written.
+    /// Takes `length` bytes from the allowance. Returns how many of them may be written.
     fn take(&self, length: usize) -> usize {
         let wanted = u64::try_from(length).unwrap_or(u64::MAX);
         let before = self

@@ -1,6 +1,7 @@
 //! Real programs go on working inside the fence, in both tiers: package tools, compilers, language runtimes,
 //! version control, shells and an official MCP server. A fence that breaks them is one that is switched off.
 
+mod below_temporary_directories;
 pub(crate) mod fenced_run;
 mod languages;
 mod mcp_server;

@@ -1,4 +1,4 @@
-//! The fork server as it is itself: the child of a process with threads, which makes system calls and nothing else.
+//! The fork server's own code. It runs in the child of a process with threads, so it only makes system calls.
 
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -6,8 +6,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 
-/// The fork server's side. It is the child of a process with threads and does not become another program: here nothing
-/// may allocate, take a lock or panic.
+/// The fork server's side of the channel. It runs in the child of a process with threads without an exec, so its code
+/// must not allocate, take a lock or panic.
 #[derive(Clone, Copy)]
 pub(super) struct ChildSide {
     pub(super) channel: RawFd,
@@ -28,7 +28,7 @@ impl ChildSide {
     }
 
     fn prepare(self) -> io::Result<()> {
-        // A session of its own, as everything has that is inside.
+        // Every process inside the domain has a session other than the server's.
         rustix::process::setsid()?;
         if let Some(ruleset) = self.ruleset {
             restrict(ruleset)?;
@@ -36,7 +36,7 @@ impl ChildSide {
         // SAFETY: the numbers belong to this process alone, which uses nothing that is replaced or closed. Default
         // actions and an empty mask are valid for every signal; refusals (KILL, STOP) are meant.
         unsafe {
-            libc::prctl(libc::PR_SET_NAME, c"ringfence-fork_server".as_ptr());
+            libc::prctl(libc::PR_SET_NAME, c"ringfence-fork".as_ptr());
             for number in 0..3 {
                 libc::dup2(self.nothing, number);
             }
@@ -54,7 +54,7 @@ impl ChildSide {
         Ok(())
     }
 
-    /// Until the server has gone.
+    /// Starts commands until the server has ended. Returns the exit code.
     fn receive_commands(self) -> i32 {
         // SAFETY: `prepare` has put it there, for the whole life of this process.
         let channel = unsafe { BorrowedFd::borrow_raw(Self::CHANNEL) };
@@ -122,7 +122,7 @@ impl ChildSide {
 }
 
 pub(super) fn restrict(ruleset: RawFd) -> io::Result<()> {
-    // Inside a fence this is so already.
+    // Inside a fence this is set already.
     rustix::thread::set_no_new_privs(true)?;
     // SAFETY: plain numbers; the only thread restricts itself.
     if unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) } == 0 {

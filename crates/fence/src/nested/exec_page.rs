@@ -1,20 +1,20 @@
-//! What the next command is, where both the server and its fork server can see it.
+//! The next command, in memory that the server shares with its fork server.
 
 use std::ffi::CStr;
 use std::io;
 
 use super::NestedCommand;
 
-/// Memory that the server and its fork server share: what the next command is. At the same address in both, so that
-/// the pointers which `execve` wants can be written by the one and used by the other.
+/// Memory with the next command, shared by the server and its fork server. It is at the same address in both, so that
+/// one can write the pointers that the other passes to `execve`.
 #[derive(Debug)]
 pub(super) struct ExecPage {
     pub(super) words: usize,
 }
 
 impl ExecPage {
-    /// As much as the kernel takes for arguments and environment under the usual limit of the stack. Memory is
-    /// taken for what is written only.
+    /// What the kernel accepts for arguments and environment under the usual stack limit. Only pages that are written
+    /// take memory.
     pub(super) const BYTES: usize = 2 * 1024 * 1024;
 
     pub(super) fn new() -> io::Result<Self> {

@@ -1,4 +1,4 @@
-//! The fork server as the server sees it: somebody in the domain who starts a command there when asked.
+//! The server's handle on its fork server: a process inside the domain that starts commands there.
 
 use std::io::{self, Read};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -9,10 +9,10 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, WaitOption
 
 use super::child_side::ChildSide;
 use super::exec_page::ExecPage;
-use crate::passing;
+use crate::fd_passing;
 
-/// For a fork server to answer. A command may have stopped or killed it: then there is another one.
-const PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
+/// How long a fork server may take to answer. If a command has stopped or killed it, another one is started.
+const ANSWER_TIMEOUT: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 
 const NO_ANSWER: &str =
     "the process that starts commands was stopped or killed; there is a new one for the next";
@@ -24,16 +24,17 @@ pub(super) struct ForkServer {
     pub(super) process: OwnedFd,
 }
 
-pub(super) enum Refused {
-    /// There is nobody to lead it in.
+/// Why a command was not started.
+pub(super) enum SpawnError {
+    /// The fork server is gone. Nothing was started, so another one may try.
     Absent(io::Error),
-    /// Nobody says whether it was led in, so it must not be tried again.
+    /// The fork server did not say whether it started the command, so it must not be started again.
     Lost(io::Error),
-    /// It could not become the program.
+    /// The program could not be executed.
     Command(io::Error),
 }
 
-impl Refused {
+impl SpawnError {
     pub(super) fn into_error(self) -> io::Error {
         match self {
             Self::Absent(error) | Self::Lost(error) | Self::Command(error) => error,
@@ -43,7 +44,7 @@ impl Refused {
 
 impl ForkServer {
     pub(super) fn start(ruleset: Option<&OwnedFd>, page: &ExecPage) -> io::Result<Self> {
-        let (channel, theirs) = passing::channel()?;
+        let (channel, theirs) = fd_passing::channel()?;
         let nothing = rustix::fs::open("/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
         let child_side = ChildSide {
             channel: theirs.as_raw_fd(),
@@ -60,13 +61,18 @@ impl ForkServer {
         Ok(Self { channel, process: rustix::process::pidfd_open(pid, PidfdFlags::empty())? })
     }
 
-    pub(super) fn lead_in(&self, directory: BorrowedFd<'_>, output: BorrowedFd<'_>) -> Result<Pid, Refused> {
+    pub(super) fn spawn_command(
+        &self,
+        directory: BorrowedFd<'_>,
+        output: BorrowedFd<'_>,
+    ) -> Result<Pid, SpawnError> {
         let (failure, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)
-            .map_err(|error| Refused::Command(error.into()))?;
-        passing::send(&self.channel, b"1", &[directory, output, theirs.as_fd()]).map_err(Refused::Absent)?;
+            .map_err(|error| SpawnError::Command(error.into()))?;
+        fd_passing::send(&self.channel, b"1", &[directory, output, theirs.as_fd()])
+            .map_err(SpawnError::Absent)?;
         drop(theirs);
-        let pid = self.answer().map_err(Refused::Lost)?;
-        // Closed without a word when the child has become the program.
+        let pid = self.answer().map_err(SpawnError::Lost)?;
+        // The pipe closes without data when the child has executed the program.
         let mut errno = [0; 4];
         let has_failed =
             is_readable(failure.as_fd()) && std::fs::File::from(failure).read_exact(&mut errno).is_ok();
@@ -74,7 +80,7 @@ impl ForkServer {
             return Ok(pid);
         }
         let _ = rustix::process::waitpid(Some(pid), WaitOptions::empty());
-        Err(Refused::Command(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))))
+        Err(SpawnError::Command(io::Error::from_raw_os_error(i32::from_ne_bytes(errno))))
     }
 
     fn answer(&self) -> io::Result<Pid> {
@@ -95,12 +101,12 @@ impl ForkServer {
 impl Drop for ForkServer {
     fn drop(&mut self) {
         let _ = rustix::process::pidfd_send_signal(&self.process, Signal::KILL);
-        // Whoever collects orphans may have been first.
+        // The reaper of orphans may have been faster.
         let _ = rustix::process::waitid(WaitId::PidFd(self.process.as_fd()), WaitIdOptions::EXITED);
     }
 }
 
 pub(super) fn is_readable(descriptor: BorrowedFd<'_>) -> bool {
     let mut descriptors = [PollFd::new(&descriptor, PollFlags::IN)];
-    rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&PATIENCE))).is_ok_and(|ready| ready > 0)
+    rustix::io::retry_on_intr(|| poll(&mut descriptors, Some(&ANSWER_TIMEOUT))).is_ok_and(|ready| ready > 0)
 }

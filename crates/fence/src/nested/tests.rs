@@ -13,7 +13,7 @@ use rustix::process::{Signal, WaitOptions, WaitStatus, waitpid};
 use super::child_side::restrict;
 use super::fork_server::is_readable;
 use super::*;
-use crate::scratch;
+use crate::test_directory;
 
 /// Stands for the server: same user, outside the domain, and may be killed.
 struct Victim(Child);
@@ -75,8 +75,8 @@ fn succeeds(domain: &NestedDomain, attack: &str, victim: &Victim) -> bool {
     nested(domain, &format!("VICTIM={}; {attack}", victim.0.id())).0
 }
 
-/// Not `environ` and `maps`: whoever has `CAP_PERFMON`, as the root of a test may, reads those on new kernels
-/// whatever Landlock says. In a fence nobody has capabilities.
+/// Leaves out `environ` and `maps`: new kernels show those to a process with `CAP_PERFMON`, as root in a test may
+/// have, regardless of Landlock. In a fence no process has capabilities.
 const ATTACKS_ON_MEMORY: &[&str] = &[
     "readlink /proc/$VICTIM/fd/1",
     "echo forged > /proc/$VICTIM/fd/1",
@@ -162,7 +162,7 @@ fn a_command_can_end_what_another_has_started() {
 }
 
 #[test]
-fn an_usher_that_was_killed_is_replaced() {
+fn a_fork_server_that_was_killed_is_replaced() {
     let domain = NestedDomain::prepare().unwrap();
     assert_eq!(nested(&domain, "echo first"), (true, "first\n".to_owned()));
     let process = |domain: &NestedDomain| {
@@ -198,7 +198,7 @@ fn a_program_that_is_not_there_is_an_error() {
 #[test]
 fn commands_have_three_descriptors_default_signals_and_no_input() {
     let domain = NestedDomain::prepare().unwrap();
-    // Left open by somebody careless.
+    // Left open by careless code.
     let careless = rustix::io::dup(File::open("/dev/null").unwrap()).unwrap();
     rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
     let script = "cat; ls /proc/$$/fd; awk '/Sig(Blk|Ign)/ { print substr($2, 10) }' /proc/self/status; readlink /proc/$$/fd/0";
@@ -210,7 +210,7 @@ fn commands_have_three_descriptors_default_signals_and_no_input() {
 /// A domain that is only about signals would forbid this, inside another one that is about files.
 #[test]
 fn files_can_be_renamed_from_one_directory_to_another_in_nested_domains() {
-    let place = scratch::directory("nested-rename");
+    let place = test_directory::directory("nested-rename");
     std::fs::create_dir(place.join("from")).unwrap();
     std::fs::create_dir(place.join("to")).unwrap();
     std::fs::write(place.join("from/file"), "").unwrap();

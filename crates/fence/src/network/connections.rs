@@ -1,4 +1,4 @@
-//! Accepting connections of a fence, with one bound on their number for all its listeners.
+//! Accepts the connections of a fence, with one limit on their number for all its listeners.
 
 use std::sync::Arc;
 use std::time::Duration;

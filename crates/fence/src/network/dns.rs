@@ -1,6 +1,6 @@
 //! Answers to name queries from inside a fence, for programs that resolve a name before they use the proxy.
-//! A name has addresses only if the proxy would dial them, so a query for any other name leaves the host in
-//! no form and carries nothing out.
+//! A name gets addresses only if the proxy would dial them. A query for any other name never leaves the host, so
+//! it cannot carry data out.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use super::hosts::Host;
 /// Queries at a time in one fence. More are dropped: resolvers ask again.
 const MOST_QUERIES: usize = 64;
 
-/// Queries are far shorter; what is longer is cut, and then malformed.
+/// Far longer than any query. A longer one is cut, and so malformed.
 const LONGEST_QUERY: usize = 4096;
 
 /// Addresses in one answer. Each takes 28 bytes, its name being compressed: behind the longest question that

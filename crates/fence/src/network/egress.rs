@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use super::address::{Reach, reach_of};
-use super::hosts::{AllowedHosts, Grant, Host, NotAllowed};
+use super::hosts::{AllowedHosts, Grant, Host, HostRefusal};
 use super::interfaces::own_addresses;
 use super::outside::Outside;
 use super::refusals::RefusalLog;
@@ -52,7 +52,7 @@ pub(super) struct CheckedAddresses(Vec<IpAddr>);
 #[derive(Debug, thiserror::Error)]
 pub(super) enum EgressError {
     #[error("{host} is not allowed: {reason}")]
-    NotAllowed { host: Host, reason: NotAllowed },
+    NotAllowed { host: Host, reason: HostRefusal },
     #[error("{host} is not allowed: its address is {what}")]
     ForbiddenAddress { host: Host, what: &'static str },
     #[error("{host} is not allowed: its address is {what}, so the allow-list must name exactly this host")]
@@ -76,7 +76,7 @@ impl CheckedAddresses {
         self.0.iter().copied()
     }
 
-    /// In the resolver's order, but no two of one family in succession as long as there is the other.
+    /// Alternates between the families, in the resolver's order.
     fn by_turns_of_families(&self) -> Vec<IpAddr> {
         let first_is_v4 = self.0.first().is_some_and(IpAddr::is_ipv4);
         let (one, other): (Vec<_>, Vec<_>) =
@@ -101,7 +101,7 @@ impl Egress {
         &self.refusals
     }
 
-    /// Whether the allow-list lets the host pass, whatever its addresses are. Asks nobody.
+    /// Whether the allow-list lets the host pass, before its addresses are known. Sends no query.
     pub(super) fn grant(&self, host: &Host) -> Result<Grant, EgressError> {
         self.hosts.grant(host).map_err(|reason| {
             self.refusals.tell(host, &reason);

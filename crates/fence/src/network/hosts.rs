@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// Which hosts may be reached through the proxy.
 ///
-/// Whatever the list says, addresses of the host itself and of cloud metadata services are never dialled.
+/// Addresses of the host itself and of cloud metadata services are never dialled, even if the list names them.
 /// Private addresses (10/8, 172.16/12, 192.168/16, 100.64/10, `fc00::/7` and other ranges that are not
 /// public) are dialled only for a host that the list names exactly: a wildcard, or [`AllowedHosts::Any`], covers
 /// public addresses only. `localhost`, names below it and names without a dot must be listed too.
@@ -19,7 +19,7 @@ pub enum AllowedHosts {
 }
 
 impl AllowedHosts {
-    /// What a policy's network lets the proxy reach. Patterns that are none match nothing.
+    /// The hosts that a policy's network allows. Invalid patterns match no host.
     pub fn of(network: &crate::Network) -> Self {
         match network {
             crate::Network::Http { hosts: Some(hosts) } => {
@@ -66,7 +66,7 @@ pub(super) enum Grant {
 
 /// Why an allow-list does not let a host pass.
 #[derive(Clone, Copy, Debug, thiserror::Error, PartialEq, Eq)]
-pub(super) enum NotAllowed {
+pub(super) enum HostRefusal {
     #[error("the allow-list does not name it")]
     NotListed,
     #[error("a local name must be named in the allow-list")]
@@ -74,9 +74,9 @@ pub(super) enum NotAllowed {
 }
 
 impl AllowedHosts {
-    pub(super) fn grant(&self, host: &Host) -> Result<Grant, NotAllowed> {
+    pub(super) fn grant(&self, host: &Host) -> Result<Grant, HostRefusal> {
         match self {
-            Self::Any if host.is_local_name() => Err(NotAllowed::LocalName),
+            Self::Any if host.is_local_name() => Err(HostRefusal::LocalName),
             Self::Any => Ok(Grant::InGeneral),
             Self::Only(patterns) => {
                 if patterns.iter().any(|pattern| pattern.names_exactly(host)) {
@@ -84,7 +84,7 @@ impl AllowedHosts {
                 } else if patterns.iter().any(|pattern| pattern.covers(host)) {
                     Ok(Grant::InGeneral)
                 } else {
-                    Err(NotAllowed::NotListed)
+                    Err(HostRefusal::NotListed)
                 }
             }
         }
@@ -290,19 +290,19 @@ mod tests {
         }
         for other in ["example.com", "badexample.com", "www.example.org", "example.org.evil.net", "10.0.0.7"]
         {
-            assert_eq!(hosts.grant(&host(other)), Err(NotAllowed::NotListed), "{other}");
+            assert_eq!(hosts.grant(&host(other)), Err(HostRefusal::NotListed), "{other}");
         }
     }
 
     #[test]
     fn an_empty_list_allows_nothing() {
-        assert_eq!(only(&[]).grant(&host("example.org")), Err(NotAllowed::NotListed));
+        assert_eq!(only(&[]).grant(&host("example.org")), Err(HostRefusal::NotListed));
     }
 
     #[test]
     fn local_names_must_be_listed() {
         for local in ["localhost", "LOCALHOST.", "a.localhost", "printer"] {
-            assert_eq!(AllowedHosts::Any.grant(&host(local)), Err(NotAllowed::LocalName), "{local}");
+            assert_eq!(AllowedHosts::Any.grant(&host(local)), Err(HostRefusal::LocalName), "{local}");
         }
         assert_eq!(AllowedHosts::Any.grant(&host("example.org")), Ok(Grant::InGeneral));
         assert_eq!(only(&["printer"]).grant(&host("printer")), Ok(Grant::ByName));

@@ -1,5 +1,5 @@
-//! The network outside a fence: looking names up and connecting. Only tests have another one than the host's;
-//! what is allowed is decided in `egress`, the same for both.
+//! The network outside a fence: look-ups and connections. Tests replace the host's network by a scripted one; `egress`
+//! decides in both cases what is allowed.
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};

@@ -1,5 +1,5 @@
 //! The HTTP proxy of a fence: CONNECT to port 443, plain HTTP to port 80. One connection carries one request;
-//! whatever a client sends after it reaches nobody.
+//! what the client sends after it is not forwarded.
 
 use std::io;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ pub(super) async fn serve(listener: TcpListener, slots: Slots, egress: Arc<Egres
 
 /// Why a request is answered by the proxy itself.
 #[derive(Debug, thiserror::Error)]
-enum Rejection {
+enum ProxyError {
     #[error(transparent)]
     Head(#[from] HeadError),
     #[error("the request did not come in time")]
@@ -53,16 +53,16 @@ async fn serve_client(mut client: TcpStream, egress: Arc<Egress>) {
         Ok(Exchange::Forward { head, body, early, server }) => {
             forward(client, &head, body, &early, server).await
         }
-        Err(rejection) => reject(client, &rejection, &egress).await,
+        Err(error) => reject(client, &error, &egress).await,
     };
     if let Err(error) = carried {
         tracing::debug!(%error, "a connection through the proxy ended");
     }
 }
 
-async fn prepare(client: &mut TcpStream, egress: &Egress) -> Result<Exchange, Rejection> {
+async fn prepare(client: &mut TcpStream, egress: &Egress) -> Result<Exchange, ProxyError> {
     let reading = timeout(HEAD_DEADLINE, read_head(client)).await;
-    let (head, early) = reading.map_err(|_| Rejection::HeadTookTooLong)??;
+    let (head, early) = reading.map_err(|_| ProxyError::HeadTookTooLong)??;
     Ok(match parse_head(&head)? {
         Request::Tunnel { host } => {
             Exchange::Tunnel { early, server: egress.dial(&host, TUNNEL_PORT).await? }
@@ -115,13 +115,13 @@ async fn forward(
 }
 
 /// Answers in the server's place. The refusals by host and address are told where they are decided.
-async fn reject(mut client: TcpStream, rejection: &Rejection, egress: &Egress) -> io::Result<()> {
-    if let Rejection::Head(HeadError::Refused { authority, reason }) = rejection {
+async fn reject(mut client: TcpStream, error: &ProxyError, egress: &Egress) -> io::Result<()> {
+    if let ProxyError::Head(HeadError::Refused { authority, reason }) = error {
         egress.refusals().tell(&authority.escape_debug(), reason);
     }
-    let Some(status) = status_of(rejection) else { return Ok(()) };
-    tracing::debug!(status, %rejection, "answered a request in the server's place");
-    let text = format!("{rejection}\n");
+    let Some(status) = status_of(error) else { return Ok(()) };
+    tracing::debug!(status, %error, "answered a request in the server's place");
+    let text = format!("{error}\n");
     let answer = format!(
         "HTTP/1.1 {status}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {}\r\n\
          Connection: close\r\n\r\n{text}",
@@ -131,24 +131,24 @@ async fn reject(mut client: TcpStream, rejection: &Rejection, egress: &Egress) -
     say_farewell(client).await
 }
 
-/// The one place where a rejection becomes a status. `None`: nobody is left to be told.
-fn status_of(rejection: &Rejection) -> Option<&'static str> {
-    Some(match rejection {
-        Rejection::Head(HeadError::Ended(_)) => return None,
-        Rejection::Head(HeadError::TooLong) => "431 Request Header Fields Too Large",
-        Rejection::Head(HeadError::Malformed(_) | HeadError::NotForAProxy) => "400 Bad Request",
-        Rejection::HeadTookTooLong => "408 Request Timeout",
-        Rejection::Head(HeadError::Refused { .. })
-        | Rejection::Egress(
+/// The one place where an error becomes a status. `None` if the client is gone.
+fn status_of(error: &ProxyError) -> Option<&'static str> {
+    Some(match error {
+        ProxyError::Head(HeadError::Ended(_)) => return None,
+        ProxyError::Head(HeadError::TooLong) => "431 Request Header Fields Too Large",
+        ProxyError::Head(HeadError::Malformed(_) | HeadError::NotForAProxy) => "400 Bad Request",
+        ProxyError::HeadTookTooLong => "408 Request Timeout",
+        ProxyError::Head(HeadError::Refused { .. })
+        | ProxyError::Egress(
             EgressError::NotAllowed { .. }
             | EgressError::ForbiddenAddress { .. }
             | EgressError::PrivateAddress { .. }
             | EgressError::OwnAddressesUnknown(_),
         ) => "403 Forbidden",
-        Rejection::Egress(
+        ProxyError::Egress(
             EgressError::Unresolved { .. } | EgressError::NoAddress { .. } | EgressError::NoConnection { .. },
         ) => "502 Bad Gateway",
-        Rejection::Egress(
+        ProxyError::Egress(
             EgressError::ResolvingTookTooLong { .. } | EgressError::ConnectingTookTooLong { .. },
         ) => "504 Gateway Timeout",
     })

@@ -1,5 +1,5 @@
-//! Telling the log which hosts were refused. The program inside decides how often that happens, so only so
-//! many refusals are told in a minute.
+//! Logs which hosts were refused. The program inside decides how often that happens, so the number of messages per
+//! minute is limited.
 
 use parking_lot::Mutex;
 use std::fmt::Display;

@@ -1,5 +1,5 @@
-//! The body of one plain HTTP request, carried to the server and not a byte further: what the client sends
-//! after it is never read as part of anything.
+//! Forwards the body of one plain HTTP request, and not a byte more: what the client sends after it is never read as
+//! part of another message.
 
 use std::io;
 

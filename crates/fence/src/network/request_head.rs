@@ -1,5 +1,5 @@
-//! The head of a request to the proxy: read with bounds, judged strictly, and for plain HTTP written anew for
-//! the server. Nothing that frames or routes a message is passed through: all of it is ours.
+//! The head of a request to the proxy: read with bounds, checked strictly, and for plain HTTP written anew for the
+//! server. Headers that frame or route a message are never copied from the client.
 
 use std::io::{self, Write};
 

@@ -1,4 +1,4 @@
-//! Carrying bytes between two connections until both are done or nothing moves for too long.
+//! Copies bytes between two connections until both have ended or are idle for too long.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};

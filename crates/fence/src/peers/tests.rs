@@ -110,8 +110,8 @@ fn a_fenced_holder_counts_beside_one_outside() {
     // A child of the shell inherits the connection, and so does its own child.
     shell.run("(bash -c 'echo done; read -u 8'; :) &");
     assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a supervisor yet");
-    let child = crate::children::children_of(shell.pid())[0];
-    let grandchild = crate::children::children_of(child)[0];
+    let child = crate::process_table::children_of(shell.pid())[0];
+    let grandchild = crate::process_table::children_of(child)[0];
     for fenced in [child, grandchild] {
         let registration = supervisors.enter(fenced);
         assert_eq!(judge(&Peers::with(supervisors), &accepted), Peer::Fenced);
@@ -197,8 +197,8 @@ fn a_connection_in_flight_between_processes_is_nobodys() {
     let (peers, listener) = (Peers::with(supervisors()), listener("127.0.0.1"));
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let accepted = listener.accept().unwrap().0;
-    let (sender, receiver) = crate::passing::channel().unwrap();
-    crate::passing::send(&sender, b"x", &[client.as_fd()]).unwrap();
+    let (sender, receiver) = crate::fd_passing::channel().unwrap();
+    crate::fd_passing::send(&sender, b"x", &[client.as_fd()]).unwrap();
     assert_eq!(judge(&peers, &accepted), Peer::Fenced, "the control: held by this process");
     drop(client);
     assert_eq!(judge(&peers, &accepted), Peer::Unknown);

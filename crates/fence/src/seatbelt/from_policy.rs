@@ -6,10 +6,14 @@ use std::path::PathBuf;
 use super::{SeatbeltNetwork, SeatbeltRead, SeatbeltRequest};
 use crate::confinement::{Confinement, Protection, ProtectionName as Name, Status, Verified};
 use crate::policy::{Allowance, Network, Policy, ReadMode, Temp, Tier, UnixSockets};
-use crate::refusal::{Missing, Refusal};
+use crate::refusal::{Refusal, UnmetRequirement};
 
 /// What the profile of a policy is made from. `proxy_port`: where the proxy listens, for the mode that needs it.
-pub fn request(policy: &Policy, proxy_port: Option<u16>, tag: &str) -> Result<SeatbeltRequest, Refusal> {
+pub(crate) fn request(
+    policy: &Policy,
+    proxy_port: Option<u16>,
+    tag: &str,
+) -> Result<SeatbeltRequest, Refusal> {
     let mut writable: Vec<PathBuf> =
         policy.scope.iter().chain(&policy.read_write).map(|root| root.path().to_owned()).collect();
     if let Temp::Private { directory, .. } = &policy.temp {
@@ -49,7 +53,7 @@ pub fn request(policy: &Policy, proxy_port: Option<u16>, tag: &str) -> Result<Se
 
 fn cannot_be_said(mode: &str, reason: &str) -> Refusal {
     Refusal {
-        missing: vec![Missing {
+        unmet: vec![UnmetRequirement {
             what: "tcp".to_owned(),
             reason: format!("network mode {mode}: {reason}"),
             remedy: "use --net none, localhost or http".to_owned(),
@@ -58,7 +62,7 @@ fn cannot_be_said(mode: &str, reason: &str) -> Refusal {
 }
 
 /// The report: what the profile says, never more than `verified: config`.
-pub fn confinement(policy: &Policy) -> Confinement {
+pub(crate) fn confinement(policy: &Policy) -> Confinement {
     let protections = Name::ALL
         .iter()
         .map(|&name| {

@@ -10,7 +10,7 @@ use super::expression::{Expression, form, named, symbol, text};
 use super::rule_path::{RulePath, directories_above, is_within};
 use super::system;
 use super::{
-    PathFault, PathList, SeatbeltError, SeatbeltNetwork, SeatbeltProfile, SeatbeltRead, SeatbeltRequest,
+    PathError, PathList, SeatbeltError, SeatbeltNetwork, SeatbeltProfile, SeatbeltRead, SeatbeltRequest,
 };
 
 const LONGEST_TAG: usize = 64;
@@ -112,11 +112,11 @@ impl RequestPaths {
 
 fn parse_list(list: PathList, paths: &[PathBuf]) -> Result<Vec<RulePath>, SeatbeltError> {
     let parse_one = |(index, path): (usize, &PathBuf)| {
-        let fail = |fault| SeatbeltError::Path { list, number: index + 1, fault };
+        let fail = |error| SeatbeltError::Path { list, number: index + 1, error };
         let path = RulePath::parse(path).map_err(fail)?;
         // All sockets is something that can be asked for. All files is not: such a list is a mistake.
         if path.is_root() && list != PathList::UnixSockets {
-            return Err(fail(PathFault::WholeFileSystem));
+            return Err(fail(PathError::WholeFileSystem));
         }
         Ok(path)
     };

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::PathFault;
+use super::PathError;
 
 /// Links at the top of the system volume that lead into `/private`.
 const ALIASES: [&str; 3] = ["/tmp", "/var", "/etc"];
@@ -15,17 +15,17 @@ const DATA_VOLUME: &str = "/System/Volumes/Data";
 pub(super) struct RulePath(String);
 
 impl RulePath {
-    pub(super) fn parse(path: &Path) -> Result<Self, PathFault> {
-        let path = path.to_str().ok_or(PathFault::NotUtf8)?;
+    pub(super) fn parse(path: &Path) -> Result<Self, PathError> {
+        let path = path.to_str().ok_or(PathError::NotUtf8)?;
         if path.contains(char::is_control) {
-            return Err(PathFault::ControlCharacter);
+            return Err(PathError::ControlCharacter);
         }
         if !path.starts_with('/') {
-            return Err(PathFault::NotAbsolute);
+            return Err(PathError::NotAbsolute);
         }
         let steps: Vec<&str> = path.split('/').filter(|step| !matches!(*step, "" | ".")).collect();
         if steps.contains(&"..") {
-            return Err(PathFault::ParentStep);
+            return Err(PathError::ParentStep);
         }
         let path = format!("/{}", steps.join("/"));
         let is_alias = ALIASES.iter().any(|alias| is_within(&path, alias));

@@ -6,9 +6,11 @@ mod golden;
 mod hostile_paths;
 mod structure;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use super::{SeatbeltNetwork, SeatbeltProfile, SeatbeltRead, SeatbeltRequest, profile};
+use super::{
+    SeatbeltNetwork, SeatbeltProfile, SeatbeltRead, SeatbeltRequest, profile, sandbox_exec_arguments,
+};
 
 const EVERY_NETWORK: [SeatbeltNetwork; 4] = [
     SeatbeltNetwork::None,
@@ -55,4 +57,17 @@ fn full_request() -> SeatbeltRequest {
 
 fn made(request: &SeatbeltRequest) -> SeatbeltProfile {
     profile(request).expect("the request is sound")
+}
+
+#[test]
+fn a_profile_reaches_sandbox_exec_without_paths_in_its_text() {
+    let request = SeatbeltRequest {
+        protected: paths(&["/Users/ada/work/.git/hooks"]),
+        deny_read: paths(&["/Users/ada/.ssh"]),
+        ..plain_request()
+    };
+    let profile = made(&request);
+    assert!(!profile.text.contains("/Users/ada"));
+    let arguments = sandbox_exec_arguments(&profile, Path::new("/usr/bin/true"), &[]);
+    assert_eq!(arguments[0], "-p");
 }

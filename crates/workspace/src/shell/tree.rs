@@ -1,22 +1,21 @@
-//! Process trees: who belongs to an operation, and how all of it ends.
+//! Process trees of operations: which processes belong to one, and how all of them end.
 //!
-//! This process is a subreaper: what a command's children leave behind becomes a child of this process. Such an
-//! orphan is recognised by the mark in its environment, or by its session or group. A process that leaves its
-//! session *and* hides its environment belongs to nobody, and ends with the fence.
+//! This process is a subreaper: a process whose parent has ended becomes its child. Such an orphan is recognised by
+//! the mark in its environment, or by its session or group. A process that leaves its session *and* hides its
+//! environment cannot be attributed, and ends with the fence.
 
-use parking_lot::{Mutex, MutexGuard};
-use std::fs;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fence::{Membership, membership_of};
+use fence::{Membership, ProcessStat, all_with_descendants, membership_of, variable_of};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process, waitpid};
 
 /// The environment variable whose value no other operation has, here or in another server.
 pub(super) const MARK_VARIABLE: &str = "RINGFENCE_OPERATION_MARK";
 
-/// The shells that were started here and not yet waited for. Whoever reaps or signals holds the lock, so that
-/// no pid can pass to a stranger between a look and a deed.
+/// The shells that were started here and not yet reaped. Hold the lock to reap or to signal, so that no pid is used
+/// again between the check and the signal.
 static SHELLS: Mutex<Vec<Pid>> = Mutex::new(Vec::new());
 
 fn shells() -> MutexGuard<'static, Vec<Pid>> {
@@ -31,7 +30,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Runs `spawn` with a fresh mark and registers the shell before anybody can take it for an orphan.
+    /// Runs `spawn` with a fresh mark, and registers the shell before it can be mistaken for an orphan.
     pub(super) fn start<T>(spawn: impl FnOnce(&str) -> io::Result<(Pid, T)>) -> io::Result<(Self, T)> {
         let mark = fresh_mark();
         let mut shells = shells();
@@ -44,7 +43,7 @@ impl Tree {
         self.root
     }
 
-    /// How the shell ended, once, if it has.
+    /// Reaps the shell if it has ended, and returns how it ended.
     pub(super) fn wait_for_root(&self) -> Option<WaitStatus> {
         let mut shells = shells();
         let (_, status) = waitpid(Some(self.root), WaitOptions::NOHANG).ok().flatten()?;
@@ -52,12 +51,12 @@ impl Tree {
         Some(status)
     }
 
-    /// How many of the tree run now.
+    /// How many processes of the tree run now.
     pub(super) fn count(&self) -> usize {
         self.members(&shells()).len()
     }
 
-    /// Signals everybody; returns how many that were.
+    /// Signals all processes of the tree; returns how many there were.
     pub(super) fn signal(&self, signal: Signal) -> usize {
         let shells = shells();
         let members = self.members(&shells);
@@ -68,36 +67,26 @@ impl Tree {
         members.len()
     }
 
-    /// Everybody who belongs to the tree and has not ended.
+    /// All processes of the tree that have not ended.
     fn members(&self, shells: &[Pid]) -> Vec<Pid> {
-        let belongs = |pid: Pid| if shells.contains(&pid) { pid == self.root } else { self.is_ours(pid) };
-        let mut members: Vec<Pid> =
-            fence::children_of(getpid()).into_iter().filter(|pid| belongs(*pid)).collect();
-        let mut looked_at = 0;
-        while let Some(&parent) = members.get(looked_at) {
-            looked_at += 1;
-            for child in fence::children_of(parent) {
-                if !members.contains(&child) {
-                    members.push(child);
-                }
-            }
-        }
-        members.retain(|pid| !has_ended(*pid));
+        let belongs = |pid: &Pid| if shells.contains(pid) { *pid == self.root } else { self.is_ours(*pid) };
+        let mut members =
+            all_with_descendants(fence::children_of(getpid()).into_iter().filter(|pid| belongs(pid)));
+        members.retain(|pid| ProcessStat::of(*pid).is_some_and(|stat| !stat.has_ended));
         members
     }
 
     fn is_ours(&self, orphan: Pid) -> bool {
-        // A mark tells more than the number of a session, which may be used again.
-        mark_of(orphan).map_or_else(
+        // A mark says more than the number of a session, which may be used again.
+        variable_of(orphan, MARK_VARIABLE).map_or_else(
             || membership_of(orphan).is_some_and(|of| [of.session, of.group].contains(&Some(self.root))),
             |mark| mark == self.mark.as_bytes(),
         )
     }
 }
 
-/// Collects what commands have left behind and what has ended since, so that it does not stay as a zombie.
-/// Commands have sessions of their own, which none of their descendants can leave for this process's: so a
-/// child of another part of the server is not taken from it.
+/// Reaps orphans of commands that have ended. Commands have sessions of their own, and none of their descendants can
+/// enter this process's session; so children of other parts of the server are left to them.
 pub(super) fn reap_orphans() {
     let shells = shells();
     let own = membership_of(getpid());
@@ -117,21 +106,4 @@ fn fresh_mark() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let now = std::time::UNIX_EPOCH.elapsed().unwrap_or_default();
     format!("{}.{}.{}", std::process::id(), now.as_nanos(), NEXT.fetch_add(1, Ordering::Relaxed))
-}
-
-/// `None` if there is none, or if the process hides its environment.
-fn mark_of(pid: Pid) -> Option<Vec<u8>> {
-    let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).ok()?;
-    let prefix = format!("{MARK_VARIABLE}=");
-    environment
-        .split(|byte| *byte == 0)
-        .find_map(|entry| entry.strip_prefix(prefix.as_bytes()))
-        .map(<[u8]>::to_vec)
-}
-
-fn has_ended(pid: Pid) -> bool {
-    let Ok(text) = fs::read(format!("/proc/{}/stat", pid.as_raw_nonzero())) else { return true };
-    // The name of the program may hold anything, and ends with the last parenthesis.
-    let state = text.iter().rposition(|byte| *byte == b')').and_then(|end| text.get(end + 2));
-    matches!(state, None | Some(b'Z' | b'X'))
 }

@@ -7,7 +7,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use proptest::prelude::*;
 
-use super::super::{PathFault, SeatbeltError};
+use super::super::{PathError, SeatbeltError};
 use super::*;
 
 /// A path as what it starts with and its steps, so that its names can be exchanged.
@@ -104,9 +104,9 @@ fn add(request: &mut SeatbeltRequest, list: usize, path: PathBuf) {
     }
 }
 
-fn refused_for(request: &SeatbeltRequest, expected: PathFault) -> Result<(), TestCaseError> {
+fn refused_for(request: &SeatbeltRequest, expected: PathError) -> Result<(), TestCaseError> {
     let error = profile(request).unwrap_err();
-    prop_assert!(matches!(error, SeatbeltError::Path { fault, .. } if fault == expected), "{error:?}");
+    prop_assert!(matches!(error, SeatbeltError::Path { error, .. } if error == expected), "{error:?}");
     // Only words of ours: no part of a path reaches whoever reads the message.
     prop_assert!(error.to_string().chars().all(|c| c.is_ascii_alphanumeric() || " -`.".contains(c)));
     Ok(())
@@ -164,7 +164,7 @@ proptest! {
         let control = char::from_u32(code).unwrap();
         let mut request = plain_request();
         add(&mut request, list, PathBuf::from(format!("/{before}{control}{after}")));
-        refused_for(&request, PathFault::ControlCharacter)?;
+        refused_for(&request, PathError::ControlCharacter)?;
     }
 
     #[test]
@@ -173,6 +173,6 @@ proptest! {
         bytes.extend([byte, b'x']);
         let mut request = plain_request();
         add(&mut request, list, PathBuf::from(OsString::from_vec(bytes)));
-        refused_for(&request, PathFault::NotUtf8)?;
+        refused_for(&request, PathError::NotUtf8)?;
     }
 }

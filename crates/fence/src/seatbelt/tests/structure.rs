@@ -8,7 +8,7 @@ use std::path::Path;
 use super::super::evaluate::{items, operations, symbol_name};
 use super::super::expression::{Expression, form, read_all, symbol, text};
 use super::super::{
-    PathFault, PathList, SANDBOX_EXEC, SeatbeltError, refuse_linked_writable, sandbox_exec_arguments, system,
+    PathError, PathList, SANDBOX_EXEC, SeatbeltError, refuse_linked_writable, sandbox_exec_arguments, system,
 };
 use super::*;
 
@@ -358,16 +358,16 @@ fn arguments_are_in_the_order_that_sandbox_exec_takes() {
 #[test]
 fn unsound_requests_are_refused_with_words_that_anyone_may_see() {
     let refused = |request: SeatbeltRequest| profile(&request).unwrap_err();
-    let path = |list, number, fault| SeatbeltError::Path { list, number, fault };
+    let path = |list, number, error| SeatbeltError::Path { list, number, error };
 
     assert_eq!(refused(SeatbeltRequest { writable: vec![], ..plain_request() }), SeatbeltError::NoWritable);
     let error = refused(SeatbeltRequest { writable: paths(&["/a", "b"]), ..plain_request() });
-    assert_eq!(error, path(PathList::Writable, 2, PathFault::NotAbsolute));
+    assert_eq!(error, path(PathList::Writable, 2, PathError::NotAbsolute));
     assert_eq!(error.to_string(), "writable path 2 is not absolute");
     let error = refused(SeatbeltRequest { deny_read: paths(&[""]), ..plain_request() });
-    assert_eq!(error, path(PathList::DenyRead, 1, PathFault::NotAbsolute));
+    assert_eq!(error, path(PathList::DenyRead, 1, PathError::NotAbsolute));
     let error = refused(SeatbeltRequest { protected: paths(&["/a/../b"]), ..plain_request() });
-    assert_eq!(error, path(PathList::Protected, 1, PathFault::ParentStep));
+    assert_eq!(error, path(PathList::Protected, 1, PathError::ParentStep));
     for request in [
         SeatbeltRequest { writable: paths(&["/"]), ..plain_request() },
         SeatbeltRequest { protected: paths(&["//."]), ..plain_request() },

@@ -1,4 +1,4 @@
-//! Descriptors that pass from one process to another, with a few bytes that say what they are.
+//! Passes descriptors from one process to another, with a few bytes that say what they are.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -9,10 +9,10 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
 };
 
-/// A message of the kernel takes no more descriptors than some 250.
+/// Below the kernel's limit of 253 descriptors per message.
 const MAX_DESCRIPTORS: usize = 200;
 
-/// Both ends of a channel that keeps messages apart.
+/// Both ends of a channel that keeps message boundaries.
 pub(crate) fn channel() -> io::Result<(OwnedFd, OwnedFd)> {
     let kind = SocketType::SEQPACKET;
     Ok(rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None)?)
@@ -28,7 +28,7 @@ pub(crate) fn send(channel: impl AsFd, words: &[u8], descriptors: &[BorrowedFd<'
     Ok(())
 }
 
-/// Fills `words`; returns how many bytes came, with the descriptors. No bytes: the other end is closed.
+/// Fills `words`; returns how many bytes came, with the descriptors. No bytes mean that the other end is closed.
 pub(crate) fn receive(
     channel: impl AsFd,
     words: &mut [u8],

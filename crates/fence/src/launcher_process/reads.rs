@@ -58,21 +58,21 @@ fn walk(
     for entry in Dir::read_from(directory).step("read rules")? {
         let entry = entry.step("read rules")?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        // What a link leads to is allowed or denied where it lies.
+        // The target of a link is allowed or denied at its own path.
         if name == "." || name == ".." || entry.file_type() == FileType::Symlink {
             continue;
         }
         match denied.below.get(name) {
             Some(node) if node.is_end => {}
             Some(node) => {
-                // A file in the way of a denied path has nothing below it; one that cannot be listed by this
-                // user cannot be read by the command either.
+                // If it is not a directory, it has no entries to allow; if this user cannot list it, neither can the
+                // command.
                 if let Ok(below) = open_directory(directory, name) {
                     walk(&below, node, each)?;
                 }
             }
             None => {
-                // Gone since it was listed, or not for this user: then it is not for the command.
+                // Gone since it was listed, or closed to this user and so to the command.
                 let Ok(found) = open_entry(directory, name, entry.file_type()) else { continue };
                 each(found)?;
             }
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn what_is_denied_and_what_is_above_it_is_not_granted() {
-        let base = crate::scratch::directory("reads");
+        let base = crate::test_directory::directory("reads");
         std::fs::create_dir_all(base.join("secret/deep")).unwrap();
         std::fs::write(base.join("plain"), "").unwrap();
         let mut granted = Vec::new();

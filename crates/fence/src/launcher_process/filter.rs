@@ -1,97 +1,18 @@
-//! seccomp: which system calls are refused. A deny-list: any program must run, and Landlock already holds the
-//! files; what is refused here is what Landlock does not see, and what only the curious need.
+//! seccomp: which system calls are refused. It is a deny list, because any program must run. Landlock guards the files;
+//! this refuses what Landlock does not see, and what ordinary programs do not need.
+
+mod assemble;
+mod refused_calls;
 
 use std::collections::BTreeMap;
 
-mod assemble;
-
 use libc::sock_filter as Instruction;
 
+use self::assemble::AssembleError;
+use self::refused_calls::{ABSENT, DEBUGGING, KERNEL, KERNEL_OF_ARCHITECTURE, MOUNTING, SYSV};
 use super::{InStep, StepError, sys};
 use crate::plan::SeccompPlan;
 use crate::policy::{Network, Tier, UnixSockets};
-
-/// Refused as if the kernel did not have them: libraries know what to do without.
-const ABSENT: &[i64] =
-    &[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register, libc::SYS_clone3];
-
-/// Other processes' memory and descriptors.
-const DEBUGGING: &[i64] = &[
-    libc::SYS_ptrace,
-    libc::SYS_process_vm_readv,
-    libc::SYS_process_vm_writev,
-    libc::SYS_pidfd_getfd,
-    libc::SYS_kcmp,
-    libc::SYS_process_madvise,
-];
-
-/// Mounts and namespaces. `setns` and `chroot` need capabilities as well.
-const MOUNTING: &[i64] = &[
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_chroot,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    libc::SYS_setns,
-    467, // open_tree_attr
-];
-
-/// Keys, kernel surfaces with a history of holes, and what only the administrator does.
-const KERNEL: &[i64] = &[
-    libc::SYS_keyctl,
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_fanotify_init,
-    libc::SYS_name_to_handle_at,
-    libc::SYS_open_by_handle_at,
-    libc::SYS_kexec_load,
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_reboot,
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_adjtimex,
-    libc::SYS_clock_adjtime,
-    libc::SYS_acct,
-    libc::SYS_quotactl,
-    libc::SYS_quotactl_fd,
-    libc::SYS_syslog,
-    libc::SYS_vhangup,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
-    libc::SYS_move_pages,
-    libc::SYS_migrate_pages,
-];
-
-#[cfg(target_arch = "x86_64")]
-const KERNEL_OF_ARCHITECTURE: &[i64] = &[
-    libc::SYS_kexec_file_load,
-    libc::SYS_iopl,
-    libc::SYS_ioperm,
-    libc::SYS_modify_ldt,
-    libc::SYS_lookup_dcookie,
-    libc::SYS_nfsservctl,
-    libc::SYS_uselib,
-    libc::SYS_sysfs,
-    libc::SYS_ustat,
-];
-#[cfg(not(target_arch = "x86_64"))]
-const KERNEL_OF_ARCHITECTURE: &[i64] = &[libc::SYS_kexec_file_load];
-
-/// Without an ipc namespace.
-const SYSV: &[i64] = &[libc::SYS_shmget, libc::SYS_shmat, libc::SYS_semget, libc::SYS_msgget];
 
 const NAMESPACE_BITS: &[i32] = &[
     libc::CLONE_NEWNS,
@@ -118,7 +39,8 @@ const TYPE_MASK: u32 = 0xf;
 
 /// Installs the filter on this process for good.
 pub(super) fn install(plan: &SeccompPlan) -> Result<(), StepError> {
-    sys::install_filter(&rules(plan).assemble()).step("seccomp")
+    let program = rules(plan).assemble().step("seccomp")?;
+    sys::install_filter(&program).step("seccomp")
 }
 
 /// Everything that is refused, each with its answer.
@@ -138,11 +60,11 @@ fn rules(plan: &SeccompPlan) -> Rules {
     rules
 }
 
-/// The calls that are refused, with what makes them be. The first rule of a call that applies gives the answer.
+/// The rules of each call that can be refused. The first rule that applies gives the answer.
 #[derive(Default)]
 struct Rules(BTreeMap<i64, Vec<Rule>>);
 
-/// No conditions: always.
+/// Refuses a call when all conditions hold.
 struct Rule {
     conditions: Vec<Condition>,
     errno: i32,
@@ -214,7 +136,7 @@ impl Rules {
             // TIOCSTI and TIOCLINUX type into a terminal.
             self.refuse_if(libc::SYS_ioctl, &[is(1, command)]);
         }
-        // Asking (all bits) and setting the default are harmless.
+        // Reading (all bits set) and setting the default are harmless.
         self.refuse_if(libc::SYS_personality, &[is_not(0, 0), is_not(0, 0xffff_ffff)]);
     }
 
@@ -241,7 +163,7 @@ impl Rules {
         }
     }
 
-    /// A limit on processor time kills, and a limit on files stops, whoever it is put on: the supervisor too.
+    /// A limit on processor time kills its process, and one on files stops it; the supervisor could be that process.
     fn refuse_limiting_others(&mut self) {
         self.refuse_if(libc::SYS_prlimit64, &[is_not(0, 0)]);
     }
@@ -270,7 +192,7 @@ impl Rules {
         const INET6: u32 = libc::AF_INET6.unsigned_abs();
         const UNIX: u32 = libc::AF_UNIX.unsigned_abs();
         const NETLINK: u32 = libc::AF_NETLINK.unsigned_abs();
-        // Pairs of connected sockets reach nobody.
+        // A pair of connected sockets reaches no other process.
         self.refuse_if(libc::SYS_socketpair, &[is_not(0, UNIX)]);
         let unix = (plan.unix_sockets == UnixSockets::Allow).then_some(UNIX);
         let mut families: Vec<u32> = unix.into_iter().collect();
@@ -328,14 +250,14 @@ impl Rules {
         for kind in kinds {
             self.refuse_if(libc::SYS_socket, &[is(0, family), kind_is(kind)]);
         }
-        // The last two have an answer of their own.
+        // SMC and MPTCP have an answer of their own.
         let other: Vec<Condition> = std::iter::once(is(0, family))
             .chain(protocols.into_iter().map(|protocol| is_not(2, protocol)))
             .collect();
         self.refuse_if(libc::SYS_socket, &other);
     }
 
-    /// Transports that pass Landlock's port rules; libraries fall back to TCP when told that there are none.
+    /// Transports that bypass Landlock's port rules. Libraries fall back to TCP when these are not supported.
     fn refuse_multipath(&mut self, network: &Network) {
         if matches!(network, Network::All | Network::None) {
             return;
@@ -346,9 +268,11 @@ impl Rules {
         }
     }
 
-    fn assemble(self) -> Vec<Instruction> {
-        let calls: Vec<(u32, Vec<Rule>)> =
-            self.0.into_iter().filter_map(|(call, rules)| Some((u32::try_from(call).ok()?, rules))).collect();
+    fn assemble(self) -> Result<Vec<Instruction>, AssembleError> {
+        let numbered = |(call, rules)| {
+            u32::try_from(call).map(|number| (number, rules)).map_err(|_| AssembleError::NotACall(call))
+        };
+        let calls: Vec<(u32, Vec<Rule>)> = self.0.into_iter().map(numbered).collect::<Result<_, _>>()?;
         assemble::program(&calls)
     }
 }
@@ -369,7 +293,7 @@ mod tests {
 
     /// What the filter answers to a call with these arguments: an error number, or `None` for "allowed".
     fn answer(plan: &SeccompPlan, call: i64, arguments: [u32; 4]) -> Option<u32> {
-        assemble::tests::run(&rules(plan).assemble(), u32::try_from(call).unwrap(), arguments)
+        assemble::tests::run(&rules(plan).assemble().unwrap(), u32::try_from(call).unwrap(), arguments)
     }
 
     #[test]
@@ -432,7 +356,7 @@ mod tests {
 
     #[test]
     fn other_architectures_are_fatal_and_x32_is_absent() {
-        let program = rules(&plan(Network::All)).assemble();
+        let program = rules(&plan(Network::All)).assemble().unwrap();
         assert_eq!((program[0].code, program[0].k, program[2].k), (0x20, 4, 0x8000_0000));
         let x32 = assemble::tests::run(&program, 0x4000_0000 | 0x29, [2, 1, 0, 0]);
         assert_eq!(x32, if cfg!(target_arch = "x86_64") { Some(libc::ENOSYS.unsigned_abs()) } else { None });

@@ -1,21 +1,21 @@
-//! A launcher that was started ahead. Loading this binary takes longer than everything a launcher does in
-//! Tier A, so a process that launches often keeps one that is loaded: for each order it makes a copy of
-//! itself, a child of its own parent, which goes on as if it had been started for that order alone.
+//! The zygote: a launcher that is started ahead. Loading this binary takes longer than everything a launcher does in
+//! Tier A, so a process that launches often keeps one that is loaded. For each request it forks a copy of itself, as
+//! a child of its own parent, and the copy continues as if it had been started for that request.
 
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{RecvFlags, SendFlags};
 
 use super::sys;
-use crate::order::{MAX_PASSED, ZYGOTE_FD};
-use crate::passing;
+use crate::fd_passing;
+use crate::launch_request::{MAX_PASSED, ZYGOTE_FD};
 
-/// Above all numbers that descriptors are passed as.
+/// Above all numbers at which descriptors are passed.
 const HIGH: i32 = 64;
 
-/// Waits for orders until the parent closes the other end, or is no more.
-pub(super) fn tend() -> ! {
-    // What a terminal sends to the parent's group is the parent's to pass on.
+/// Serves requests until the parent closes the channel or ends.
+pub(super) fn serve() -> ! {
+    // Leave the parent's process group, so that the terminal's signals reach the parent only.
     let _ = rustix::process::setsid();
     let _ = sys::close_range(ZYGOTE_FD.unsigned_abs() + 1, u32::MAX, false);
     // SAFETY: the descriptor was given to this process for its whole life.
@@ -34,14 +34,14 @@ pub(super) fn tend() -> ! {
     sys::exit(0)
 }
 
-/// The descriptors of one order, each with the number that it is to have.
+/// The descriptors of one request, each with the number that a launcher expects it at.
 fn receive(channel: BorrowedFd<'_>) -> Option<Vec<(OwnedFd, u8)>> {
     let mut numbers = [0; MAX_PASSED];
-    let (length, descriptors) = passing::receive(channel, &mut numbers, RecvFlags::empty()).ok()?;
+    let (length, descriptors) = fd_passing::receive(channel, &mut numbers, RecvFlags::empty()).ok()?;
     (length > 0).then(|| descriptors.into_iter().zip(numbers[..length].iter().copied()).collect())
 }
 
-/// In the copy: puts the descriptors where a launcher looks for them, and closes every other.
+/// In the copy: puts the descriptors at the numbers that a launcher expects, and closes all others.
 fn take_places(passed: Vec<(OwnedFd, u8)>) {
     let high: Vec<(OwnedFd, u8)> = passed
         .into_iter()

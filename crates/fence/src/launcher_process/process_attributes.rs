@@ -1,5 +1,5 @@
-//! What a process must shed before it becomes the command: terminal, signals, descriptors, keys,
-//! capabilities; and the limits it takes on.
+//! Changes what the command would inherit from this process: terminal, signals, descriptors, keys, capabilities, limits
+//! and control groups.
 
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::process::{Resource, Rlimit, Signal};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::{InStep, StepError, sys};
-use crate::order::{CGROUP_FD, Order};
+use crate::launch_request::{CGROUP_FD, LaunchRequest};
 use crate::plan::LimitPlan;
 
 /// Capabilities exist up to this number, with room for new ones.
@@ -16,27 +16,27 @@ const LAST_CAPABILITY: u32 = 63;
 
 const LAST_SIGNAL: i32 = 64;
 
-/// Closes what the parent leaked.
+/// Closes descriptors that the parent leaked.
 pub(super) fn close_surplus(cgroups: usize) -> Result<(), StepError> {
     let first = u32::try_from(CGROUP_FD).unwrap_or(7) + u32::try_from(cgroups).unwrap_or(0);
     sys::close_range(first, u32::MAX, false).step("close_range")
 }
 
-/// A session of its own without a terminal, default signals, private files.
-pub(super) fn leave_terminal_and_signals(order: &Order) -> Result<(), StepError> {
+/// Starts a session without a terminal, with default signals and a strict umask.
+pub(super) fn leave_terminal_and_signals(request: &LaunchRequest) -> Result<(), StepError> {
     rustix::process::setsid().step("setsid")?;
-    // A parent that ignores its children's end would keep this process from hearing of its own child's.
+    // Inherited from a parent that ignores it, this would hide the end of the command.
     sys::reset_signals([libc::SIGCHLD]);
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
-    if parent == order.parent {
+    if parent == request.parent {
         Ok(())
     } else {
         Err(StepError::new("parent", "it ended before the command began"))
     }
 }
 
-/// Joins the groups before anything else uses resources, so there is no moment without limits.
+/// Joins the control groups before anything uses resources, so there is no moment without limits.
 pub(super) fn join_cgroups(count: usize) -> Result<(), StepError> {
     for number in 0..count {
         let fd = CGROUP_FD + i32::try_from(number).step("cgroup")?;
@@ -64,14 +64,14 @@ pub(super) fn limit_processes(limits: &LimitPlan) -> Result<(), StepError> {
     limits.processes.map_or(Ok(()), |processes| lower(Resource::Nproc, processes))
 }
 
-/// Never above what was inherited.
+/// Lowers a limit, never above the inherited one.
 fn lower(resource: Resource, wanted: u64) -> Result<(), StepError> {
     let inherited = rustix::process::getrlimit(resource);
     let value = Some(inherited.maximum.map_or(wanted, |maximum| maximum.min(wanted)));
     rustix::process::setrlimit(resource, Rlimit { current: value, maximum: value }).step("setrlimit")
 }
 
-/// For the child of a supervisor: it goes when the supervisor goes.
+/// For the child of a supervisor: the kernel kills it when the supervisor ends.
 pub(super) fn die_with_parent() -> Result<(), StepError> {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).step("death signal")
 }
@@ -81,7 +81,7 @@ pub(super) fn new_keyring() -> Result<(), StepError> {
     sys::join_new_keyring().map(|_| ()).step("keyring")
 }
 
-/// Standard input, output and error pass to the command, nothing else.
+/// Lets the command inherit standard input, output and error only.
 pub(super) fn close_on_exec() -> Result<(), StepError> {
     for fd in 0..3 {
         // SAFETY: only asks what the descriptor is; a closed one is an error that is handled.

@@ -1,8 +1,9 @@
-//! From rules to a program for the kernel's filter machine. The calls are searched by halves, so that a call
-//! that is not refused meets about ten instructions, and the kernel, which tries every call number when a
-//! filter is installed, is done soon. One program holds all answers: filters are run one after the other.
+//! Assembles rules into a program for the kernel's filter machine. It searches the calls by halves, so a call that is
+//! not refused runs about ten instructions, and the kernel, which tries every call number when a filter is
+//! installed, finishes soon. One program holds all answers, because the kernel runs every installed filter.
 
 use libc::sock_filter as Instruction;
+use thiserror::Error;
 
 use super::{Condition, Rule};
 
@@ -14,7 +15,7 @@ const JUMP_IF_EQUAL: u16 = 0x15;
 const JUMP_IF_AT_LEAST: u16 = 0x35;
 const RETURN: u16 = 0x06;
 
-// Where the machine finds what it looks at.
+// Offsets of what a filter can load.
 const CALL_NUMBER: u32 = 0;
 const ARCHITECTURE: u32 = 4;
 const ARGUMENTS: u32 = 16;
@@ -35,11 +36,21 @@ const OWN_ARCHITECTURE: u32 = 0xc000_00b7;
 #[cfg(target_arch = "riscv64")]
 const OWN_ARCHITECTURE: u32 = 0xc000_00f3;
 
-/// So few calls are compared one after the other.
+/// Up to this many calls are compared one after the other.
 const FEW: usize = 2;
 
+/// Why no program could be assembled. A jump that fell short of its target would answer for the wrong call, so
+/// nothing is installed then.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub(super) enum AssembleError {
+    #[error("a jump over {0} instructions is too far")]
+    JumpTooFar(usize),
+    #[error("{0} is not a system call number")]
+    NotACall(i64),
+}
+
 /// The program that refuses these calls, which are in ascending order.
-pub(super) fn program(calls: &[(u32, Vec<Rule>)]) -> Vec<Instruction> {
+pub(super) fn program(calls: &[(u32, Vec<Rule>)]) -> Result<Vec<Instruction>, AssembleError> {
     let mut program = vec![
         plain(LOAD, ARCHITECTURE),
         branch(JUMP_IF_EQUAL, OWN_ARCHITECTURE, 1, 0),
@@ -48,57 +59,58 @@ pub(super) fn program(calls: &[(u32, Vec<Rule>)]) -> Vec<Instruction> {
     ];
     #[cfg(target_arch = "x86_64")]
     program.extend([branch(JUMP_IF_AT_LEAST, X32, 0, 1), refuse(libc::ENOSYS)]);
-    program.extend(search(calls));
-    program
+    program.extend(search(calls)?);
+    Ok(program)
 }
 
-/// Finds the call number among `calls`; whatever it is, the last instruction is a return.
-fn search(calls: &[(u32, Vec<Rule>)]) -> Vec<Instruction> {
+/// Finds the call number among `calls`. The last instruction is always a return.
+fn search(calls: &[(u32, Vec<Rule>)]) -> Result<Vec<Instruction>, AssembleError> {
     if calls.len() <= FEW {
         let mut code = Vec::new();
         for (call, rules) in calls {
-            let body = judge(rules);
-            code.extend([branch(JUMP_IF_EQUAL, *call, 1, 0), skip(&body)]);
+            let body = judge(rules)?;
+            code.extend([branch(JUMP_IF_EQUAL, *call, 1, 0), skip(&body)?]);
             code.extend(body);
         }
         code.push(plain(RETURN, ALLOW));
-        return code;
+        return Ok(code);
     }
     let (low, high) = calls.split_at(calls.len() / 2);
-    let low_code = search(low);
-    // A conditional jump reaches 255 instructions, a plain one any number.
-    let mut code = vec![branch(JUMP_IF_AT_LEAST, high[0].0, 0, 1), skip(&low_code)];
+    let low_code = search(low)?;
+    // A conditional jump reaches 255 instructions, an unconditional one any number.
+    let mut code = vec![branch(JUMP_IF_AT_LEAST, high[0].0, 0, 1), skip(&low_code)?];
     code.extend(low_code);
-    code.extend(search(high));
-    code
+    code.extend(search(high)?);
+    Ok(code)
 }
 
-/// The answer to one call: that of the first rule that applies.
-fn judge(rules: &[Rule]) -> Vec<Instruction> {
+/// Answers one call as the first rule that applies says.
+fn judge(rules: &[Rule]) -> Result<Vec<Instruction>, AssembleError> {
     let mut code = Vec::new();
     for rule in rules {
-        code.extend(apply(rule));
+        code.extend(apply(rule)?);
         if rule.conditions.is_empty() {
-            return code;
+            return Ok(code);
         }
     }
     code.push(plain(RETURN, ALLOW));
-    code
+    Ok(code)
 }
 
-/// Returns the rule's answer if all its conditions hold, else goes on behind it.
-fn apply(rule: &Rule) -> Vec<Instruction> {
+/// Returns the rule's answer if all its conditions hold, else continues behind it.
+fn apply(rule: &Rule) -> Result<Vec<Instruction>, AssembleError> {
     let mut code = vec![refuse(rule.errno)];
     // From the last condition to the first, because each jumps over what comes after it.
     for condition in rule.conditions.iter().rev() {
-        let behind = u8::try_from(code.len()).unwrap_or(u8::MAX);
+        let behind = u8::try_from(code.len()).map_err(|_| AssembleError::JumpTooFar(code.len()))?;
         let mut check = compare(*condition, behind);
         check.append(&mut code);
         code = check;
     }
-    code
+    Ok(code)
 }
 
+/// Continues with the next instruction if the condition holds, else jumps over `behind` more.
 fn compare(condition: Condition, behind: u8) -> Vec<Instruction> {
     let Condition { argument, mask, value, is_equal } = condition;
     let mut code = vec![plain(LOAD, ARGUMENTS + ARGUMENT_SIZE * u32::from(argument))];
@@ -123,8 +135,9 @@ fn refuse(errno: i32) -> Instruction {
 }
 
 /// A jump over `code`.
-fn skip(code: &[Instruction]) -> Instruction {
-    plain(JUMP, u32::try_from(code.len()).unwrap_or(u32::MAX))
+fn skip(code: &[Instruction]) -> Result<Instruction, AssembleError> {
+    let length = u32::try_from(code.len()).map_err(|_| AssembleError::JumpTooFar(code.len()))?;
+    Ok(plain(JUMP, length))
 }
 
 #[cfg(test)]
@@ -157,9 +170,23 @@ pub(super) mod tests {
     fn a_call_that_is_not_listed_is_found_out_soon() {
         let calls: Vec<(u32, Vec<Rule>)> =
             (0..200).map(|number| (number * 2, vec![Rule { conditions: Vec::new(), errno: 1 }])).collect();
-        let program = program(&calls);
+        let program = program(&calls).unwrap();
         for number in 0..400 {
             assert_eq!(run(&program, number, [0; 4]), (number % 2 == 0).then_some(1), "{number}");
         }
+    }
+
+    #[test]
+    fn a_jump_that_cannot_reach_is_refused() {
+        // Each masked condition takes three instructions, and the first jumps over all that follow it.
+        let condition = Condition { argument: 0, mask: 1, value: 1, is_equal: true };
+        let calls = |conditions: usize| {
+            let rules = vec![Rule { conditions: vec![condition; conditions], errno: libc::EPERM }];
+            [(7, rules)]
+        };
+        let longest = program(&calls(85)).unwrap();
+        assert_eq!(run(&longest, 7, [1, 0, 0, 0]), Some(libc::EPERM.unsigned_abs()));
+        assert_eq!(run(&longest, 7, [0; 4]), None);
+        assert_eq!(program(&calls(86)).unwrap_err(), AssembleError::JumpTooFar(256));
     }
 }

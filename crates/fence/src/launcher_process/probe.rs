@@ -1,4 +1,4 @@
-//! Tries whether namespaces can be had, in a process that is thrown away.
+//! Finds out whether this host allows namespaces, by entering some in a throw-away process.
 
 use std::io::Write;
 
@@ -6,7 +6,7 @@ use rustix::process::WaitOptions;
 
 use super::{mounts, namespaces, sys};
 use crate::kernel::Namespaces;
-use crate::order::PROBE_ARGUMENT;
+use crate::launch_request::PROBE_ARGUMENT;
 
 /// Asks a throw-away process of this binary.
 pub(crate) fn probe_namespaces(executable: &std::path::Path) -> Namespaces {
@@ -19,7 +19,7 @@ pub(crate) fn probe_namespaces(executable: &std::path::Path) -> Namespaces {
     }
 }
 
-/// In that process: does what a launch does first, and says how far it came.
+/// In that process: takes the first steps of a launch, and reports how far it got.
 pub(super) fn answer() -> ! {
     let found = attempt().err().map_or(Namespaces::Available, |(step, reason)| Namespaces::Missing {
         step: step.to_owned(),

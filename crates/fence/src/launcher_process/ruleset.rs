@@ -1,4 +1,4 @@
-//! Landlock: which files may be read and written, whatever the mounts look like.
+//! Landlock: which files may be read and written, independently of the mounts.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -13,8 +13,8 @@ use super::{InStep, StepError, reads, sys};
 use crate::paths::VettedDirectory;
 use crate::plan::{LandlockPlan, ReadPlan};
 
-/// The newest interface whose rights are known and used; older kernels give what they have, and the plan has
-/// counted on no more.
+/// The newest interface whose rights are used. Older kernels enforce what they know, which the plan has taken into
+/// account.
 const NEWEST: ABI = ABI::V9;
 
 /// Devices that programs take for granted.
@@ -50,7 +50,7 @@ pub(super) fn restrict(plan: &LandlockPlan) -> Result<(), StepError> {
     Ok(())
 }
 
-/// Opens a directory of the scope, if it is still the one that was looked at.
+/// Opens a vetted directory, if it is still the same one.
 pub(super) fn open_vetted(vetted: &VettedDirectory) -> Result<OwnedFd, StepError> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(vetted.path(), flags, Mode::empty())
@@ -59,7 +59,7 @@ pub(super) fn open_vetted(vetted: &VettedDirectory) -> Result<OwnedFd, StepError
     Ok(directory)
 }
 
-/// The directory must be the one that was looked at, not another that took its name since.
+/// Refuses a directory that took the name of the vetted one since.
 fn check_identity(directory: &OwnedFd, vetted: &VettedDirectory) -> Result<(), StepError> {
     let stat = rustix::fs::fstat(directory).step("scope")?;
     if (stat.st_dev, stat.st_ino) == (vetted.device, vetted.inode) {
@@ -71,8 +71,8 @@ fn check_identity(directory: &OwnedFd, vetted: &VettedDirectory) -> Result<(), S
     ))
 }
 
-/// Adds rules about files. Straight to the kernel: there may be hundreds, and the library looks at every file
-/// once more.
+/// Adds rules about files. It calls the kernel directly, because there may be hundreds of rules and the library would
+/// look at every file again.
 struct Rules {
     ruleset: OwnedFd,
     /// What this kernel knows; a rule with more would be invalid.
@@ -117,8 +117,8 @@ impl Rules {
         self.own_streams()
     }
 
-    /// A terminal or a file that the command has already may be opened again, as `/dev/stderr` does: for what
-    /// its descriptor is good for, and no more. A file can be emptied through a descriptor to write, too.
+    /// Lets the command open its own standard streams again, as through `/dev/stderr`, with the rights that their
+    /// descriptors have. Truncating is among the rights of a descriptor to write.
     fn own_streams(&self) -> Result<(), StepError> {
         for (name, stream) in
             [("0", rustix::stdio::stdin()), ("1", rustix::stdio::stdout()), ("2", rustix::stdio::stderr())]
@@ -169,7 +169,7 @@ impl Rules {
         }
     }
 
-    /// A path that is not there now is not granted: that fails closed.
+    /// Grants nothing for a path that does not exist now, which fails closed.
     fn allow_if_present(&self, path: &Path, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
         match open(path) {
             Ok(file) => self.allow(&file, rights),

@@ -1,5 +1,5 @@
-//! What passes between the parent and its launcher: the order through one descriptor, events through
-//! another. Nothing of it is on the command line or in the environment, where others could read it.
+//! What the parent and the launcher send each other: a request through one descriptor, events through another.
+//! Nothing is on the command line or in the environment, where other processes could read it.
 
 use std::os::fd::RawFd;
 use std::path::PathBuf;
@@ -10,46 +10,45 @@ use crate::confinement::ProtectionName;
 use crate::plan::Steps;
 use crate::raw_path::{self, Raw};
 
-/// The argument that makes the binary a launcher.
+/// The argument that starts the binary as a launcher.
 pub(crate) const LAUNCH_ARGUMENT: &str = "fence-launch";
-/// The argument that makes it try what this host offers.
+/// The argument that starts it to find out what this host offers.
 pub(crate) const PROBE_ARGUMENT: &str = "fence-probe";
-
-/// The argument that makes it a launcher that waits for orders.
+/// The argument that starts it as a zygote.
 pub(crate) const ZYGOTE_ARGUMENT: &str = "fence-zygote";
 
-/// Where a waiting launcher gets its orders.
+/// The descriptor at which a zygote receives requests.
 pub(crate) const ZYGOTE_FD: RawFd = 3;
 /// The most descriptors that a launcher is started with.
 pub(crate) const MAX_PASSED: usize = 16;
 
-/// Descriptors that a launcher is started with.
-pub(crate) const ORDER_FD: RawFd = 3;
+/// The descriptors that a launcher is started with.
+pub(crate) const REQUEST_FD: RawFd = 3;
 pub(crate) const EVENTS_FD: RawFd = 4;
-/// Readable when the tree must end: the parent closed it, or is no more.
+/// Readable when the tree must end: the parent has closed it or has ended.
 pub(crate) const LIFELINE_FD: RawFd = 5;
-/// Listeners go back through it.
+/// The launcher sends listeners back through it.
 pub(crate) const LISTENERS_FD: RawFd = 6;
 /// The first of the control groups to join.
 pub(crate) const CGROUP_FD: RawFd = 7;
 
-/// An event is written with one system call, which the kernel keeps whole up to this size.
+/// The size up to which the kernel writes an event to the pipe in one piece.
 pub(crate) const MAX_EVENT: usize = 4096;
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct LaunchRequest {
     pub(crate) steps: Steps,
-    /// `None`: only the fence is tried.
-    pub(crate) command: Option<OrderedCommand>,
+    /// `None` to put the fence up and run nothing in it.
+    pub(crate) command: Option<RequestedCommand>,
     pub(crate) parent: i32,
-    /// The caller's, for the command.
+    /// The caller's umask, for the command.
     pub(crate) umask: u32,
     pub(crate) cgroups: usize,
     pub(crate) canaries: Canaries,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct OrderedCommand {
+pub(crate) struct RequestedCommand {
     #[serde(with = "raw_path")]
     pub(crate) program: PathBuf,
     pub(crate) arguments: Vec<Raw>,
@@ -58,13 +57,13 @@ pub(crate) struct OrderedCommand {
     pub(crate) directory: PathBuf,
 }
 
-/// What the launcher tries in vain before it starts the command.
+/// What the launcher tries, and must fail at, before it starts the command.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Canaries {
-    /// A directory outside, where a file must not be creatable.
+    /// A directory outside the fence, where it must not be able to create a file.
     #[serde(with = "raw_path")]
     pub(crate) outside: PathBuf,
-    /// A denied path that is there.
+    /// A denied path that exists.
     pub(crate) denied: Option<DeniedCanary>,
     /// Also try the system calls of other architectures, which costs a process.
     pub(crate) foreign_calls: bool,

@@ -1,5 +1,5 @@
-//! Tries what must not work, in the very process that becomes the command. A surprise in either direction
-//! ends the launch: a fence that was only configured is not one that holds.
+//! Tries what must fail, in the process that becomes the command. A surprise in either direction ends the launch, so a
+//! fence is known to hold and not only to be configured.
 
 use std::path::Path;
 
@@ -8,32 +8,32 @@ use rustix::io::Errno;
 
 use super::{StepError, sys};
 use crate::ProtectionName as Name;
-use crate::order::Order;
+use crate::launch_request::LaunchRequest;
 use crate::policy::{Network, Tier, UnixSockets};
 
 const REFUSALS: &[Errno] = &[Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOENT];
 
-/// Files, before the filter is on.
-pub(super) fn after_landlock(order: &Order) -> Result<Vec<Name>, StepError> {
+/// Tries files, before the filter is installed.
+pub(super) fn after_landlock(request: &LaunchRequest) -> Result<Vec<Name>, StepError> {
     let mut shown = Vec::new();
-    write_outside(&order.canaries.outside)?;
-    for root in &order.steps.landlock.read_write {
+    write_outside(&request.canaries.outside)?;
+    for root in &request.steps.landlock.read_write {
         write_inside(root.path())?;
     }
-    for root in &order.steps.landlock.read_only {
+    for root in &request.steps.landlock.read_only {
         write_outside(root.path())?;
     }
     shown.push(Name::FsWriteScope);
-    if read_denied(order)? {
+    if read_denied(request)? {
         shown.push(Name::DenyRead);
     }
-    if order.steps.tier == Tier::B {
+    if request.steps.tier == Tier::B {
         own_process_namespace()?;
         shown.extend([Name::ProcVisibility, Name::Signals]);
-    } else if order.steps.landlock.version >= 6 {
+    } else if request.steps.landlock.version >= 6 {
         expect(
             "signal to the parent",
-            sys::attempt(libc::SYS_kill, [order.parent.into(), 0, 0, 0]),
+            sys::attempt(libc::SYS_kill, [request.parent.into(), 0, 0, 0]),
             &[libc::EPERM],
         )?;
         shown.push(Name::Signals);
@@ -47,9 +47,9 @@ pub(super) fn after_landlock(order: &Order) -> Result<Vec<Name>, StepError> {
     Ok(shown)
 }
 
-/// System calls, with the filter on.
-pub(super) fn after_seccomp(order: &Order) -> Result<Vec<Name>, StepError> {
-    let seccomp = &order.steps.seccomp;
+/// Tries system calls, with the filter installed.
+pub(super) fn after_seccomp(request: &LaunchRequest) -> Result<Vec<Name>, StepError> {
+    let seccomp = &request.steps.seccomp;
     let mut shown = vec![Name::OtherFamilies, Name::IoUring, Name::Keyring];
     expect("io_uring_setup", sys::attempt(libc::SYS_io_uring_setup, [0, 0, 0, 0]), &[libc::ENOSYS])?;
     expect("keyctl", sys::attempt(libc::SYS_keyctl, [0, 0, 0, 0]), &[libc::EPERM])?;
@@ -82,12 +82,12 @@ pub(super) fn after_seccomp(order: &Order) -> Result<Vec<Name>, StepError> {
         expect("kcmp", sys::attempt(libc::SYS_kcmp, [0, 0, 0, 0]), &[libc::EPERM])?;
         shown.push(Name::Ptrace);
     }
-    if order.steps.tier == Tier::A {
+    if request.steps.tier == Tier::A {
         expect("shmat", sys::attempt(libc::SYS_shmat, [-1, 0, 0, 0]), &[libc::EPERM])?;
         expect("setpriority", sys::attempt(libc::SYS_setpriority, [2, 0, 19, 0]), &[libc::EPERM])?;
         shown.extend([Name::SysvIpc, Name::SchedControl]);
     }
-    if order.canaries.foreign_calls {
+    if request.canaries.foreign_calls {
         foreign_calls_are_fatal()?;
     }
     Ok(shown)
@@ -124,7 +124,7 @@ fn write_outside(directory: &Path) -> Result<(), StepError> {
     }
 }
 
-/// The fence must let through what it is there to let through.
+/// The fence must allow what it is meant to allow.
 fn write_inside(directory: &Path) -> Result<(), StepError> {
     let flags = OFlags::WRONLY | OFlags::TMPFILE | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags, Mode::from_raw_mode(0o600)) {
@@ -134,9 +134,9 @@ fn write_inside(directory: &Path) -> Result<(), StepError> {
     }
 }
 
-/// One denied path that is there must not be, or be the empty cover. False: none is there.
-fn read_denied(order: &Order) -> Result<bool, StepError> {
-    let Some(denied) = &order.canaries.denied else { return Ok(false) };
+/// Checks that a denied path is gone or covered. Returns false if no denied path exists.
+fn read_denied(request: &LaunchRequest) -> Result<bool, StepError> {
+    let Some(denied) = &request.canaries.denied else { return Ok(false) };
     match rustix::fs::open(&denied.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
         Err(_) => Ok(true),
         Ok(file) => match rustix::fs::fstat(&file) {
@@ -167,7 +167,7 @@ fn descriptors_close_on_exec() -> Result<(), StepError> {
     Ok(())
 }
 
-/// The 32-bit interface has other numbers; the filter ends whoever uses it.
+/// The 32-bit interface has other call numbers, so the filter kills a process that uses it.
 #[cfg(target_arch = "x86_64")]
 fn foreign_calls_are_fatal() -> Result<(), StepError> {
     use rustix::process::WaitOptions;

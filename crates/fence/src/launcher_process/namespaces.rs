@@ -1,4 +1,4 @@
-//! Tier B: namespaces of its own, the listeners on its private loopback, and the first process in it.
+//! Tier B: enters new namespaces, makes the listeners on their private loopback, and forks their first process.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -7,20 +7,20 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::thread::UnshareFlags;
 
 use super::{InStep, StepError, report, sys};
+use crate::fd_passing;
+use crate::launch_request::{Event, LISTENERS_FD, LaunchRequest};
 use crate::network::{DNS_ADDRESS, PROXY_PORT};
-use crate::order::{Event, LISTENERS_FD, Order};
-use crate::passing;
 use crate::plan::NetworkNamespace;
 
 /// Enters the namespaces. Returns in their first process, a child of this process's parent; this one ends.
-pub(super) fn enter(order: &Order) -> Result<(), StepError> {
-    let network = order.steps.namespaces.as_ref().map_or(&NetworkNamespace::Shared, |plan| &plan.network);
+pub(super) fn enter(request: &LaunchRequest) -> Result<(), StepError> {
+    let network = request.steps.namespaces.as_ref().map_or(&NetworkNamespace::Shared, |plan| &plan.network);
     unshare(*network != NetworkNamespace::Shared).step("unshare")?;
     rustix::system::sethostname(b"ringfence").step("hostname")?;
     if let NetworkNamespace::Loopback { proxy, mirrored } = network {
         sys::bring_loopback_up().step("loopback")?;
         let listeners = make_listeners(*proxy, mirrored)?;
-        // Without any there is nobody to send them to.
+        // Without listeners the parent has made no channel.
         if !listeners.is_empty() {
             send_listeners(&listeners)?;
         }
@@ -34,7 +34,7 @@ pub(super) fn enter(order: &Order) -> Result<(), StepError> {
     }
 }
 
-/// New namespaces, in which this user is the same user and nobody else exists.
+/// Enters new namespaces that map only this user, as itself.
 pub(super) fn unshare(network: bool) -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     let mut flags = UnshareFlags::NEWUSER
@@ -53,7 +53,7 @@ pub(super) fn unshare(network: bool) -> io::Result<()> {
     write_once("/proc/self/gid_map", &format!("{group} {group} 1"))
 }
 
-/// The kernel takes these files in one write.
+/// The kernel accepts these files in one write only.
 fn write_once(path: &str, text: &str) -> io::Result<()> {
     let mut file = std::fs::OpenOptions::new().write(true).open(path)?;
     file.write_all(text.as_bytes())
@@ -72,7 +72,7 @@ fn make_listeners(proxy: bool, mirrored: &[u16]) -> Result<Vec<NamedListener>, S
     for port in mirrored {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).step("mirrored port")?;
         listeners.push((port.to_string(), listener.into()));
-        // Without IPv6 the first one serves alone.
+        // Without IPv6 there is only the first.
         if let Ok(listener) = TcpListener::bind((Ipv6Addr::LOCALHOST, *port)) {
             listeners.push((port.to_string(), listener.into()));
         }
@@ -80,12 +80,12 @@ fn make_listeners(proxy: bool, mirrored: &[u16]) -> Result<Vec<NamedListener>, S
     Ok(listeners)
 }
 
-/// Listeners stay in the namespace that they were made in, whoever accepts on them.
+/// Sends the listeners to the parent. They stay in this namespace wherever they are accepted on.
 fn send_listeners(listeners: &[NamedListener]) -> Result<(), StepError> {
     let names: Vec<&str> = listeners.iter().map(|(name, _)| name.as_str()).collect();
     let text = serde_json::to_vec(&names).step("listeners")?;
     let descriptors: Vec<BorrowedFd<'_>> = listeners.iter().map(|(_, fd)| fd.as_fd()).collect();
     // SAFETY: the descriptor was given to this process for this purpose.
     let channel = unsafe { BorrowedFd::borrow_raw(LISTENERS_FD) };
-    passing::send(channel, &text, &descriptors).step("listeners")
+    fd_passing::send(channel, &text, &descriptors).step("listeners")
 }

@@ -1,8 +1,8 @@
-//! Tier B: what the file system looks like inside. Everything is read-only; the scope is mounted read-write
-//! on top; secrets, other programs' temporary files and run-time sockets are behind empty mounts.
+//! Tier B: the file system as the command sees it. Everything is read-only; the scope is mounted read-write on top;
+//! empty mounts cover secrets, other programs' temporary files and run-time sockets.
 //!
-//! One private tmpfs serves for everything that is not a directory of the host: the temporary directories,
-//! which may be written, and the empty directories and the empty file that hide.
+//! One private tmpfs provides everything that is not a directory of the host: the writable temporary directories, and
+//! the empty directories and the empty file that cover.
 
 use std::ffi::{CString, OsStr};
 use std::os::fd::{AsFd, OwnedFd};
@@ -26,30 +26,33 @@ const NO_EXECUTION: u64 = libc::MOUNT_ATTR_NOEXEC;
 
 /// Where the tmpfs is attached, and later covered by one of its own directories.
 const TEMP: &str = "/tmp";
-/// In the tmpfs: what covers files and directories, its own read-only view, and what the name server's file is to say.
+/// Names in the tmpfs: the covers of files and directories, its own read-only view, and the private `resolv.conf`.
 const EMPTY_FILE: &str = "empty-file";
 const EMPTY_DIRECTORY: &str = "empty";
 const VIEW: &str = "read-only";
 const RESOLVER_FILE: &str = "resolv.conf";
 
-/// Enough for masks alone.
+/// The size of a tmpfs that holds covers only.
 const MASKS_BYTES: u64 = 1024 * 1024;
-/// So many files fit as if each had this size.
+/// Limits the number of files to what would fit if each had this size.
 const BYTES_PER_FILE: u64 = 2048;
 
-pub(super) fn arrange(steps: &Steps) -> Result<(), StepError> {
+/// Makes the mounts of the plan.
+pub(super) fn mount_all(steps: &Steps) -> Result<(), StepError> {
     let none = || StepError::new("namespaces", "none are planned");
     let plan = steps.namespaces.as_ref().ok_or_else(none)?;
     let (writable, read_only) = (&steps.landlock.read_write, &steps.landlock.read_only);
     let visible = &[writable.as_slice(), read_only].concat();
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
         .step("private mounts")?;
-    // Copies of a read-only mount are read-only, so these come first.
+    // Taken before the root is read-only, because copies of a read-only mount are read-only too.
     let kept = keep(plan, writable, read_only)?;
     sys::mount_setattr(None, c"/", READ_ONLY | NO_SETUID, true).step("read-only root")?;
+    // Checked before the tmpfs covers `/tmp` and hidden directories below it.
+    let hidden: Vec<&Path> =
+        plan.hidden.iter().map(PathBuf::as_path).filter(|path| is_own_directory(path)).collect();
     let memory = Memory::attach(plan.temp_bytes)?;
-    let covers = cover(plan, visible, &memory, &kept)?;
-    for cover in covers {
+    for cover in covers(plan, &hidden, visible, &memory, &kept)? {
         hide(&cover.source, &cover.target)?;
     }
     for tree in kept {
@@ -62,13 +65,13 @@ pub(super) fn arrange(steps: &Steps) -> Result<(), StepError> {
     give_resolver(plan, &memory)?;
     fresh("proc", "/proc").step("proc")?;
     if plan.network != NetworkNamespace::Shared {
-        // It would show the host's interfaces; where a fresh one cannot be had, the old one stays, read-only.
+        // The host's `/sys` shows its interfaces. If a fresh one cannot be mounted, the host's stays, read-only.
         let _ = fresh("sysfs", "/sys");
     }
     Ok(())
 }
 
-/// A tree of the host that keeps its place.
+/// A directory or file of the host that stays visible at its path.
 struct KeptTree {
     path: PathBuf,
     is_directory: bool,
@@ -107,7 +110,7 @@ fn keep(
         let tree = copy_of(&file, c"").step("readable mount")?;
         kept.push(KeptTree { path: path.clone(), is_directory, tree, is_writable: false });
     }
-    // What lies in another comes after it.
+    // A tree inside another one comes after it.
     kept.sort_by(|a, b| a.path.cmp(&b.path));
     Ok(kept)
 }
@@ -140,7 +143,7 @@ fn attach(tree: &OwnedFd, target: &Path) -> Result<(), StepError> {
     attach_at(tree, target).map_err(|error| failed(target, error))
 }
 
-/// Covers something that must not be seen. What is gone since the plan was made need not be hidden.
+/// Covers a path that must not be seen. A path that no longer exists needs no cover.
 fn hide(cover: &OwnedFd, target: &Path) -> Result<(), StepError> {
     match attach_at(cover, target) {
         Err(rustix::io::Errno::NOENT) => Ok(()),
@@ -159,13 +162,13 @@ fn attach_at(tree: &OwnedFd, target: &Path) -> rustix::io::Result<()> {
 /// The private tmpfs.
 struct Memory {
     root: OwnedFd,
-    /// The same files, read-only: what is copied from here can be mounted as a mask.
+    /// The same files, read-only, to be mounted as covers.
     masks: OwnedFd,
     has_temp: bool,
 }
 
 impl Memory {
-    /// Mounts it, with everything that the rest is made of.
+    /// Mounts it, with the files and directories that covers are made of.
     fn attach(temp_bytes: Option<u64>) -> Result<Self, StepError> {
         let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC).step("tmpfs")?;
         let bytes = temp_bytes.unwrap_or(MASKS_BYTES);
@@ -196,7 +199,7 @@ impl Memory {
         rustix::fs::fchmod(&file, Mode::from_raw_mode(0o444)).step("tmpfs")
     }
 
-    /// A directory of it that is to be mounted somewhere.
+    /// Makes a directory in it, to be mounted elsewhere.
     fn directory(&self, name: &str, mode: u32) -> Result<OwnedFd, StepError> {
         match rustix::fs::mkdirat(&self.root, name, Mode::from_raw_mode(0o700)) {
             Ok(()) => rustix::fs::chmodat(&self.root, name, Mode::from_raw_mode(mode), AtFlags::empty())
@@ -237,9 +240,16 @@ struct Cover {
     target: PathBuf,
 }
 
-/// The covers of everything outside the scope, with places in them for what is kept below.
-fn cover(
+/// Whether a directory is at this path, and not a link to one.
+fn is_own_directory(path: &Path) -> bool {
+    path.symlink_metadata().is_ok_and(|metadata| metadata.is_dir())
+}
+
+/// The covers of everything outside the scope, with mount points in them for what is kept below. A cover in another
+/// one, such as that of ringfence's own directory below `/tmp`, comes after it.
+fn covers(
     plan: &NamespacePlan,
+    hidden: &[&Path],
     roots: &[VettedDirectory],
     memory: &Memory,
     kept: &[KeptTree],
@@ -255,14 +265,10 @@ fn cover(
             DeniedKind::Missing => {}
         }
     }
-    // The place where the tmpfs itself is attached comes last: it covers it.
-    let (temp, others): (Vec<&PathBuf>, Vec<&PathBuf>) =
-        plan.hidden.iter().partition(|path| path == &Path::new(TEMP));
-    for path in others.into_iter().chain(temp) {
-        if path.is_dir() && !path.is_symlink() {
-            covers.push(cover_directory(path, memory, kept, covers.len())?);
-        }
+    for path in hidden {
+        covers.push(cover_directory(path, memory, kept, covers.len())?);
     }
+    covers.sort_by(|a, b| a.target.cmp(&b.target));
     Ok(covers)
 }
 
@@ -287,7 +293,7 @@ fn cover_directory(
     Ok(Cover { source: memory.mount_of(&name, is_temp)?, target: path.to_owned() })
 }
 
-/// Makes the directories, and the directory or file, that something is mounted on later.
+/// Makes a mount point, with the directories above it.
 fn make_place(directory: &OwnedFd, place: &Path, is_directory: bool) -> Result<(), StepError> {
     let mut made = PathBuf::new();
     let components: Vec<&OsStr> = place.iter().collect();
@@ -299,7 +305,7 @@ fn make_place(directory: &OwnedFd, place: &Path, is_directory: bool) -> Result<(
             rustix::fs::openat(directory, &made, flags, Mode::from_raw_mode(0o444)).map(drop)
         } else {
             rustix::fs::mkdirat(directory, &made, Mode::from_raw_mode(0o755)).and_then(|()| {
-                // The umask is strict, and whoever comes after is this user.
+                // The umask is strict, and the command runs as this user without capabilities.
                 rustix::fs::chmodat(directory, &made, Mode::from_raw_mode(0o755), AtFlags::empty())
             })
         };
@@ -315,7 +321,7 @@ fn is_inside(roots: &[VettedDirectory], path: &Path) -> bool {
     roots.iter().any(|root| path.starts_with(root.path()))
 }
 
-/// Denied paths inside the scope, which is mounted by now.
+/// Covers denied paths inside the scope, which is mounted by now.
 fn cover_inside_scope(
     plan: &NamespacePlan,
     roots: &[VettedDirectory],
@@ -340,7 +346,7 @@ fn make_read_only(path: &Path) -> Result<(), StepError> {
     attach(&tree, path)
 }
 
-/// With the proxy comes its name server.
+/// Where there is a proxy, makes its name server the only one.
 fn give_resolver(plan: &NamespacePlan, memory: &Memory) -> Result<(), StepError> {
     if !matches!(plan.network, NetworkNamespace::Loopback { proxy: true, .. }) {
         return Ok(());

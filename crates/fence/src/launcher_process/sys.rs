@@ -25,15 +25,15 @@ pub(super) fn exec(program: &CStr, arguments: &[CString], environment: &[CString
     io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO)
 }
 
-/// 0 in the child.
+/// Returns 0 in the child.
 pub(super) fn fork() -> io::Result<i32> {
-    // SAFETY: this process has one thread, so the child may do whatever the parent may.
+    // SAFETY: this process has one thread, so the child may do all that the parent may.
     let pid = unsafe { libc::fork() };
     check(libc::c_long::from(pid))?;
     Ok(pid)
 }
 
-/// A child that has this process's parent for its own parent. 0 in the child.
+/// Forks a child whose parent is this process's parent. Returns 0 in the child.
 pub(super) fn fork_sibling() -> io::Result<i32> {
     let flags = libc::CLONE_PARENT | libc::SIGCHLD;
     // SAFETY: without CLONE_VM the child has its own copy of everything, stack included; there is one thread.
@@ -41,7 +41,7 @@ pub(super) fn fork_sibling() -> io::Result<i32> {
     i32::try_from(pid).map_err(io::Error::other)
 }
 
-/// Sets attributes of a mount, of all below it too if `recursive`.
+/// Sets attributes of a mount, and of all mounts below it if `recursive`.
 pub(super) fn mount_setattr(
     directory: Option<BorrowedFd<'_>>,
     path: &CStr,
@@ -84,7 +84,7 @@ pub(super) fn join_new_keyring() -> io::Result<bool> {
 
 /// Makes `number` another name of a descriptor, which exec does not close.
 pub(super) fn duplicate_to(descriptor: i32, number: i32) {
-    // SAFETY: whatever had that number was given up by this process before.
+    // SAFETY: this process has given up the descriptor that had that number.
     unsafe { libc::dup2(descriptor, number) };
 }
 

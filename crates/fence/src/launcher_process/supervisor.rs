@@ -1,6 +1,6 @@
-//! The process that waits for the command, and leaves nothing of it behind: PID 1 of a pid namespace, or a
-//! supervisor that adopts orphans. It ends everything when the command ends, when it is told to, and when the
-//! parent is no more.
+//! The supervisor: the process that waits for the command and kills everything the command started. In Tier B it is PID
+//! 1 of the pid namespace, in Tier A a process outside the fence that adopts orphans. It ends the tree when the
+//! command ends, when the parent closes the lifeline, and when the parent ends.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,8 +10,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::{InStep, StepError, report, sys};
-use crate::children::children_of;
-use crate::order::{Event, LIFELINE_FD};
+use crate::launch_request::{Event, LIFELINE_FD};
+use crate::process_table::children_of;
 
 /// Signals that are passed on to the command.
 const FORWARDED: &[i32] = &[
@@ -30,9 +30,9 @@ const KILLED: i32 = 128 + libc::SIGKILL;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Role {
-    /// The first process of a pid namespace: its end is the end of all.
+    /// The first process of a pid namespace. The kernel kills the others when it ends.
     Init,
-    /// A plain process that adopts what its descendants leave behind.
+    /// A process outside the fence that adopts orphans of its descendants.
     Outside,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Supervisor {
     signals: OwnedFd,
 }
 
-/// Both sides of a fork, with the pipe on which the child tells why it did not become the command.
+/// Both sides of a fork, with the pipe on which the child reports why it did not become the command.
 pub(super) enum Forked {
     Child { failure: File },
     Parent { command: Pid, failure: File },
@@ -63,19 +63,19 @@ pub(super) fn fork() -> Result<Forked, StepError> {
     }
 }
 
-/// In the child: why it did not become the command.
+/// In the child: reports why it did not become the command.
 pub(super) fn tell_failure(mut pipe: File, errno: i32) {
     let _ = pipe.write_all(&errno.to_ne_bytes());
 }
 
-/// In the parent: the same. The pipe closes without a word when the child has become the command.
+/// In the parent: reads that report. The pipe closes without data when the child has become the command.
 pub(super) fn read_failure(mut pipe: File) -> Option<i32> {
     let mut errno = [0; 4];
     pipe.read_exact(&mut errno).is_ok().then(|| i32::from_ne_bytes(errno))
 }
 
 impl Supervisor {
-    /// Blocks the signals that are read from a descriptor from now on.
+    /// Blocks the watched signals, which are read from a descriptor from now on.
     pub(super) fn prepare(role: Role) -> Result<Self, StepError> {
         if role == Role::Outside {
             rustix::process::set_child_subreaper(Some(rustix::process::getpid())).step("subreaper")?;
@@ -84,9 +84,9 @@ impl Supervisor {
         Ok(Self { role, signals: sys::signal_descriptor(&watched).step("signalfd")? })
     }
 
-    /// Waits until the command has ended, and everything it started.
+    /// Waits until the command and everything it started have ended.
     pub(super) fn watch(self, command: Pid) -> ! {
-        hold_nothing_of_the_command();
+        release_what_the_command_holds();
         report(&Event::Started);
         loop {
             self.wait_for_something();
@@ -99,7 +99,7 @@ impl Supervisor {
                     let _ = sys::kill(-command.as_raw_nonzero().get(), signal);
                 }
             }
-            if let Some(status) = reap_until(command) {
+            if let Some(status) = reap_ended(command) {
                 self.end_all(command, Some(status));
             }
         }
@@ -131,20 +131,19 @@ impl Supervisor {
         let code = status.and_then(WaitStatus::exit_status);
         let signal = status.and_then(WaitStatus::terminating_signal);
         report(&Event::Ended { code, signal });
-        // What still holds the other end of the events must not wait for this process to be reaped.
         sys::exit(code.or_else(|| signal.map(|signal| 128 + signal)).unwrap_or(KILLED))
     }
 }
 
-/// The pipes of the command must close when the command closes them.
-fn hold_nothing_of_the_command() {
+/// Lets go of the command's pipes and directory, so that its pipes close when it closes them.
+fn release_what_the_command_holds() {
     if let Ok(nothing) = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty()) {
         let _ = rustix::stdio::dup2_stdin(&nothing);
         let _ = rustix::stdio::dup2_stdout(&nothing);
         let _ = rustix::stdio::dup2_stderr(&nothing);
     }
     let _ = std::env::set_current_dir("/");
-    // Nobody inside may look into this process.
+    // Hide the memory of this process from processes inside.
     let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
     sys::release_unused_memory();
 }
@@ -161,8 +160,8 @@ fn lifeline_is_cut() -> bool {
     poll(&mut descriptors, Some(&now)).is_ok_and(|ready| ready > 0)
 }
 
-/// Reaps all that ended; the command's status if it is among them.
-fn reap_until(command: Pid) -> Option<WaitStatus> {
+/// Reaps all children that have ended. Returns the command's status if it is among them.
+fn reap_ended(command: Pid) -> Option<WaitStatus> {
     let mut found = None;
     while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
         if pid == command {
@@ -172,8 +171,8 @@ fn reap_until(command: Pid) -> Option<WaitStatus> {
     found
 }
 
-/// Kills every descendant that is there now. What a killed process leaves behind becomes a child of this one
-/// and is met in the next round.
+/// Kills every descendant that exists now. Orphans become children of this process and are killed in the next
+/// round.
 fn kill_descendants() {
     let mut unseen = vec![rustix::process::getpid()];
     while let Some(parent) = unseen.pop() {

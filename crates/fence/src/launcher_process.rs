@@ -1,13 +1,12 @@
-//! The launcher: a process of this same binary that puts the fence around itself and then becomes the
-//! command. It has one thread and no runtime. Every step is checked; a step that fails is reported, and
-//! nothing runs.
+//! The launcher process: this binary, started again to put the fence around itself and then to become the command. It
+//! has one thread and no runtime. Every step is checked; if one fails, it is reported and nothing runs.
 
 mod canaries;
 mod filter;
-mod hygiene;
 mod mounts;
 mod namespaces;
 mod probe;
+mod process_attributes;
 mod reads;
 mod ruleset;
 mod supervisor;
@@ -25,8 +24,9 @@ use std::os::unix::ffi::OsStringExt;
 use rustix::process::Pid;
 
 use crate::ProtectionName;
-use crate::order::{
-    EVENTS_FD, Event, LAUNCH_ARGUMENT, ORDER_FD, Order, OrderedCommand, PROBE_ARGUMENT, ZYGOTE_ARGUMENT,
+use crate::launch_request::{
+    EVENTS_FD, Event, LAUNCH_ARGUMENT, LaunchRequest, PROBE_ARGUMENT, REQUEST_FD, RequestedCommand,
+    ZYGOTE_ARGUMENT,
 };
 use crate::policy::Tier;
 use crate::raw_path::Raw;
@@ -36,12 +36,12 @@ pub(crate) use probe::probe_namespaces;
 /// The exit code of a launch that was refused.
 pub(crate) const REFUSED: i32 = 125;
 
-/// Becomes a launcher if this process was started as one. To be called first in `main`.
+/// Becomes a launcher if this process was started as one, and then does not return. Call it first in `main`.
 pub fn run_if_launcher() {
     let mut arguments = std::env::args_os().skip(1);
     match arguments.next() {
         Some(word) if word == LAUNCH_ARGUMENT => launch(),
-        Some(word) if word == ZYGOTE_ARGUMENT => zygote::tend(),
+        Some(word) if word == ZYGOTE_ARGUMENT => zygote::serve(),
         Some(word) if word == PROBE_ARGUMENT => probe::answer(),
         _ => {}
     }
@@ -72,7 +72,7 @@ impl<T, E: fmt::Display> InStep<T> for Result<T, E> {
 }
 
 fn launch() -> ! {
-    let refusal = match read_order().and_then(|order| prepare(&order)) {
+    let refusal = match read_request().and_then(|request| prepare(&request)) {
         Ok(never) => match never {},
         Err(error) => error,
     };
@@ -86,7 +86,7 @@ fn refuse(error: &StepError) -> ! {
     sys::exit(REFUSED)
 }
 
-/// Tells the parent. If it does not listen, it is gone, and the lifeline says the same.
+/// Sends an event to the parent. A parent that does not read has ended, which the lifeline shows too.
 fn report(event: &Event) {
     let Ok(mut line) = serde_json::to_vec(event) else { return };
     line.push(b'\n');
@@ -95,39 +95,39 @@ fn report(event: &Event) {
     let _ = events.write_all(&line);
 }
 
-fn read_order() -> Result<Order, StepError> {
-    // SAFETY: the descriptor was given to this process for the order and is used here alone.
-    let mut file = unsafe { File::from_raw_fd(ORDER_FD) };
+fn read_request() -> Result<LaunchRequest, StepError> {
+    // SAFETY: the descriptor was given to this process for the request and is used here alone.
+    let mut file = unsafe { File::from_raw_fd(REQUEST_FD) };
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).step("order")?;
-    serde_json::from_slice(&bytes).step("order")
+    file.read_to_end(&mut bytes).step("request")?;
+    serde_json::from_slice(&bytes).step("request")
 }
 
-/// The order of the steps. What comes later relies on what came before.
-fn prepare(order: &Order) -> Result<Infallible, StepError> {
-    hygiene::close_surplus(order.cgroups)?;
-    hygiene::leave_terminal_and_signals(order)?;
-    hygiene::join_cgroups(order.cgroups)?;
-    hygiene::set_limits(&order.steps.limits)?;
-    match order.steps.tier {
+/// Takes the steps of a launch in order. Later steps rely on earlier ones.
+fn prepare(request: &LaunchRequest) -> Result<Infallible, StepError> {
+    process_attributes::close_surplus(request.cgroups)?;
+    process_attributes::leave_terminal_and_signals(request)?;
+    process_attributes::join_cgroups(request.cgroups)?;
+    process_attributes::set_limits(&request.steps.limits)?;
+    match request.steps.tier {
         Tier::A => {
-            hygiene::limit_processes(&order.steps.limits)?;
-            supervise(order)
+            process_attributes::limit_processes(&request.steps.limits)?;
+            supervise(request)
         }
         Tier::B => {
             // Only in a user namespace of its own does this limit count the command's processes alone.
-            namespaces::enter(order)?;
-            hygiene::limit_processes(&order.steps.limits)?;
-            become_init(order)
+            namespaces::enter(request)?;
+            process_attributes::limit_processes(&request.steps.limits)?;
+            become_init(request)
         }
     }
 }
 
 /// Tier A: this process stays outside the fence as the supervisor; its child goes in.
-fn supervise(order: &Order) -> Result<Infallible, StepError> {
-    // A supervisor needs no rights to watch its own children, and the child inherits that it has none.
-    hygiene::drop_capabilities()?;
-    hygiene::forbid_new_privileges()?;
+fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
+    // A supervisor needs no capabilities to watch its own children, and the child inherits that it has none.
+    process_attributes::drop_capabilities()?;
+    process_attributes::forbid_new_privileges()?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Outside)?;
     match supervisor::fork()? {
         supervisor::Forked::Parent { command, failure } => match supervisor::read_failure(failure) {
@@ -135,10 +135,11 @@ fn supervise(order: &Order) -> Result<Infallible, StepError> {
             Some(errno) => fail_to_execute(errno),
         },
         supervisor::Forked::Child { failure } => {
-            let confined =
-                hygiene::die_with_parent().and_then(|()| confine(order)).map(|shown| confirm(order, shown));
+            let confined = process_attributes::die_with_parent()
+                .and_then(|()| confine(request))
+                .map(|shown| confirm(request, shown));
             match confined {
-                Ok(()) => execute(order, failure),
+                Ok(()) => execute(request, failure),
                 Err(error) => refuse(&error),
             }
         }
@@ -147,58 +148,58 @@ fn supervise(order: &Order) -> Result<Infallible, StepError> {
 
 /// Tier B: this process is the first of its pid namespace. It goes into the fence itself and then starts the
 /// command, which inherits everything.
-fn become_init(order: &Order) -> Result<Infallible, StepError> {
-    mounts::arrange(&order.steps)?;
+fn become_init(request: &LaunchRequest) -> Result<Infallible, StepError> {
+    mounts::mount_all(&request.steps)?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init)?;
-    let shown = confine(order)?;
-    confirm(order, shown);
-    let command = order.command.as_ref().ok_or_else(|| StepError::new("command", "none is given"))?;
-    // This process makes no files any more, so it can have the command's mask.
-    hygiene::set_umask(order.umask);
+    let shown = confine(request)?;
+    confirm(request, shown);
+    let command = request.command.as_ref().ok_or_else(|| StepError::new("command", "none is given"))?;
+    // This process makes no more files, so it can have the command's umask.
+    process_attributes::set_umask(request.umask);
     match CommandText::of(command).and_then(|text| text.spawn()) {
         Ok(command) => supervisor.watch(command),
         Err(errno) => fail_to_execute(errno),
     }
 }
 
-/// The layers that a process puts around itself, and what trying them has shown.
-fn confine(order: &Order) -> Result<Vec<ProtectionName>, StepError> {
-    enter_directory(order)?;
-    hygiene::new_keyring()?;
-    hygiene::close_on_exec()?;
-    hygiene::drop_capabilities()?;
-    hygiene::forbid_new_privileges()?;
-    ruleset::restrict(&order.steps.landlock)?;
-    let mut shown = canaries::after_landlock(order)?;
-    filter::install(&order.steps.seccomp)?;
-    shown.extend(canaries::after_seccomp(order)?);
+/// Puts all layers around this process. Returns the protections that canaries have confirmed.
+fn confine(request: &LaunchRequest) -> Result<Vec<ProtectionName>, StepError> {
+    enter_directory(request)?;
+    process_attributes::new_keyring()?;
+    process_attributes::close_on_exec()?;
+    process_attributes::drop_capabilities()?;
+    process_attributes::forbid_new_privileges()?;
+    ruleset::restrict(&request.steps.landlock)?;
+    let mut shown = canaries::after_landlock(request)?;
+    filter::install(&request.steps.seccomp)?;
+    shown.extend(canaries::after_seccomp(request)?);
     Ok(shown)
 }
 
-fn enter_directory(order: &Order) -> Result<(), StepError> {
-    match &order.command {
+fn enter_directory(request: &LaunchRequest) -> Result<(), StepError> {
+    match &request.command {
         Some(command) => std::env::set_current_dir(&command.directory).step("working directory"),
         None => std::env::set_current_dir("/").step("working directory"),
     }
 }
 
-fn confirm(order: &Order, shown: Vec<ProtectionName>) {
+fn confirm(request: &LaunchRequest, shown: Vec<ProtectionName>) {
     report(&Event::Confined { shown });
-    // Only the fence was to be tried.
-    if order.command.is_none() {
+    // A self-test ends here.
+    if request.command.is_none() {
         report(&Event::Ended { code: Some(0), signal: None });
         sys::exit(0);
     }
 }
 
-/// Becomes the command. On failure the supervisor is told why.
-fn execute(order: &Order, failure: File) -> ! {
-    let become_it = |command: &OrderedCommand| {
+/// Becomes the command, or reports to the supervisor why it could not.
+fn execute(request: &LaunchRequest, failure: File) -> ! {
+    let become_it = |command: &RequestedCommand| {
         let text = CommandText::of(command)?;
-        hygiene::restore_for_command(order.umask);
+        process_attributes::restore_for_command(request.umask);
         Err::<Infallible, i32>(sys::exec(&text.program, &text.arguments, &text.environment))
     };
-    let errno = order.command.as_ref().map_or(Some(libc::ENOENT), |command| become_it(command).err());
+    let errno = request.command.as_ref().map_or(Some(libc::ENOENT), |command| become_it(command).err());
     supervisor::tell_failure(failure, errno.unwrap_or(libc::EIO));
     sys::exit(REFUSED)
 }
@@ -209,7 +210,7 @@ fn fail_to_execute(errno: i32) -> ! {
     sys::exit(if errno == libc::ENOENT { 127 } else { 126 })
 }
 
-/// A command as the kernel takes it.
+/// A command in the form that `execve` takes.
 struct CommandText {
     program: CString,
     arguments: Vec<CString>,
@@ -217,7 +218,7 @@ struct CommandText {
 }
 
 impl CommandText {
-    fn of(command: &OrderedCommand) -> Result<Self, i32> {
+    fn of(command: &RequestedCommand) -> Result<Self, i32> {
         let text = |string: OsString| CString::new(string.into_vec()).map_err(|_| libc::EINVAL);
         let program = text(command.program.clone().into_os_string())?;
         let raw = |raw: &Raw| OsString::from(raw.clone());

@@ -1,0 +1,121 @@
+//! Where ringfence itself runs: its environment variables, the user's home, its own directory; and what many
+//! fences on this host have in common.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::FenceSetupError;
+use crate::paths::{DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
+use crate::session_directory::{OwnDirectory, SessionDirectory};
+use crate::settings::FenceSettings;
+use crate::{environment, toolchain};
+
+/// Where ringfence itself runs. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct HostEnvironment {
+    pub environment: Arc<BTreeMap<OsString, OsString>>,
+    pub home: Option<PathBuf>,
+    pub(crate) own: OwnDirectory,
+}
+
+impl HostEnvironment {
+    pub fn of_this_process() -> Result<Self, FenceSetupError> {
+        let environment: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        let path = |name: &str| environment.get(OsStr::new(name)).map(PathBuf::from);
+        let home = path("HOME").filter(|home| home.is_absolute());
+        let own = OwnDirectory::open(path("XDG_CACHE_HOME").as_deref(), home.as_deref())
+            .map_err(FenceSetupError::Directory)?;
+        Ok(Self { environment: Arc::new(environment), home, own })
+    }
+
+    /// Ringfence's own directory, which no command may write.
+    pub fn outside(&self) -> &Path {
+        self.own.path()
+    }
+
+    /// The directory of installed packages, which many commands read. It is hidden like the rest of ringfence's
+    /// own directory, except for the packages that a policy lists as readable.
+    pub fn packages(&self) -> io::Result<PathBuf> {
+        self.own.packages()
+    }
+
+    /// Makes the directories of a new session.
+    pub fn new_session(&self) -> Result<SessionDirectory, FenceSetupError> {
+        SessionDirectory::create(&self.own).map_err(FenceSetupError::Directory)
+    }
+
+    /// Checks that a directory can be a scope, without changing anything.
+    pub fn vet(&self, directory: &Path) -> Result<VettedDirectory, ScopeError> {
+        vet_scope(directory, self.home.as_deref(), Some(self.own.path()))
+    }
+
+    fn search_path(&self) -> OsString {
+        self.environment.get(OsStr::new("PATH")).cloned().unwrap_or_default()
+    }
+}
+
+/// What the fences around one program have in common. Finding it takes hundreds of file system look-ups, so a
+/// caller that makes many fences keeps it for a while.
+#[derive(Debug)]
+pub struct HostFacts {
+    pub(crate) denied: Vec<DeniedPath>,
+    /// What the program needs to read to start.
+    pub(crate) needed: Vec<PathBuf>,
+}
+
+impl HostFacts {
+    pub fn new(settings: &FenceSettings, program: &Path, host: &HostEnvironment) -> Self {
+        let mut facts = Self::without_program(settings, host);
+        facts.needed = needed_by(program, &facts.denied, host);
+        if settings.all_programs {
+            let closed = closed_to_programs(&facts.denied, host);
+            facts.needed.extend(toolchain::readable_for_all(&host.search_path(), &closed));
+        }
+        facts
+    }
+
+    pub(crate) fn without_program(settings: &FenceSettings, host: &HostEnvironment) -> Self {
+        Self { denied: deny_list(settings, host.home.as_deref()), needed: Vec::new() }
+    }
+}
+
+/// What a program needs to read to start, without denied paths.
+pub(crate) fn needed_by(program: &Path, denied: &[DeniedPath], host: &HostEnvironment) -> Vec<PathBuf> {
+    let closed = closed_to_programs(denied, host);
+    let mut needed = toolchain::readable_for(program, &host.search_path(), &closed);
+    let toolchains = environment::toolchains(&host.environment, host.home.as_deref());
+    needed.extend(toolchains.into_iter().map(|(_, path)| PathBuf::from(path)));
+    needed
+}
+
+/// Paths that no program's prefix may contain.
+fn closed_to_programs(denied: &[DeniedPath], host: &HostEnvironment) -> Vec<PathBuf> {
+    host.home.iter().cloned().chain(denied.iter().map(|denied| denied.path.clone())).collect()
+}
+
+/// The default deny list as the settings change it.
+fn deny_list(settings: &FenceSettings, home: Option<&Path>) -> Vec<DeniedPath> {
+    let allowed: Vec<PathBuf> =
+        settings.allow_sensitive_reads.iter().flat_map(|path| [absolute(path), real(path)]).collect();
+    let sensitive = sensitive_paths(home, rustix::process::geteuid().is_root())
+        .into_iter()
+        .filter(|path| !allowed.contains(path) && !allowed.contains(&real(path)));
+    let added = settings.deny_read.iter().map(|path| absolute(path));
+    let mut denied: Vec<DeniedPath> =
+        sensitive.chain(added).flat_map(|path| DeniedPath::resolve(&path)).collect();
+    denied.sort_by(|a, b| a.path.cmp(&b.path));
+    denied.dedup_by(|a, b| a.path == b.path);
+    denied
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+pub(crate) fn real(path: &Path) -> PathBuf {
+    let absolute = absolute(path);
+    absolute.canonicalize().unwrap_or(absolute)
+}

@@ -1,0 +1,49 @@
+//! The paths of a system that every program may need to read.
+
+/// Where programs and libraries are.
+pub(super) const SYSTEM_READABLE: &[&str] = &[
+    "/usr",
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/libx32",
+    "/nix/store",
+    "/opt",
+    "/run/current-system",
+];
+
+/// The parts of `/etc` that programs need: certificates, names, linking, languages; no secrets and no settings of
+/// other programs.
+pub(super) const ETC_READABLE: &[&str] = &[
+    "alternatives",
+    "ca-certificates",
+    "gai.conf",
+    "group",
+    "host.conf",
+    "hosts",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "os-release",
+    "passwd",
+    "pki",
+    "protocols",
+    "resolv.conf",
+    "services",
+    "ssl",
+    "terminfo",
+    "timezone",
+    "java-17-openjdk",
+    "python3",
+    "gitconfig",
+    "npmrc",
+];
+
+/// The parts of the kernel's own file systems that programs need.
+pub(super) const KERNEL_READABLE: &[&str] =
+    &["/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup", "/sys/kernel/mm"];

@@ -1,0 +1,71 @@
+//! What an operator wants of every fence, before a scope and a program are known.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use crate::confinement::ProtectionName;
+use crate::policy::{Allowance, Limits, Network, TierChoice, UnixSockets};
+
+/// What an operator wants of every fence.
+#[derive(Clone, Debug)]
+pub struct FenceSettings {
+    /// Directories that may be written beside the scope.
+    pub write: Vec<PathBuf>,
+    /// Paths that may be read beside what the read mode allows.
+    pub read: Vec<PathBuf>,
+    pub read_mode: ReadChoice,
+    /// Paths that must not be read, beside the default deny list.
+    pub deny_read: Vec<PathBuf>,
+    /// Taken off the default deny list.
+    pub allow_sensitive_reads: Vec<PathBuf>,
+    /// Size limit of the temporary files; `None` for no temporary files.
+    pub temp_bytes: Option<u64>,
+    pub network: Network,
+    pub unix_sockets: UnixSockets,
+    pub allowances: BTreeSet<Allowance>,
+    pub limits: Limits,
+    pub tier: TierChoice,
+    pub allow_degraded: BTreeSet<ProtectionName>,
+    pub require: BTreeSet<ProtectionName>,
+    pub hardlinks: HardlinkChoice,
+    pub protect_metadata: bool,
+    /// The scope can be read but not written.
+    pub read_only: bool,
+    /// Every program on the search path can run, not only the command.
+    pub all_programs: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReadChoice {
+    Open,
+    Strict,
+}
+
+/// How to treat files of the scope that have another name outside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HardlinkChoice {
+    /// Look for them while the command runs, and warn.
+    Warn,
+    Refuse,
+    /// Make the directories that hold them read-only.
+    Protect,
+}
+
+/// The directories that a fence is put around.
+#[derive(Clone, Copy, Debug)]
+pub enum ScopeChoice<'a> {
+    Directories(&'a [PathBuf]),
+    /// A directory that ringfence made below its own for this command. Users cannot name one of those.
+    Own(&'a Path),
+    /// An empty directory of the session.
+    Empty,
+}
+
+/// Where programs inside keep what they download.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CacheChoice {
+    /// In a directory that the next command of the same scope finds again.
+    KeptForScope,
+    /// In a directory that is removed with the session.
+    Private,
+}

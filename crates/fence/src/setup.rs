@@ -1,0 +1,258 @@
+//! The way into a fence: [`FenceSetup::new`] vets the scope and makes the session's directories,
+//! [`FenceSetup::launch`] plans, composes the environment and starts the command,
+//! [`RunningFence::attend`](crate::RunningFence::attend) serves its network and waits for its end, and
+//! [`FenceSetup::clean_up`] removes what was made for it.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::environment::{self, OwnPlaces};
+use crate::error::FenceSetupError;
+use crate::host_environment::{HostEnvironment, HostFacts, needed_by, real};
+use crate::network::proxy_environment;
+use crate::paths::VettedDirectory;
+use crate::plan::{HIDDEN, Plan};
+use crate::policy::{Network, Policy, ReadMode, Temp, Tier};
+use crate::scope_scan::{SharedFiles, shared_files};
+use crate::session_directory::{CleanUp, SessionDirectory};
+use crate::settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
+
+#[cfg(target_os = "linux")]
+mod launch;
+#[cfg(target_os = "linux")]
+pub use launch::FencedCommand;
+
+/// Files of a workspace that other programs execute or obey.
+const METADATA: &[&str] = &[
+    ".git/hooks",
+    ".git/config",
+    ".envrc",
+    ".vscode",
+    ".idea",
+    ".cursor",
+    ".mcp.json",
+    ".husky",
+    ".ringfence.yaml",
+];
+
+/// The policy of one fence, and the directories that belong to it.
+#[derive(Debug)]
+pub struct FenceSetup {
+    pub policy: Policy,
+    /// Home and temporary directory of the command. Shared where several commands run in them one after the other.
+    pub session: Arc<SessionDirectory>,
+    /// Files of the scope with another name outside; `None` if the scope was not searched for them.
+    pub shared: Option<SharedFiles>,
+    caches: PathBuf,
+    host: HostEnvironment,
+}
+
+impl FenceSetup {
+    /// Vets the scope and makes the session's directories.
+    pub fn new(
+        settings: &FenceSettings,
+        scope: ScopeChoice<'_>,
+        caches: CacheChoice,
+        host: &HostEnvironment,
+    ) -> Result<Self, FenceSetupError> {
+        let facts = HostFacts::without_program(settings, host);
+        let session = Arc::new(host.new_session()?);
+        Self::in_session(session, &facts, settings, scope, caches, host)
+    }
+
+    /// Sets up a fence around the program of `facts`, in the directories of a session that may have run commands
+    /// before.
+    pub fn in_session(
+        session: Arc<SessionDirectory>,
+        facts: &HostFacts,
+        settings: &FenceSettings,
+        scope: ScopeChoice<'_>,
+        caches: CacheChoice,
+        host: &HostEnvironment,
+    ) -> Result<Self, FenceSetupError> {
+        // The session's own directory holds nothing of the user's, and temporary files may go there.
+        let read_only = settings.read_only && matches!(scope, ScopeChoice::Directories(_));
+        let scope = vet_all(scope, &session, host)?;
+        let mut read_write = vec![VettedDirectory::own(&session.home())?];
+        let caches = match caches {
+            CacheChoice::Private => session.home().join(".cache"),
+            CacheChoice::KeptForScope => {
+                let caches = host.own.caches_of(scope[0].path()).map_err(FenceSetupError::Directory)?;
+                read_write.push(VettedDirectory::own(&caches)?);
+                caches
+            }
+        };
+        for directory in &settings.write {
+            read_write.push(host.vet(directory)?);
+        }
+        let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&paths(&scope)));
+        refuse_shared(settings, shared.as_ref())?;
+        let policy = Policy {
+            read: read_mode(settings),
+            deny_read: facts.denied.clone(),
+            hidden: vec![host.own.path().to_owned()],
+            protected: protected(settings, &scope, shared.as_ref()),
+            temp: match settings.temp_bytes {
+                Some(bytes) => Temp::Private { directory: session.temp(), bytes },
+                None => Temp::None,
+            },
+            network: settings.network.clone(),
+            unix_sockets: settings.unix_sockets,
+            allowances: settings.allowances.clone(),
+            limits: settings.limits.clone(),
+            tier: settings.tier,
+            allow_degraded: settings.allow_degraded.clone(),
+            require: settings.require.clone(),
+            shared_hardlinks: shared.as_ref().map(SharedFiles::as_count),
+            read_only,
+            scope,
+            read_write,
+        };
+        let mut setup = Self { policy, session, shared, caches, host: host.clone() };
+        setup.allow_reading_needed(facts.needed.clone());
+        Ok(setup)
+    }
+
+    pub fn scope_paths(&self) -> Vec<PathBuf> {
+        paths(&self.policy.scope)
+    }
+
+    /// Searches the scope for shared files, unless that was done before.
+    pub fn look_for_shared_files(&mut self) {
+        if self.shared.is_none() {
+            let shared = shared_files(&self.scope_paths());
+            self.policy.shared_hardlinks = Some(shared.as_count());
+            self.shared = Some(shared);
+        }
+    }
+
+    /// Makes readable what a program needs to start.
+    pub fn allow_program(&mut self, program: &Path) {
+        let needed = needed_by(program, &self.policy.deny_read, &self.host);
+        self.allow_reading_needed(needed);
+    }
+
+    fn allow_reading_needed(&mut self, needed: Vec<PathBuf>) {
+        match &mut self.policy.read {
+            // The rest is readable anyway.
+            ReadMode::Open { also } => {
+                let is_hidden = |path: &PathBuf| HIDDEN.iter().any(|hidden| path.starts_with(hidden));
+                also.extend(needed.into_iter().filter(is_hidden));
+            }
+            ReadMode::Strict { readable } => readable.extend(needed),
+        }
+    }
+
+    /// Makes paths readable beside those that the settings list.
+    pub fn allow_reading(&mut self, paths: &[PathBuf]) {
+        let (ReadMode::Open { also: list } | ReadMode::Strict { readable: list }) = &mut self.policy.read;
+        list.extend(paths.iter().cloned());
+    }
+
+    /// Looks through the scope for what a command left that could act outside later, and removes the session's
+    /// directories. A setup that is only dropped removes its directories too.
+    pub fn clean_up(self) -> CleanUp {
+        self.session.clean_up(&self.scope_paths())
+    }
+
+    /// The environment that every command gets in this fence.
+    fn base_environment(&self, tier: Tier) -> Result<BTreeMap<OsString, OsString>, FenceSetupError> {
+        let host = &self.host;
+        let mut result = environment::passed_on(
+            host.environment.iter().map(|(name, value)| (name.clone(), value.clone())),
+        );
+        result.extend(environment::toolchains(&host.environment, host.home.as_deref()));
+        let home = self.session.home();
+        let temp = match (&self.policy.temp, tier) {
+            (Temp::None, _) => None,
+            (Temp::Private { .. }, Tier::B) => Some(PathBuf::from("/tmp")),
+            (Temp::Private { .. }, Tier::A) => {
+                Some(self.session.make_temp().map_err(FenceSetupError::Directory)?)
+            }
+        };
+        let places = OwnPlaces { home: &home, caches: &self.caches, temp: temp.as_deref() };
+        result.extend(environment::own_places(places));
+        if matches!(self.policy.network, Network::Http { .. }) {
+            result.extend(proxy_environment().into_iter().map(|(name, value)| (name.into(), value.into())));
+        }
+        environment::furnish_home(&home, host.home.as_deref()).map_err(FenceSetupError::Directory)?;
+        Ok(result)
+    }
+}
+
+/// For the installer of packages, until it starts its command through [`FenceSetup::launch`].
+#[doc(hidden)]
+impl FenceSetup {
+    pub fn make_readable(&mut self, program: &Path, _host: &HostEnvironment) {
+        self.allow_program(program);
+    }
+
+    pub fn environment(
+        &self,
+        plan: &Plan,
+        _host: &HostEnvironment,
+    ) -> Result<BTreeMap<OsString, OsString>, FenceSetupError> {
+        self.base_environment(plan.tier)
+    }
+}
+
+fn vet_all(
+    scope: ScopeChoice<'_>,
+    session: &SessionDirectory,
+    host: &HostEnvironment,
+) -> Result<Vec<VettedDirectory>, FenceSetupError> {
+    Ok(match scope {
+        ScopeChoice::Directories(directories) => {
+            directories.iter().map(|directory| host.vet(directory)).collect::<Result<_, _>>()?
+        }
+        ScopeChoice::Own(directory) => vec![VettedDirectory::own(directory)?],
+        ScopeChoice::Empty => {
+            vec![VettedDirectory::own(&session.make_temp().map_err(FenceSetupError::Directory)?)?]
+        }
+    })
+}
+
+fn paths(roots: &[VettedDirectory]) -> Vec<PathBuf> {
+    roots.iter().map(|root| root.path().to_owned()).collect()
+}
+
+fn refuse_shared(settings: &FenceSettings, shared: Option<&SharedFiles>) -> Result<(), FenceSetupError> {
+    match shared {
+        Some(shared) if settings.hardlinks == HardlinkChoice::Refuse && shared.count > 0 => {
+            let example = shared.examples.first().cloned().unwrap_or_default();
+            Err(FenceSetupError::SharedFiles { count: shared.count, example })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn read_mode(settings: &FenceSettings) -> ReadMode {
+    let listed: Vec<PathBuf> = settings.read.iter().map(|path| real(path)).collect();
+    match settings.read_mode {
+        ReadChoice::Open => ReadMode::Open { also: listed },
+        ReadChoice::Strict => ReadMode::Strict { readable: listed },
+    }
+}
+
+/// Paths inside the scope that must stay as they are.
+fn protected(
+    settings: &FenceSettings,
+    scope: &[VettedDirectory],
+    shared: Option<&SharedFiles>,
+) -> Vec<PathBuf> {
+    let mut protected = Vec::new();
+    if settings.read_only {
+        return protected;
+    }
+    if settings.protect_metadata {
+        for root in scope {
+            protected.extend(METADATA.iter().map(|name| root.path().join(name)).filter(|path| path.exists()));
+        }
+    }
+    if settings.hardlinks == HardlinkChoice::Protect {
+        protected.extend(shared.into_iter().flat_map(|shared| shared.directories.iter().cloned()));
+    }
+    protected
+}

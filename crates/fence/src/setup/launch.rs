@@ -1,0 +1,72 @@
+//! From a setup to a running command.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::FenceSetup;
+use crate::confinement::Confinement;
+use crate::error::FenceError;
+use crate::launch::Launcher;
+use crate::network::AllowedHosts;
+use crate::plan::{Plan, plan};
+use crate::policy::Command;
+use crate::running_fence::RunningFence;
+use crate::stdio::Stdio;
+
+/// A command to start in a fence, which gives it most of its environment.
+#[derive(Clone, Debug, Default)]
+pub struct FencedCommand {
+    /// Absolute: the caller searches the `PATH`.
+    pub program: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// Variables that override those of the fence.
+    pub variables: Vec<(OsString, OsString)>,
+    /// Variables that the fence overrides.
+    pub defaults: Vec<(OsString, OsString)>,
+    /// The variable, if any, that shows the command its confinement as JSON.
+    pub confinement_variable: Option<&'static str>,
+    /// Where the command starts; by default in the first directory of the scope.
+    pub directory: Option<PathBuf>,
+}
+
+impl FenceSetup {
+    /// Plans the fence for this host. [`Self::launch`] does so itself; this tells early whether it would refuse.
+    pub fn plan(&self, launcher: &Launcher) -> Result<Plan, FenceError> {
+        Ok(plan(&self.policy, &launcher.kernel())?)
+    }
+
+    /// Starts a command in the fence.
+    pub fn launch(
+        &self,
+        launcher: &Launcher,
+        command: FencedCommand,
+        stdio: Stdio<'_>,
+    ) -> Result<RunningFence, FenceError> {
+        let plan = self.plan(launcher)?;
+        let command = self.with_environment(&plan, command)?;
+        let fenced = launcher.launch(&plan, &command, stdio, self.host.outside())?;
+        Ok(RunningFence::new(fenced, AllowedHosts::of(&self.policy.network)))
+    }
+
+    /// Puts the fence up around no command, and returns what held.
+    pub fn self_test(&self, launcher: &Launcher) -> Result<Confinement, FenceError> {
+        Ok(launcher.self_test(&self.plan(launcher)?, self.host.outside())?)
+    }
+
+    fn with_environment(&self, plan: &Plan, command: FencedCommand) -> Result<Command, FenceError> {
+        let mut environment = self.base_environment(plan.tier)?;
+        for (name, value) in command.defaults {
+            environment.entry(name).or_insert(value);
+        }
+        environment.extend(command.variables);
+        if let Some(name) = command.confinement_variable {
+            environment.insert(name.into(), plan.confinement.to_json().to_string().into());
+        }
+        Ok(Command {
+            program: command.program,
+            arguments: command.arguments,
+            environment: environment.into_iter().collect(),
+            directory: command.directory.unwrap_or_else(|| self.policy.scope[0].path().to_owned()),
+        })
+    }
+}
