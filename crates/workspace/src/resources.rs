@@ -120,7 +120,7 @@ pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, Reso
             true
         }
     });
-    let found: Vec<Vec<u8>> = found.into_inner().into_iter().collect();
+    let found: Vec<Vec<u8>> = std::mem::take(&mut *found.lock()).into_iter().collect();
     let resources: Vec<Value> = found.iter().take(PAGE).map(|below| described(host, below)).collect();
     let mut result = json!({ "resources": resources });
     if found.len() > PAGE {

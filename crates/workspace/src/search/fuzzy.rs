@@ -42,7 +42,7 @@ pub fn find_by_name(walk: Walk<'_>, query: &str, limit: usize) -> (Vec<FuzzyHit>
             true
         }
     });
-    let (mut hits, count) = all.into_inner();
+    let (mut hits, count) = std::mem::take(&mut *all.lock());
     keep_best(&mut hits, limit);
     (hits, count, outcome)
 }

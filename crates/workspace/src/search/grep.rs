@@ -132,12 +132,12 @@ pub fn grep(walk: Walk<'_>, query: &GrepQuery) -> Result<GrepReport, GrepRequest
             !patience.is_over()
         }
     });
-    let gathered = gathered.into_inner();
+    let hits = std::mem::take(&mut gathered.lock().hits);
     Ok(GrepReport {
-        hits: gathered.hits.into_values().map(|(hit, _)| hit).collect(),
-        total_matches: total.into_inner(),
-        files_with_matches: with_matches.into_inner(),
-        files_searched: searched.into_inner(),
+        hits: hits.into_values().map(|(hit, _)| hit).collect(),
+        total_matches: total.load(Ordering::Relaxed),
+        files_with_matches: with_matches.load(Ordering::Relaxed),
+        files_searched: searched.load(Ordering::Relaxed),
         walk: outcome,
     })
 }

@@ -63,7 +63,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
             }
         })
     });
-    let (entries, was_cut) = found.into_inner();
+    let (entries, was_cut) = std::mem::take(&mut *found.lock());
     call.did("list", &path, 0);
     let is_truncated = was_cut || outcome.is_incomplete();
     let begin = path.plain_below();

@@ -148,9 +148,9 @@ fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Fail
         })
     });
     let is_unknown = workspace.path_rules().is_some() && (outcome.is_incomplete() || outcome.unreadable > 0);
-    if is_unknown || has_blocked.into_inner() {
+    if is_unknown || has_blocked.load(Ordering::Relaxed) {
         let rule = "something in it is blocked by the operator".to_owned();
         return Err(PathError::Blocked { path: path.written().to_owned(), rule }.into());
     }
-    Ok(files.into_inner())
+    Ok(std::mem::take(&mut *files.lock()))
 }

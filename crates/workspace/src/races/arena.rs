@@ -3,7 +3,7 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
@@ -31,7 +31,8 @@ impl Arena {
     pub(crate) fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Beside the test binary, which is writable inside a fence too.
+        let target = std::env::current_exe().unwrap().parent().unwrap().canonicalize().unwrap();
         let base = target.join(format!("{name}-{}-{number}", std::process::id()));
         drop(std::fs::remove_dir_all(&base));
         for directory in ["ws/d/sub", "ws/p/q/r", "outside/sub"] {

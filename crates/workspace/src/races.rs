@@ -1,5 +1,8 @@
-//! Names that change what they are while they are used (T1, T5): nothing outside is read, listed or touched,
-//! however often it is tried. The control is the way that does not work: look first, open later.
+//! File tools and searches while another thread keeps exchanging files, directories and links (T1, T5): nothing
+//! outside the workspace is read, listed or changed. No fence is involved. The control resolves a path first and
+//! opens it later, and does get led outside.
+
+mod arena;
 
 use std::io::Read;
 use std::path::Path;
@@ -7,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
-use workspace::files::{Expected, Parents, PathError, Workspace};
-use workspace::search::{Finding, GrepQuery, Patience, Walk, WalkFilter, grep};
 
-use crate::arena::{Arena, EndsAttack, INSIDE, NAME_OUTSIDE, SECRET};
+use crate::files::{Expected, Parents, PathError, Workspace};
+use crate::search::{Finding, GrepQuery, Patience, Walk, WalkFilter, grep};
+use arena::{Arena, EndsAttack, INSIDE, NAME_OUTSIDE, SECRET};
 
 const ROUNDS: u64 = 1_000_000;
 const VICTIMS: u64 = 2;
@@ -139,16 +142,16 @@ fn patience() -> Patience<'static> {
 fn walk(_: &Arena, workspace: &Workspace) -> Result<String, PathError> {
     let path = workspace.path(".")?;
     let start = workspace.open_directory(&path)?;
-    let names = std::sync::Mutex::new(String::new());
+    let names = parking_lot::Mutex::new(String::new());
     Walk::new(workspace, &path, start, WalkFilter::default(), patience()).run(|| {
         |finding: &Finding<'_>| {
-            let mut names = names.lock().unwrap();
+            let mut names = names.lock();
             names.push_str(&finding.name.to_string_lossy());
             names.push(' ');
             true
         }
     });
-    Ok(names.into_inner().unwrap())
+    Ok(std::mem::take(&mut *names.lock()))
 }
 
 fn search(_: &Arena, workspace: &Workspace) -> Result<String, PathError> {
