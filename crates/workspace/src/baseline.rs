@@ -10,8 +10,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::host::Host;
+use crate::files::Workspace;
 use crate::journal::Original;
+use crate::shell::Operations;
 
 /// A large repository is not waited for longer than this.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -61,10 +62,10 @@ impl Baseline {
     }
 
     /// Before the first command. Later calls do nothing.
-    pub(crate) fn take(&self, host: &Host) {
+    pub(crate) fn take(&self, access: GitAccess<'_>) {
         let mut state = self.lock();
         if matches!(*state, State::NotTaken) {
-            let git = Git { host, until: Instant::now() + PATIENCE };
+            let git = Git { access, until: Instant::now() + PATIENCE };
             let taken = git.new_store().and_then(|store| Ok((git.snapshot(&store)?, store)));
             *state = match taken {
                 Ok((tree, store)) => State::Taken { tree, store },
@@ -74,13 +75,13 @@ impl Baseline {
     }
 
     /// What changed since. `Ok(None)`: no command was run. `Err`: why it cannot be known.
-    pub(crate) fn differences(&self, host: &Host) -> Result<Option<Differences>, &'static str> {
+    pub(crate) fn differences(&self, access: GitAccess<'_>) -> Result<Option<Differences>, &'static str> {
         // Held to the end: there is one index.
         match &*self.lock() {
             State::NotTaken => Ok(None),
             State::Impossible(reason) => Err(reason),
             State::Taken { tree, store } => {
-                let git = Git { host, until: Instant::now() + PATIENCE };
+                let git = Git { access, until: Instant::now() + PATIENCE };
                 let now = git.snapshot(store)?;
                 git.differences(store, tree, &now).map(Some)
             }
@@ -93,15 +94,24 @@ impl Baseline {
     }
 }
 
-/// Git, among the client's commands and no longer than it may take.
+/// What git is run with.
+#[derive(Clone, Copy)]
+pub(crate) struct GitAccess<'a> {
+    pub(crate) workspace: &'a Workspace,
+    pub(crate) operations: &'a Operations,
+    /// The server runs inside a fence.
+    pub(crate) is_fenced: bool,
+}
+
+/// Git, run like the client's commands, until a deadline.
 struct Git<'a> {
-    host: &'a Host,
+    access: GitAccess<'a>,
     until: Instant,
 }
 
 impl Git<'_> {
     fn new_store(&self) -> Result<Store, &'static str> {
-        let root = self.host.workspace.roots().next().ok_or("there is no workspace")?;
+        let root = self.access.workspace.roots().next().ok_or("there is no workspace")?;
         if !root.join(".git").exists() {
             return Err("the workspace is not the top of a git repository");
         }
@@ -110,9 +120,8 @@ impl Git<'_> {
         let places = String::from_utf8_lossy(&places).into_owned();
         let (index, objects) = places.trim_end().split_once('\n').ok_or("git could not be understood")?;
         let (index, shared) = (PathBuf::from(index), PathBuf::from(objects));
-        // In a fence the home is the session's own, and not as small as its temporary files.
-        let is_fenced = self.host.identity.confinement.is_some();
-        let home = std::env::var_os("HOME").filter(|_| is_fenced).map(PathBuf::from);
+        // Inside a fence, HOME belongs to the session and has more room than its temporary directory.
+        let home = std::env::var_os("HOME").filter(|_| self.access.is_fenced).map(PathBuf::from);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!(".ringfence-baseline-{}-{now}", std::process::id());
         let directory = home.unwrap_or_else(std::env::temp_dir).join(name);
@@ -137,7 +146,7 @@ impl Git<'_> {
     /// Refuses where too much would have to be copied.
     fn check_size(&self) -> Result<(), &'static str> {
         let listed = self.run(None, "ls-files -z --others --modified --exclude-standard")?;
-        let root = self.host.workspace.roots().next().ok_or("there is no workspace")?;
+        let root = self.access.workspace.roots().next().ok_or("there is no workspace")?;
         let paths = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let size =
             |path: &[u8]| root.join(OsStr::from_bytes(path)).symlink_metadata().map_or(0, |file| file.len());
@@ -183,10 +192,10 @@ impl Git<'_> {
                 ("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), text(&store.shared)),
             ]);
         }
-        let workspace = &self.host.workspace;
+        let workspace = self.access.workspace;
         let root = workspace.path(".").and_then(|path| workspace.open_directory(&path));
         let root = root.map_err(|_| "the workspace cannot be read")?;
-        let output = self.host.operations.errand(script, root, environment, self.until);
+        let output = self.access.operations.run_internally(script, root, environment, self.until);
         output.ok_or("git is missing, or could not compare the workspace in time")
     }
 }

@@ -5,13 +5,15 @@
 mod hints;
 mod path_error;
 mod session_path;
+mod target;
 #[cfg(test)]
 mod tests;
 mod workspace;
 mod writing;
 
-pub use path_error::{PathError, Spelling};
+pub use path_error::PathError;
 pub use session_path::SessionPath;
+pub use target::{Parents, Target};
 pub(crate) use workspace::kind_name;
-pub use workspace::{FoundFile, Parents, Target, Workspace};
+pub use workspace::{FoundFile, Workspace};
 pub use writing::{Expected, FileMode, Seen, Written};

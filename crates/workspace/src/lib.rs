@@ -15,9 +15,9 @@
 
 mod baseline;
 mod completion;
+mod context;
 mod edit;
 mod files;
-mod host;
 mod identity;
 mod journal;
 mod options;
@@ -29,9 +29,9 @@ mod rules;
 mod search;
 mod server;
 mod shell;
+mod subscriptions;
 mod text;
 mod tools;
-mod watch;
 
 pub use edit::Landing;
 pub use options::{Options, ServeError, serve};

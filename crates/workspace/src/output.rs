@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wire::{ErrorReply, Id};
+use wire::{ErrorReply, Id, code};
 
 /// Where the client reads.
 pub(crate) struct Output {
@@ -83,4 +83,9 @@ impl Batch {
         let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.lines.extend_from_slice(format!("{line}\n").as_bytes());
     }
+}
+
+/// The error for parameters that cannot be used.
+pub(crate) fn invalid_params(reason: &str) -> ErrorReply {
+    ErrorReply::new(code::INVALID_PARAMS, reason)
 }

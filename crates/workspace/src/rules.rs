@@ -3,15 +3,10 @@
 //! Rules about paths are checked on what was opened, not on how it was spelled. Rules about commands are advice:
 //! a shell has many ways to say one thing. What must hold is the fence's business.
 
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use thiserror::Error;
-
-use crate::tools::TOOLS;
 
 /// The rules as the operator writes them.
 #[derive(Clone, Debug, Default)]
@@ -22,14 +17,6 @@ pub struct RuleOptions {
     pub block_paths: Vec<String>,
     pub allow_commands: Vec<String>,
     pub block_commands: Vec<String>,
-}
-
-impl RuleOptions {
-    /// Whether the rules can be understood.
-    pub fn check(&self) -> Result<(), RuleError> {
-        Rules::new(self.clone())?;
-        PathRules::new(self).map(drop)
-    }
 }
 
 #[derive(Debug, Error)]
@@ -47,8 +34,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(options: RuleOptions) -> Result<Self, RuleError> {
-        let known_tools: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    pub(crate) fn new(options: RuleOptions, known_tools: &[&str]) -> Result<Self, RuleError> {
         let named = options.allow_tools.iter().chain(&options.block_tools);
         match named.into_iter().find(|name| !known_tools.contains(&name.as_str())) {
             Some(name) => Err(RuleError::UnknownTool { name: name.clone(), known: known_tools.join(", ") }),
@@ -159,19 +145,12 @@ fn globs(patterns: &[String]) -> Result<GlobSet, RuleError> {
         .map_err(|reason| RuleError::Pattern { pattern: patterns.join(" "), reason: reason.to_string() })
 }
 
-/// Where an open file really is.
-pub(crate) fn real_path(file: impl AsFd) -> Option<PathBuf> {
-    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
-    Some(Path::new(OsStr::from_bytes(path.as_bytes())).to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn rules(options: RuleOptions) -> Rules {
-        Rules::new(options).unwrap()
+        Rules::new(options, &["read_file", "run_terminal_cmd"]).unwrap()
     }
 
     #[test]
@@ -195,7 +174,7 @@ mod tests {
             rules(RuleOptions { block_tools: vec!["run_terminal_cmd".into()], ..RuleOptions::default() });
         assert!(blocks.allows_tool("read_file") && !blocks.allows_tool("run_terminal_cmd"));
         let unknown = RuleOptions { allow_tools: vec!["reed_file".into()], ..RuleOptions::default() };
-        assert!(Rules::new(unknown).unwrap_err().to_string().contains("reed_file"));
+        assert!(Rules::new(unknown, &["read_file"]).unwrap_err().to_string().contains("reed_file"));
     }
 
     #[test]

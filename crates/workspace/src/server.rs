@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 use wire::{ErrorReply, Id, InitializeParams, LineBuffer, Message, Notification, Request, code, method};
 
 use crate::completion;
-use crate::host::Host;
-use crate::output::{Batch, Output};
+use crate::context::ServerContext;
+use crate::output::{Batch, Output, invalid_params};
 use crate::resources::{self, ResourceError};
+use crate::subscriptions::Subscriptions;
 use crate::tools::{
-    Answer, Arguments, Call, Cancellation, Failure, Pace, Progress, TOOLS, Tool, take_session,
+    self, Answer, Arguments, Call, Cancellation, Pace, Progress, TOOLS, Tool, ToolError, take_session,
 };
-use crate::watch::Watches;
 
 /// Calls that may take their time, at once.
 const MAX_LONG_CALLS: usize = 32;
@@ -35,26 +35,26 @@ workspace; nothing outside can be reached. Prefer search_replace or multi_edit f
 seconds return an operation id for await_operation.";
 
 pub(crate) struct Server {
-    host: Arc<Host>,
+    context: Arc<ServerContext>,
     output: Arc<Output>,
     /// Calls under way, by id.
     calls: Mutex<HashMap<Id, Cancellation>>,
     call_ended: Condvar,
-    watches: Watches,
+    subscriptions: Subscriptions,
     /// Whether the tools were listed.
     first_list: Once,
 }
 
 impl Server {
-    pub(crate) fn new(host: Host, output: Output) -> Arc<Self> {
-        let (host, output) = (Arc::new(host), Arc::new(output));
-        let watches = Watches::new(Arc::clone(&host), Arc::clone(&output));
+    pub(crate) fn new(context: ServerContext, output: Output) -> Arc<Self> {
+        let (context, output) = (Arc::new(context), Arc::new(output));
+        let subscriptions = Subscriptions::new(Arc::clone(&context), Arc::clone(&output));
         Arc::new(Self {
-            host,
+            context,
             output,
             calls: Mutex::default(),
             call_ended: Condvar::new(),
-            watches,
+            subscriptions,
             first_list: Once::new(),
         })
     }
@@ -96,8 +96,8 @@ impl Server {
         for call in self.lock_calls().values() {
             call.cancel();
         }
-        self.host.operations.end_all();
-        self.host.baseline.forget();
+        self.context.operations.end_all();
+        self.context.baseline.forget();
         let until = Instant::now() + LAST_PATIENCE;
         let mut calls = self.lock_calls();
         while !calls.is_empty() && Instant::now() < until {
@@ -140,14 +140,14 @@ impl Server {
             method::TOOLS_CALL => return self.call_tool(request),
             "resources/list" => {
                 return self.in_background(request, |server, params| {
-                    resources::list(&server.host, params).map_err(Into::into)
+                    resources::list(&server.context, params).map_err(Into::into)
                 });
             }
-            "resources/templates/list" => Ok(resources::templates(&self.host)),
-            method::RESOURCES_READ => resources::read(&self.host, request.params()).map_err(Into::into),
-            method::SUBSCRIBE => self.watches.subscribe(request.params()).map_err(Into::into),
-            method::UNSUBSCRIBE => self.watches.unsubscribe(request.params()).map_err(Into::into),
-            "completion/complete" => completion::complete(&self.host, request.params()),
+            "resources/templates/list" => Ok(resources::templates(&self.context)),
+            method::RESOURCES_READ => resources::read(&self.context, request.params()).map_err(Into::into),
+            method::SUBSCRIBE => self.subscriptions.subscribe(request.params()).map_err(Into::into),
+            method::UNSUBSCRIBE => self.subscriptions.unsubscribe(request.params()).map_err(Into::into),
+            "completion/complete" => completion::complete(&self.context, request.params()),
             other => Err(ErrorReply::new(code::METHOD_NOT_FOUND, format!("there is no method `{other}`"))),
         };
         self.respond(&request.id, answer);
@@ -165,7 +165,7 @@ impl Server {
         let mut batch = Batch::default();
         batch.answer_with(id, |line| {
             line.extend_from_slice(b"{\"tools\":[");
-            for (place, tool) in TOOLS.iter().filter(|tool| self.host.offers(tool)).enumerate() {
+            for (place, tool) in TOOLS.iter().filter(|tool| self.context.offers(tool.name)).enumerate() {
                 if place > 0 {
                     line.push(b',');
                 }
@@ -188,9 +188,9 @@ impl Server {
         }
         let params: Params = match serde_json::from_str(request.params_text().unwrap_or("{}")) {
             Ok(params) => params,
-            Err(error) => return self.respond(&request.id, Err(invalid(&error.to_string()))),
+            Err(error) => return self.respond(&request.id, Err(invalid_params(&error.to_string()))),
         };
-        let Some(tool) = Tool::named(&params.name).filter(|tool| self.host.offers(tool)) else {
+        let Some(tool) = tools::find(&params.name).filter(|tool| self.context.offers(tool.name)) else {
             return self.respond(&request.id, Err(no_such_tool(&params.name)));
         };
         let progress = request.wants_progress().and_then(|token| {
@@ -250,9 +250,9 @@ impl Server {
 
     fn work(&self, job: Job, cancellation: &Cancellation) {
         let Job { id, tool, mut arguments, progress } = job;
-        let call = Call::new(&self.host, cancellation, progress);
-        let outcome = take_session(&self.host.identity, &mut arguments)
-            .and_then(|()| Arguments::read(tool.takes, arguments).map_err(Failure::from))
+        let call = Call::new(&self.context, cancellation, progress);
+        let outcome = take_session(&self.context.identity, &mut arguments)
+            .and_then(|()| Arguments::read(tool.takes, arguments).map_err(ToolError::from))
             .and_then(|arguments| run_safely(tool, &call, &arguments));
         let answer = outcome.unwrap_or_else(|failure| {
             if let Some(path) = &failure.path {
@@ -280,9 +280,9 @@ impl Server {
 }
 
 /// A mistake of ours in one tool is no reason to end the session.
-fn run_safely(tool: &Tool, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run_safely(tool: &Tool, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     catch_unwind(AssertUnwindSafe(|| (tool.run)(call, arguments))).unwrap_or_else(|_| {
-        Err(Failure::new(
+        Err(ToolError::new(
             "internal_error",
             "the tool failed because of a mistake in ringfence; please report it",
         ))
@@ -298,7 +298,7 @@ struct Job {
 }
 
 fn initialize(request: &Request) -> Result<Value, ErrorReply> {
-    let params = InitializeParams::read(request.params()).map_err(|reason| invalid(&reason))?;
+    let params = InitializeParams::read(request.params()).map_err(|reason| invalid_params(&reason))?;
     Ok(json!({
         "protocolVersion": params.version().as_str(),
         "capabilities": {
@@ -315,12 +315,8 @@ fn initialize(request: &Request) -> Result<Value, ErrorReply> {
     }))
 }
 
-pub(crate) fn invalid(reason: &str) -> ErrorReply {
-    ErrorReply::new(code::INVALID_PARAMS, reason)
-}
-
 fn no_such_tool(name: &str) -> ErrorReply {
-    let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    let names = tools::names();
     let is_known = names.contains(&name);
     let nearest = similar::get_close_matches(name, &names, 1, 0.6);
     let message = match (is_known, nearest.first()) {
@@ -328,7 +324,7 @@ fn no_such_tool(name: &str) -> ErrorReply {
         (false, Some(nearest)) => format!("Unknown tool: `{name}`; there is `{nearest}`"),
         (false, None) => format!("Unknown tool: `{name}`"),
     };
-    invalid(&message)
+    invalid_params(&message)
 }
 
 impl From<ResourceError> for ErrorReply {

@@ -7,8 +7,9 @@
 
 mod capture;
 mod command;
-mod errand;
+mod internal_command;
 mod operation;
+mod operation_id;
 mod operations;
 mod report;
 mod screen;
@@ -18,6 +19,6 @@ mod tree;
 mod watcher;
 
 pub use command::ShellCommand;
-pub use operation::{Operation, OperationId, Waited};
+pub use operation::{Operation, Waited};
 pub use operations::{LookupError, OperationLimits, Operations, StartError, Unfinished};
 pub use report::{Report, State};

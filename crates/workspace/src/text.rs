@@ -10,8 +10,8 @@ mod kind;
 mod lines;
 mod style;
 
-pub use decode::{FileText, NotText};
-pub use encode::Unencodable;
+pub use decode::{DecodeError, FileText};
+pub use encode::EncodeError;
 pub use kind::FileKind;
 pub(crate) use lines::split_lines;
 pub use lines::{Line, LineSlice, Lines};

@@ -16,7 +16,7 @@ const MAX_PERCENT_GROWN: usize = 150;
 
 /// Why a change is refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Guard {
+pub enum GuardError {
     #[error(
         "the file exists, and the content has no marker line such as `// ... existing code ...`, so it would \
          replace the whole file. Mark what stays, or say that the whole file is to be replaced (full_replace)"
@@ -39,7 +39,7 @@ pub enum Guard {
     Growth { hits: usize, before: usize, after: usize },
 }
 
-impl Guard {
+impl GuardError {
     pub fn code(&self) -> &'static str {
         match self {
             Self::Overwrite => "overwrite_guard",
@@ -51,30 +51,30 @@ impl Guard {
 }
 
 /// Whether content may be put where a file is, or is not. `has_markers` is of the content.
-pub fn check_base(file_exists: bool, has_markers: bool, full_replace: bool) -> Result<(), Guard> {
+pub fn check_base(file_exists: bool, has_markers: bool, full_replace: bool) -> Result<(), GuardError> {
     match (file_exists, has_markers) {
-        (true, false) if !full_replace => Err(Guard::Overwrite),
-        (false, true) => Err(Guard::PhantomBase),
+        (true, false) if !full_replace => Err(GuardError::Overwrite),
+        (false, true) => Err(GuardError::PhantomBase),
         _ => Ok(()),
     }
 }
 
 /// Whether too much of a file would be gone.
-pub fn check_collapse(original: &str, result: &str, allow_shrink: bool) -> Result<(), Guard> {
+pub fn check_collapse(original: &str, result: &str, allow_shrink: bool) -> Result<(), GuardError> {
     let (before, after) = (lines_of(original), lines_of(result));
     if allow_shrink || before < MIN_LINES || after * 100 >= before * MIN_PERCENT_LEFT {
         return Ok(());
     }
-    Err(Guard::Collapse { before, after })
+    Err(GuardError::Collapse { before, after })
 }
 
 /// Whether a file would grow too much by replacing `hits` occurrences.
-pub fn check_growth(original: &str, result: &str, hits: usize, allow_growth: bool) -> Result<(), Guard> {
+pub fn check_growth(original: &str, result: &str, hits: usize, allow_growth: bool) -> Result<(), GuardError> {
     let (before, after) = (original.len(), result.len());
     if allow_growth || hits < 2 || after * 100 <= before * MAX_PERCENT_GROWN {
         return Ok(());
     }
-    Err(Guard::Growth { hits, before, after })
+    Err(GuardError::Growth { hits, before, after })
 }
 
 /// Lines without the blank ones at the end.
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_file_is_not_overwritten_by_accident() {
-        assert_eq!(check_base(true, false, false), Err(Guard::Overwrite));
+        assert_eq!(check_base(true, false, false), Err(GuardError::Overwrite));
         assert_eq!(check_base(true, false, true), Ok(()));
         assert_eq!(check_base(true, true, false), Ok(()));
         assert_eq!(check_base(false, false, false), Ok(()));
@@ -96,8 +96,8 @@ mod tests {
 
     #[test]
     fn markers_need_a_file() {
-        assert_eq!(check_base(false, true, false), Err(Guard::PhantomBase));
-        assert_eq!(check_base(false, true, true), Err(Guard::PhantomBase));
+        assert_eq!(check_base(false, true, false), Err(GuardError::PhantomBase));
+        assert_eq!(check_base(false, true, true), Err(GuardError::PhantomBase));
     }
 
     #[test]
@@ -106,7 +106,7 @@ mod tests {
         assert_eq!(check_collapse(&lines(39), "", false), Ok(()));
         assert_eq!(check_collapse(&lines(40), &lines(24), false), Ok(()));
         let refused = check_collapse(&lines(40), &lines(23), false);
-        assert_eq!(refused, Err(Guard::Collapse { before: 40, after: 23 }));
+        assert_eq!(refused, Err(GuardError::Collapse { before: 40, after: 23 }));
         assert_eq!(check_collapse(&lines(40), &lines(23), true), Ok(()));
         let padded = format!("{}{}", lines(23), "\n \n".repeat(20));
         assert_eq!(

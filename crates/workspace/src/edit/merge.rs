@@ -11,11 +11,11 @@
 mod anchors;
 mod assemble;
 mod error;
+mod last_line;
 mod markers;
 mod placement;
 #[cfg(test)]
 mod property;
-mod tail;
 #[cfg(test)]
 mod tests;
 

@@ -6,7 +6,7 @@
 mod apply;
 mod envelope;
 mod error;
-mod names;
+mod file_names;
 mod parse;
 #[cfg(test)]
 mod tests;

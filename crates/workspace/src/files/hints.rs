@@ -5,7 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Dir, OFlags};
 
-use super::{PathError, SessionPath, Workspace};
+use super::path_error::PathError;
+use super::session_path::SessionPath;
+use super::workspace::Workspace;
 use crate::rules::PathRules;
 
 /// More names of a directory than this are not compared.

@@ -8,7 +8,7 @@ use thiserror::Error;
 #[derive(Debug, Error)]
 pub enum PathError {
     #[error("`{path}` is not a path here: {reason}")]
-    Spelling { path: String, reason: Spelling },
+    Spelling { path: String, reason: SpellingError },
     #[error("`{path}` is outside the workspace")]
     Outside { path: String, workspace: String, inside: Option<String> },
     #[error("`{path}` does not exist")]
@@ -37,7 +37,7 @@ pub enum PathError {
 
 /// What is wrong with a spelling alone.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Spelling {
+pub enum SpellingError {
     #[error("it is empty")]
     Empty,
     #[error("it holds a NUL character")]

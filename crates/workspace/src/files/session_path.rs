@@ -7,7 +7,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
-use super::{PathError, Spelling, Workspace};
+use super::path_error::{PathError, SpellingError};
 
 /// The longest path that the kernel takes.
 const MAX_PATH: usize = 4096;
@@ -23,17 +23,10 @@ pub struct SessionPath {
 }
 
 impl SessionPath {
-    /// Reads a relative path, an absolute one inside the workspace, or a `file:` URI of one.
-    pub fn read(workspace: &Workspace, text: &str) -> Result<Self, PathError> {
-        let refused = |reason| PathError::Spelling { path: text.to_owned(), reason };
-        let path = PathBuf::from(OsString::from_vec(bytes_of(text).map_err(refused)?));
-        let (root, below) = if path.is_absolute() {
-            workspace.root_of(&path).ok_or_else(|| workspace.outside(text, &path))?
-        } else {
-            (0, path)
-        };
+    /// What a client wrote as `written`, below a root.
+    pub(super) fn new(root: usize, below: PathBuf, written: &str) -> Self {
         let below = if below.as_os_str().is_empty() { PathBuf::from(".") } else { below };
-        Ok(Self { root, below, written: text.to_owned() })
+        Self { root, below, written: written.to_owned() }
     }
 
     /// Something that was found below a root.
@@ -79,24 +72,31 @@ impl SessionPath {
             None => (&b"."[..], bytes),
         };
         if name.is_empty() || name == b"." || name == b".." {
-            return Err(PathError::Spelling { path: self.written.clone(), reason: Spelling::NoName });
+            return Err(PathError::Spelling { path: self.written.clone(), reason: SpellingError::NoName });
         }
         let parent = if parent.is_empty() { &b"."[..] } else { parent };
         Ok((PathBuf::from(OsStr::from_bytes(parent)), OsStr::from_bytes(name).to_owned()))
     }
 }
 
-/// The bytes of a path, however it is spelled.
-fn bytes_of(text: &str) -> Result<Vec<u8>, Spelling> {
+/// The path that a client spells as a plain path or as a `file:` URI.
+pub(super) fn parse(text: &str) -> Result<PathBuf, PathError> {
+    match bytes_of(text) {
+        Ok(bytes) => Ok(PathBuf::from(OsString::from_vec(bytes))),
+        Err(reason) => Err(PathError::Spelling { path: text.to_owned(), reason }),
+    }
+}
+
+fn bytes_of(text: &str) -> Result<Vec<u8>, SpellingError> {
     if text.is_empty() {
-        return Err(Spelling::Empty);
+        return Err(SpellingError::Empty);
     }
     let bytes = if has_scheme(text) { bytes_of_uri(text)? } else { plain_bytes(text)? };
     if bytes.contains(&0) {
-        return Err(Spelling::Nul);
+        return Err(SpellingError::Nul);
     }
     if bytes.len() >= MAX_PATH {
-        return Err(Spelling::TooLong);
+        return Err(SpellingError::TooLong);
     }
     Ok(bytes)
 }
@@ -107,25 +107,25 @@ fn has_scheme(text: &str) -> bool {
 }
 
 /// A URI names any file, also one whose name is no text or has a backslash in it.
-fn bytes_of_uri(text: &str) -> Result<Vec<u8>, Spelling> {
+fn bytes_of_uri(text: &str) -> Result<Vec<u8>, SpellingError> {
     let bytes = wire::file_uri_path(text)?;
     let is_encoded =
         |bytes: &[u8]| [&b"%2e"[..], b"%2f", b"%00"].iter().any(|code| bytes.eq_ignore_ascii_case(code));
     // What is still encoded was encoded twice, for somebody who decodes twice.
     if bytes.windows(3).any(is_encoded) {
-        return Err(Spelling::DoubleEncoding);
+        return Err(SpellingError::DoubleEncoding);
     }
     // URIs come from programs, which resolve such steps; whoever leaves them in means something else.
     let has_dots = bytes.split(|byte| *byte == b'/').any(|step| step == b"." || step == b"..");
-    if has_dots { Err(Spelling::DoubleEncoding) } else { Ok(bytes) }
+    if has_dots { Err(SpellingError::DoubleEncoding) } else { Ok(bytes) }
 }
 
-fn plain_bytes(text: &str) -> Result<Vec<u8>, Spelling> {
+fn plain_bytes(text: &str) -> Result<Vec<u8>, SpellingError> {
     let is_drive = |bytes: &[u8]| {
         bytes.len() > 2 && bytes[0].is_ascii_alphabetic() && bytes[1] == b':' && bytes[2] == b'/'
     };
     if text.contains('\\') || is_drive(text.as_bytes()) {
-        return Err(Spelling::Backslash);
+        return Err(SpellingError::Backslash);
     }
     Ok(text.as_bytes().to_vec())
 }

@@ -4,23 +4,20 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2, readlinkat, statat,
-};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
 use rustix::io::Errno;
 
-use super::{PathError, SessionPath};
-use crate::rules::{PathRules, real_path};
+use super::path_error::PathError;
+use super::session_path::{self, SessionPath};
+use crate::rules::PathRules;
 
 /// A rename elsewhere can make the kernel give up on a `..`; then it is asked again.
 const MAX_ATTEMPTS: usize = 64;
-/// As many links as the kernel follows.
-const MAX_LINKS: usize = 40;
 
 /// Where the session works.
 #[derive(Debug)]
@@ -42,22 +39,6 @@ struct Root {
 pub struct FoundFile {
     pub file: File,
     pub stat: Stat,
-}
-
-/// A name in a directory that is open.
-#[derive(Debug)]
-pub struct Target {
-    pub(super) directory: Arc<OwnedFd>,
-    pub(super) name: OsString,
-    /// As the client wrote it.
-    pub(super) written: String,
-}
-
-/// What to do about directories that are missing on the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parents {
-    Create,
-    Expect,
 }
 
 impl Workspace {
@@ -103,8 +84,15 @@ impl Workspace {
         &self.roots[root].path
     }
 
+    /// Reads a relative path, an absolute one inside the workspace, or a `file:` URI of one. Opens nothing.
     pub fn path(&self, text: &str) -> Result<SessionPath, PathError> {
-        SessionPath::read(self, text)
+        let path = session_path::parse(text)?;
+        let (root, below) = if path.is_absolute() {
+            self.root_of(&path).ok_or_else(|| self.outside(text, &path))?
+        } else {
+            (0, path)
+        };
+        Ok(SessionPath::new(root, below, text))
     }
 
     /// How a path is told to clients: relative to the first root, absolute below the others.
@@ -131,8 +119,8 @@ impl Workspace {
         self.roots.iter().enumerate().filter_map(below).min_by_key(|(_, below)| below.as_os_str().len())
     }
 
-    pub(super) fn directory(&self, root: usize) -> BorrowedFd<'_> {
-        self.roots[root].directory.as_fd()
+    pub(super) fn root_directory(&self, root: usize) -> &Arc<OwnedFd> {
+        &self.roots[root].directory
     }
 
     /// The kernel's answer to a path, whatever it is.
@@ -140,7 +128,7 @@ impl Workspace {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
         for _ in 0..MAX_ATTEMPTS {
-            match openat2(self.directory(root), below, flags, Mode::empty(), resolve) {
+            match openat2(self.root_directory(root), below, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 outcome => return outcome,
             }
@@ -196,7 +184,7 @@ impl Workspace {
     }
 
     /// Asks the rules about what is open, or about a name in it: where it really is, not how it was spelled.
-    fn check_rules(
+    pub(super) fn check_rules(
         &self,
         path: &SessionPath,
         open: BorrowedFd<'_>,
@@ -224,112 +212,6 @@ impl Workspace {
 
     pub fn exists(&self, path: &SessionPath) -> bool {
         self.resolve(path.root, &path.below, OFlags::PATH).is_ok()
-    }
-
-    /// The name itself, for what acts on names: deleting, moving. A link is not followed.
-    pub fn target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
-        let (parent, name) = path.split()?;
-        let directory = self.parent_directory(path, (&parent, &name), parents)?;
-        self.check_rules(path, directory.as_fd(), Some(&name))?;
-        Ok(Target { directory, name, written: path.written.clone() })
-    }
-
-    /// The name that a write goes to: links are followed, each step by the kernel from the root again.
-    pub fn write_target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
-        let mut current = path.clone();
-        for _ in 0..MAX_LINKS {
-            let (parent, name) = current.split()?;
-            let directory = self.parent_directory(&current, (&parent, &name), parents)?;
-            let link = match readlinkat(&directory, &name, Vec::new()) {
-                Ok(link) => PathBuf::from(OsStr::from_bytes(link.as_bytes())),
-                // No link, or nothing there yet.
-                Err(Errno::INVAL | Errno::NOENT) => {
-                    self.check_rules(path, directory.as_fd(), Some(&name))?;
-                    return Ok(Target { directory, name, written: path.written.clone() });
-                }
-                Err(errno) => return Err(PathError::io(&path.written, errno)),
-            };
-            if link.is_absolute() {
-                return Err(self.outside(&path.written, &link));
-            }
-            current = current.at(parent.join(link));
-        }
-        Err(PathError::LinkLoop { path: path.written.clone() })
-    }
-
-    fn parent_directory(
-        &self,
-        path: &SessionPath,
-        (parent, name): (&Path, &OsStr),
-        parents: Parents,
-    ) -> Result<Arc<OwnedFd>, PathError> {
-        if parent == Path::new(".") {
-            return Ok(Arc::clone(&self.roots[path.root].directory));
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let directory = match self.resolve(path.root, parent, flags) {
-            Err(Errno::NOENT) if parents == Parents::Create => self.make_directories(path, parent, name)?,
-            outcome => outcome.map_err(|errno| self.failure(&path.at(parent.to_owned()), errno))?,
-        };
-        Ok(Arc::new(directory))
-    }
-
-    /// Makes the directories above a name that are missing. Each step is resolved from the root again.
-    fn make_directories(
-        &self,
-        path: &SessionPath,
-        directory: &Path,
-        name: &OsStr,
-    ) -> Result<OwnedFd, PathError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let mut reached = PathBuf::from(".");
-        let mut current =
-            self.resolve(path.root, &reached, flags).map_err(|errno| self.failure(path, errno))?;
-        let mut steps = directory.components();
-        while let Some(step) = steps.next() {
-            let next = reached.join(step);
-            current = match self.resolve(path.root, &next, flags) {
-                Err(Errno::NOENT) => {
-                    // Nothing is made on the way to what may not be.
-                    let rest = Path::new(step.as_os_str()).join(steps.as_path()).join(name);
-                    self.check_rules(path, current.as_fd(), Some(rest.as_os_str()))?;
-                    match mkdirat(&current, step.as_os_str(), Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(PathError::io(&path.written, errno)),
-                    }
-                    self.resolve(path.root, &next, flags)
-                }
-                outcome => outcome,
-            }
-            .map_err(|errno| self.failure(path, errno))?;
-            reached = next;
-        }
-        Ok(current)
-    }
-
-    /// The directories above a path that are not there, the outermost first.
-    pub(crate) fn missing_above(&self, path: &SessionPath) -> Vec<SessionPath> {
-        let above = path.below.ancestors().skip(1).filter(|below| !below.as_os_str().is_empty());
-        let mut missing: Vec<SessionPath> =
-            above.map(|below| path.at(below.to_owned())).take_while(|above| !self.exists(above)).collect();
-        missing.reverse();
-        missing
-    }
-
-    /// Makes a directory. False: it was there.
-    pub fn make_directory(&self, path: &SessionPath, parents: Parents) -> Result<bool, PathError> {
-        if let Ok(stat) = self.stat(path) {
-            return match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => Ok(false),
-                _ => Err(PathError::Exists { path: path.written.clone() }),
-            };
-        }
-        let target = self.target(path, parents)?;
-        match mkdirat(&target.directory, &target.name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Err(PathError::Exists { path: path.written.clone() }),
-            Err(errno) => Err(PathError::io(&path.written, errno)),
-        }
     }
 
     /// What an error of the kernel means for a path, with what may help.
@@ -369,44 +251,11 @@ impl RulesIn<'_> {
     }
 }
 
-impl Target {
-    /// What has this name now; links are not followed.
-    pub(super) fn stat(&self) -> Result<Option<Stat>, PathError> {
-        match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(PathError::io(&self.written, errno)),
-        }
-    }
-
-    /// Whether something has this name.
-    pub(crate) fn is_taken(&self) -> bool {
-        !matches!(self.stat(), Ok(None))
-    }
-
-    pub(crate) fn is_directory(&self) -> bool {
-        self.kind() == Some(FileType::Directory)
-    }
-
-    pub(crate) fn is_file(&self) -> bool {
-        self.kind() == Some(FileType::RegularFile)
-    }
-
-    fn kind(&self) -> Option<FileType> {
-        self.stat().ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode))
-    }
-
-    pub fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
-    }
-
-    pub fn name(&self) -> &OsStr {
-        &self.name
-    }
-
-    pub fn written(&self) -> &str {
-        &self.written
-    }
+/// Where an open file really is.
+fn real_path(file: BorrowedFd<'_>) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
+    Some(Path::new(OsStr::from_bytes(path.as_bytes())).to_owned())
 }
 
 fn check_regular(path: &SessionPath, stat: &Stat) -> Result<(), PathError> {

@@ -13,8 +13,9 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::workspace::kind_name;
-use super::{PathError, Target, Workspace};
+use super::path_error::PathError;
+use super::target::Target;
+use super::workspace::{Workspace, kind_name};
 
 /// Set-id and sticky bits are not passed on to new contents.
 const PERMISSIONS: RawMode = 0o777;

@@ -7,7 +7,7 @@ use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 use rustix::fs::FileType;
 
-use super::{Finding, Walk, WalkOutcome};
+use super::walk::{Finding, Walk, WalkOutcome};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FuzzyHit {

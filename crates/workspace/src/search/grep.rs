@@ -15,7 +15,7 @@ use grep_searcher::{
 use rustix::fs::FileType;
 use thiserror::Error;
 
-use super::{Finding, Walk, WalkOutcome};
+use super::walk::{Finding, Walk, WalkOutcome};
 
 /// A pattern may grow to this much memory when it is compiled.
 const MAX_PATTERN_BYTES: usize = 8 * 1024 * 1024;

@@ -14,7 +14,7 @@ use rustix::fs::{Access, OFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 
-use super::operation::OperationId;
+use super::operation_id::OperationId;
 use super::tree::MARK_VARIABLE;
 
 /// Says to a command, and to whoever looks at its environment, which operation it belongs to.

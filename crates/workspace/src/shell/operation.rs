@@ -1,12 +1,11 @@
 //! One command that was started: what is known of it, and waiting for it.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::fmt;
 use std::os::fd::OwnedFd;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use super::capture::Capture;
+use super::operation_id::OperationId;
 use super::report::{Report, State};
 use super::screen;
 use super::tree::Tree;
@@ -15,26 +14,6 @@ use super::tree::Tree;
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
 /// The most that is shown of new output at once.
 const PROGRESS_BYTES: usize = 4 * 1024;
-
-/// Counts the operations of one server, from 1, and is never used again. Reads `op-1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OperationId(pub(super) u64);
-
-impl fmt::Display for OperationId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "op-{}", self.0)
-    }
-}
-
-impl FromStr for OperationId {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let id = text.strip_prefix("op-").and_then(|number| number.parse().ok()).map(Self);
-        // Only the one way to write it: `op-01` and `op-+1` are nobody's.
-        id.filter(|id| id.to_string() == text).ok_or(())
-    }
-}
 
 /// Why a wait is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,8 @@ use rustix::process::Signal;
 
 use super::capture::Capture;
 use super::command::{self, ShellCommand};
-use super::operation::{Beginning, Operation, OperationId};
+use super::operation::{Beginning, Operation};
+use super::operation_id::OperationId;
 use super::tree::Tree;
 use super::watcher::{Watched, Watcher};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustix::process::{Signal, WaitStatus};
 
-use super::operation::OperationId;
+use super::operation_id::OperationId;
 
 /// What has become of the shell of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

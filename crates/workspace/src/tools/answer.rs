@@ -62,7 +62,7 @@ enum Content<'a> {
 
 /// Why a tool did not do what it was asked to.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct ToolError {
     /// For programs.
     pub(crate) code: &'static str,
     pub(crate) message: String,
@@ -70,7 +70,7 @@ pub(crate) struct Failure {
     pub(crate) path: Option<String>,
 }
 
-impl Failure {
+impl ToolError {
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None, path: None }
     }
@@ -99,7 +99,7 @@ impl Failure {
     }
 }
 
-impl From<PathError> for Failure {
+impl From<PathError> for ToolError {
     fn from(error: PathError) -> Self {
         Self {
             code: error.code(),
@@ -110,7 +110,7 @@ impl From<PathError> for Failure {
     }
 }
 
-impl From<ArgumentError> for Failure {
+impl From<ArgumentError> for ToolError {
     fn from(error: ArgumentError) -> Self {
         Self::new("bad_arguments", error.to_string())
     }

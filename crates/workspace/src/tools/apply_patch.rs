@@ -2,9 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::changes::{ALLOW_SHRINK, Change, DRY_RUN, OpenText, edit_failure};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::changes::{ALLOW_SHRINK, Change, DRY_RUN, OpenText, edit_error};
 use super::parameters::{Field, Kind};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::guards;
 use crate::edit::patch::{FilePatch, PatchError, parse};
 use crate::files::{Expected, FileMode, Parents, PathError, SessionPath};
@@ -34,13 +37,13 @@ enum Step {
     Move { from: SessionPath, to: SessionPath, before: OpenText, text: String, offsets: Vec<isize> },
 }
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let patches = parse(arguments.text("patch")).map_err(|error| failure(None, &error))?;
     let steps: Vec<Step> = patches
         .iter()
         .map(|part| prepare(call, part, arguments.flag("allow_shrink")))
-        .collect::<Result<_, Failure>>()
-        .map_err(|failure| Failure {
+        .collect::<Result<_, ToolError>>()
+        .map_err(|failure| ToolError {
             message: format!("{}; nothing was changed", failure.message),
             ..failure
         })?;
@@ -49,7 +52,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     for step in steps {
         if let Err(failure) = take(call, step, is_dry_run, &mut done) {
             let undone = done.undo(call);
-            return Err(Failure { message: format!("{}; {undone}", failure.message), ..failure });
+            return Err(ToolError { message: format!("{}; {undone}", failure.message), ..failure });
         }
     }
     let mut data = json!({ "files": done.files });
@@ -59,8 +62,8 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(done.lines.join("\n"), &data))
 }
 
-fn failure(path: Option<&SessionPath>, error: &PatchError) -> Failure {
-    let failure = Failure::new(error.code(), error.to_string());
+fn failure(path: Option<&SessionPath>, error: &PatchError) -> ToolError {
+    let failure = ToolError::new(error.code(), error.to_string());
     match path {
         Some(path) => failure.at(path.written()),
         None => failure,
@@ -68,17 +71,17 @@ fn failure(path: Option<&SessionPath>, error: &PatchError) -> Failure {
 }
 
 /// Works out what becomes of a file, without touching it.
-fn prepare(call: &Call<'_>, part: &FilePatch, allow_shrink: bool) -> Result<Step, Failure> {
-    let workspace = &call.host.workspace;
+fn prepare(call: &Call<'_>, part: &FilePatch, allow_shrink: bool) -> Result<Step, ToolError> {
+    let workspace = &call.context.workspace;
     let named = |name: &Option<String>| name.as_deref().map(|name| workspace.path(name)).transpose();
     let (old, new) = (named(&part.old_path)?, named(&part.new_path)?);
     let apply = |path: &SessionPath, text: &str| {
         let applied = part.apply(text).map_err(|error| failure(Some(path), &error))?;
-        Ok::<_, Failure>((applied.text, applied.offsets))
+        Ok::<_, ToolError>((applied.text, applied.offsets))
     };
     let check_collapse = |path: &SessionPath, before: &OpenText, text: &str| {
         guards::check_collapse(&before.text, text, allow_shrink)
-            .map_err(|error| edit_failure(path, error.code(), error.to_string()))
+            .map_err(|error| edit_error(path, error.code(), error.to_string()))
     };
     let mode = part.executable.map_or(FileMode::Kept, FileMode::Program);
     match (old, new) {
@@ -102,7 +105,7 @@ fn prepare(call: &Call<'_>, part: &FilePatch, allow_shrink: bool) -> Result<Step
             if !text.is_empty() && !part.hunks.is_empty() {
                 let message =
                     format!("the patch deletes `{}`, but does not name all of its lines", path.written());
-                return Err(Failure::new("patch_mismatch", message).at(path.written()));
+                return Err(ToolError::new("patch_mismatch", message).at(path.written()));
             }
             Ok(Step::Delete { path, before })
         }
@@ -111,13 +114,13 @@ fn prepare(call: &Call<'_>, part: &FilePatch, allow_shrink: bool) -> Result<Step
             let (text, offsets) = apply(&path, "")?;
             Ok(Step::Write { path, before: None, text, offsets, mode })
         }
-        (None, None) => Err(Failure::new("patch_malformed", "a part of the patch names no file")),
+        (None, None) => Err(ToolError::new("patch_malformed", "a part of the patch names no file")),
     }
 }
 
 /// Refuses a name that is taken, or that cannot be there.
-fn check_free(call: &Call<'_>, path: &SessionPath) -> Result<(), Failure> {
-    match call.host.workspace.target(path, Parents::Expect).map(|target| target.is_taken()) {
+fn check_free(call: &Call<'_>, path: &SessionPath) -> Result<(), ToolError> {
+    match call.context.workspace.target(path, Parents::Expect).map(|target| target.is_taken()) {
         Ok(false) | Err(PathError::NotFound { .. }) => Ok(()),
         Ok(true) => Err(PathError::Exists { path: path.written().to_owned() }.into()),
         Err(error) => Err(error.into()),
@@ -151,7 +154,7 @@ impl Done {
     fn undo(self, call: &Call<'_>) -> &'static str {
         let mut is_whole = true;
         for (path, contents) in self.before.into_iter().rev() {
-            let workspace = &call.host.workspace;
+            let workspace = &call.context.workspace;
             let undone = match contents {
                 Some((contents, mode)) => workspace.write_target(&path, Parents::Create).and_then(|target| {
                     workspace.write_as(&target, &contents, Expected::Anything, mode).map(drop)
@@ -164,7 +167,7 @@ impl Done {
             call.did("undo", &path, 0);
         }
         for path in self.made.into_iter().rev() {
-            let workspace = &call.host.workspace;
+            let workspace = &call.context.workspace;
             // One that could not be made need not go, and one that somebody uses may stay.
             let _ = workspace
                 .target(&path, Parents::Expect)
@@ -174,8 +177,8 @@ impl Done {
     }
 }
 
-fn take(call: &Call<'_>, step: Step, is_dry_run: bool, done: &mut Done) -> Result<(), Failure> {
-    let workspace = &call.host.workspace;
+fn take(call: &Call<'_>, step: Step, is_dry_run: bool, done: &mut Done) -> Result<(), ToolError> {
+    let workspace = &call.context.workspace;
     match step {
         Step::Write { path, before, text, offsets, mode } => {
             done.made.extend(workspace.missing_above(&path));
@@ -198,9 +201,8 @@ fn take(call: &Call<'_>, step: Step, is_dry_run: bool, done: &mut Done) -> Resul
             let style = before.style;
             let (old, new) = (workspace.show(&from), workspace.show(&to));
             if !is_dry_run {
-                let bytes = style
-                    .encode(&text)
-                    .map_err(|error| edit_failure(&to, error.code(), error.to_string()))?;
+                let bytes =
+                    style.encode(&text).map_err(|error| edit_error(&to, error.code(), error.to_string()))?;
                 done.made.extend(workspace.missing_above(&to));
                 let target = workspace.write_target(&to, Parents::Create)?;
                 workspace.write_as(&target, &bytes, Expected::Absent, FileMode::Of(before.mode()))?;
@@ -217,9 +219,9 @@ fn take(call: &Call<'_>, step: Step, is_dry_run: bool, done: &mut Done) -> Resul
     Ok(())
 }
 
-fn delete(call: &Call<'_>, path: &SessionPath, before: &OpenText) -> Result<(), Failure> {
-    let target = call.host.workspace.target(path, Parents::Expect)?;
-    call.host.workspace.delete_unchanged(&target, before.seen())?;
+fn delete(call: &Call<'_>, path: &SessionPath, before: &OpenText) -> Result<(), ToolError> {
+    let target = call.context.workspace.target(path, Parents::Expect)?;
+    call.context.workspace.delete_unchanged(&target, before.seen())?;
     call.note_change(path, crate::journal::Original::Contents(before.bytes().to_vec()));
     call.did("delete", path, 0);
     Ok(())

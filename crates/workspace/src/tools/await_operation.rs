@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use super::operations::{REPORT_FIELDS, answer, find_failure, wait};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, lookup_error, wait};
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "await_operation",
@@ -24,9 +27,9 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let operation =
-        call.host.operations.get(arguments.text("operation_id")).map_err(|error| find_failure(&error))?;
+        call.context.operations.get(arguments.text("operation_id")).map_err(|error| lookup_error(&error))?;
     wait(call, &operation, Duration::from_secs(arguments.number("timeout") as u64));
     Ok(answer(&operation.report()))
 }

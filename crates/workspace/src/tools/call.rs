@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
+use crate::context::ServerContext;
 use crate::files::{PathError, SessionPath};
-use crate::host::Host;
 use crate::journal::Original;
 use crate::output::Output;
 use crate::search::Patience;
@@ -53,20 +53,24 @@ pub(crate) struct FileReport {
 }
 
 pub(crate) struct Call<'a> {
-    pub(crate) host: &'a Host,
+    pub(crate) context: &'a ServerContext,
     pub(crate) cancellation: &'a Cancellation,
     pub(crate) progress: Option<Progress>,
     reports: RefCell<Vec<FileReport>>,
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(host: &'a Host, cancellation: &'a Cancellation, progress: Option<Progress>) -> Self {
-        Self { host, cancellation, progress, reports: RefCell::default() }
+    pub(crate) fn new(
+        context: &'a ServerContext,
+        cancellation: &'a Cancellation,
+        progress: Option<Progress>,
+    ) -> Self {
+        Self { context, cancellation, progress, reports: RefCell::default() }
     }
 
     /// Notes a file operation that was done.
     pub(crate) fn did(&self, operation: &'static str, path: &SessionPath, bytes: u64) {
-        self.report(operation, || self.host.workspace.show(path), bytes, "ok");
+        self.report(operation, || self.context.workspace.show(path), bytes, "ok");
     }
 
     /// Notes a file operation, if the gateway wants to know.
@@ -77,7 +81,7 @@ impl<'a> Call<'a> {
         bytes: u64,
         outcome: &'static str,
     ) {
-        if !self.host.reports {
+        if !self.context.reports {
             return;
         }
         let mut reports = self.reports.borrow_mut();
@@ -104,8 +108,8 @@ impl<'a> Call<'a> {
 
     /// How a file is before it is changed, unless that is known already.
     pub(crate) fn original(&self, path: &SessionPath) -> Original {
-        let workspace = &self.host.workspace;
-        if self.host.journal.knows(&workspace.absolute(path)) {
+        let workspace = &self.context.workspace;
+        if self.context.journal.knows(&workspace.absolute(path)) {
             return Original::Unkept;
         }
         let mut found = match workspace.open_file(path) {
@@ -124,7 +128,7 @@ impl<'a> Call<'a> {
 
     /// A file was changed that was like this before.
     pub(crate) fn note_change(&self, path: &SessionPath, before: Original) {
-        self.host.journal.note(self.host.workspace.absolute(path), before);
+        self.context.journal.note(self.context.workspace.absolute(path), before);
     }
 
     /// Calls `search` with how long the client is ready to wait.

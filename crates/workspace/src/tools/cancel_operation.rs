@@ -2,10 +2,13 @@
 
 use std::time::Duration;
 
-use super::operations::{REPORT_FIELDS, answer, find_failure, wait};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, lookup_error, wait};
 use super::parameters::{Field, Kind, Presence};
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 
 /// What a tree of processes may take to end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -27,12 +30,12 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let operation = call
-        .host
+        .context
         .operations
         .cancel(arguments.text("operation_id"), arguments.text("reason"))
-        .map_err(|error| find_failure(&error))?;
+        .map_err(|error| lookup_error(&error))?;
     wait(call, &operation, PATIENCE);
     let mut answer = answer(&operation.report());
     // Ended is what was wanted.

@@ -3,19 +3,17 @@
 
 use rustix::fs::RawMode;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::contents::{MAX_TEXT_BYTES, hash_of, not_text, read_all};
 use super::parameters::{Field, Kind};
-use super::read_file::{not_text, read_all};
-use super::{Answer, Arguments, Call, Failure};
-use crate::edit::guards::{self, Guard};
+use crate::edit::guards::{self, GuardError};
 use crate::edit::{Landing, Replaced};
 use crate::files::{Expected, FileMode, Parents, PathError, Seen, SessionPath};
 use crate::journal::Original;
 use crate::text::{FileKind, FileText, TextStyle};
-
-/// The longest file that is read or edited as a whole.
-pub(super) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
 
 /// What several of them take.
 pub(super) const EXPECTED_HASH: Field = Field::optional(
@@ -71,7 +69,7 @@ pub(super) struct Change<'a> {
 
 impl OpenText {
     /// `Ok(None)`: there is nothing at the path.
-    pub(super) fn read_if_there(call: &Call<'_>, path: &SessionPath) -> Result<Option<Self>, Failure> {
+    pub(super) fn read_if_there(call: &Call<'_>, path: &SessionPath) -> Result<Option<Self>, ToolError> {
         match Self::read(call, path) {
             Ok(text) => Ok(Some(text)),
             Err(failure) if failure.code == "not_found" => Ok(None),
@@ -79,8 +77,8 @@ impl OpenText {
         }
     }
 
-    pub(super) fn read(call: &Call<'_>, path: &SessionPath) -> Result<Self, Failure> {
-        let workspace = &call.host.workspace;
+    pub(super) fn read(call: &Call<'_>, path: &SessionPath) -> Result<Self, ToolError> {
+        let workspace = &call.context.workspace;
         let mut found = workspace.open_file(path)?;
         let size = u64::try_from(found.stat.st_size).unwrap_or(0);
         if size > MAX_TEXT_BYTES {
@@ -121,7 +119,7 @@ impl OpenText {
         before: Option<&Self>,
         path: &SessionPath,
         arguments: &Arguments,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ToolError> {
         match arguments.given_text("expected_hash") {
             Some(expected) if before.is_none_or(|before| before.hash() != expected) => {
                 Err(PathError::Changed { path: path.written().to_owned() }.into())
@@ -138,8 +136,8 @@ pub(super) fn commit_replaced(
     (path, before): (&SessionPath, OpenText),
     replaced: Replaced,
     hits: usize,
-) -> Result<Answer, Failure> {
-    let refused = |error: Guard| edit_failure(path, error.code(), error.to_string());
+) -> Result<Answer, ToolError> {
+    let refused = |error: GuardError| edit_error(path, error.code(), error.to_string());
     guards::check_growth(&before.text, &replaced.text, hits, arguments.flag("allow_growth"))
         .map_err(refused)?;
     guards::check_collapse(&before.text, &replaced.text, arguments.flag("allow_shrink")).map_err(refused)?;
@@ -157,13 +155,13 @@ pub(super) fn commit_replaced(
 }
 
 /// An edit that cannot be made.
-pub(super) fn edit_failure(path: &SessionPath, code: &'static str, message: String) -> Failure {
-    Failure::new(code, message).at(path.written())
+pub(super) fn edit_error(path: &SessionPath, code: &'static str, message: String) -> ToolError {
+    ToolError::new(code, message).at(path.written())
 }
 
 /// The file as it is, if it has the hash that the client expects.
 fn seen_with_hash(call: &Call<'_>, path: &SessionPath, hash: &str) -> Result<Seen, PathError> {
-    let mut found = call.host.workspace.open_file(path)?;
+    let mut found = call.context.workspace.open_file(path)?;
     let seen = Seen::from(&found.stat);
     if hash_of(&read_all(path, &mut found)?) == hash {
         Ok(seen)
@@ -178,12 +176,12 @@ pub(super) fn replace_binary(
     path: &SessionPath,
     content: &str,
     arguments: &Arguments,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, ToolError> {
     let expected = match arguments.given_text("expected_hash") {
         None => Expected::Anything,
         Some(hash) => Expected::Unchanged(seen_with_hash(call, path, hash)?),
     };
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let shown = workspace.show(path);
     if arguments.flag("dry_run") {
         let data = json!({ "path": shown, "dry_run": true, "bytes_written": 0 });
@@ -198,12 +196,6 @@ pub(super) fn replace_binary(
     Ok(Answer::new(format!("replaced {shown}, which was no text ({} bytes)", written.bytes), &data))
 }
 
-/// SHA-256 of the contents of a file, as `expected_hash` takes it.
-pub fn hash_of(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
-    Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
 /// What a change did, or would do.
 pub(super) struct Changed {
     pub(super) data: Value,
@@ -212,12 +204,12 @@ pub(super) struct Changed {
 
 impl Change<'_> {
     /// Writes the new text, unless it is only tried; tells what changed and where.
-    pub(super) fn commit(self, call: &Call<'_>) -> Result<Changed, Failure> {
-        let workspace = &call.host.workspace;
+    pub(super) fn commit(self, call: &Call<'_>) -> Result<Changed, ToolError> {
+        let workspace = &call.context.workspace;
         let path = self.path;
         let style = self.before.as_ref().map_or_else(TextStyle::default, |before| before.style);
         let bytes = style.encode(&self.text).map_err(|error| {
-            Failure::new(error.code(), error.to_string()).at(path.written()).with_hint(
+            ToolError::new(error.code(), error.to_string()).at(path.written()).with_hint(
                 "the file has an old encoding; convert it first, for example with `iconv` in run_terminal_cmd",
             )
         })?;

@@ -5,8 +5,11 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{Expected, FileMode, FoundFile, Parents, PathError, Target};
 
 /// What is copied between two looks at whether anybody still wants it.
@@ -38,8 +41,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let (from, to) =
         (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
     let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
@@ -65,7 +68,7 @@ pub(super) fn copy_contents(
 ) -> Result<u64, PathError> {
     let FoundFile { mut file, stat } = source;
     let put = |copy: &mut File| copy_all(&mut file, copy, || call.cancellation.is_cancelled());
-    Ok(call.host.workspace.write_with(target, expected, FileMode::Of(stat.st_mode), put)?.bytes)
+    Ok(call.context.workspace.write_with(target, expected, FileMode::Of(stat.st_mode), put)?.bytes)
 }
 
 /// Stretches of zeros become holes, so that a file that is mostly holes does not fill the disk.

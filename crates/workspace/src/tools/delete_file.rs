@@ -2,8 +2,11 @@
 
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{Parents, PathError};
 
 pub(super) const TOOL: Tool = Tool {
@@ -20,15 +23,20 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let target = workspace.target(&path, Parents::Expect)?;
     let contents = call.original(&path);
     workspace.delete(&target).map_err(|error| match error {
-        PathError::IsDirectory { path } => Failure::new("is_a_directory", format!("`{path}` is a directory"))
-            .with_hint("run_terminal_cmd can remove directories: `rmdir` an empty one, `rm -r` one with its contents")
-            .at(path),
+        PathError::IsDirectory { path } => ToolError::new(
+            "is_a_directory",
+            format!("`{path}` is a directory"),
+        )
+        .with_hint(
+            "run_terminal_cmd can remove directories: `rmdir` an empty one, `rm -r` one with its contents",
+        )
+        .at(path),
         PathError::NotFound { .. } => workspace.failure(&path, rustix::io::Errno::NOENT).into(),
         other => other.into(),
     })?;

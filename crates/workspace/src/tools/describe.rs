@@ -2,8 +2,9 @@
 
 use std::fmt::Write as _;
 
+use super::TOOLS;
 use super::parameters::{Field, Kind, Presence};
-use super::{Effect, TOOLS, Tool};
+use super::tool::{Effect, Tool};
 
 /// What is true of all of them, then one section for each.
 pub fn tools_in_markdown() -> String {

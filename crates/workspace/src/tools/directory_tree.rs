@@ -7,8 +7,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::search::{Finding, Walk, WalkFilter};
 
 pub(super) const TOOL: Tool = Tool {
@@ -36,8 +39,8 @@ pub(super) const TOOL: Tool = Tool {
 /// Sorted by path; the first ones stay.
 type Entries = BTreeSet<(PathBuf, bool)>;
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let start = workspace.open_directory(&path)?;
     let limit = arguments.number("limit");

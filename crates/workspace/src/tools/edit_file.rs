@@ -1,8 +1,11 @@
 //! `edit_file`: new code, with markers for what stays.
 
-use super::changes::{ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_failure};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::changes::{ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_error};
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::{guards, has_markers, merge};
 use crate::files::{FileMode, Parents};
 
@@ -30,18 +33,18 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let path = call.host.workspace.path(arguments.text("path"))?;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let path = call.context.workspace.path(arguments.text("path"))?;
     let before = OpenText::read_if_there(call, &path)?;
     OpenText::check_hash(before.as_ref(), &path, arguments)?;
     let edit = arguments.text("code_edit");
     let has_markers = has_markers(edit);
     let full_replace = arguments.flag("full_replace");
-    let refused = |error: guards::Guard| edit_failure(&path, error.code(), error.to_string());
+    let refused = |error: guards::GuardError| edit_error(&path, error.code(), error.to_string());
     guards::check_base(before.is_some(), has_markers, full_replace).map_err(refused)?;
     let text = match &before {
         Some(before) if has_markers => {
-            merge(&before.text, edit).map_err(|error| edit_failure(&path, error.code(), error.to_string()))?
+            merge(&before.text, edit).map_err(|error| edit_error(&path, error.code(), error.to_string()))?
         }
         Some(before) => before.style.adapt(edit).into_owned(),
         None => edit.to_owned(),

@@ -3,9 +3,12 @@
 use rustix::fs::{AtFlags, FileType, Stat};
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::listing::{size_in_words, uri};
 use super::parameters::{Field, Kind};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{Parents, PathError, kind_name};
 
 pub(super) const TOOL: Tool = Tool {
@@ -34,8 +37,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let shown = workspace.show(&path);
     let found = if shown == "." { Ok(workspace.stat(&path)?) } else { name_itself(call, &path) };
@@ -71,10 +74,10 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
 
 /// The name itself, not what a link leads to.
 fn name_itself(call: &Call<'_>, path: &crate::files::SessionPath) -> Result<Stat, PathError> {
-    let target = call.host.workspace.target(path, Parents::Expect)?;
+    let target = call.context.workspace.target(path, Parents::Expect)?;
     match rustix::fs::statat(target.directory(), target.name(), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(stat),
-        Err(errno) => Err(call.host.workspace.failure(path, errno)),
+        Err(errno) => Err(call.context.workspace.failure(path, errno)),
     }
 }
 

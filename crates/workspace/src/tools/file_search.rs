@@ -2,8 +2,11 @@
 
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::SessionPath;
 use crate::search::{Walk, WalkFilter, find_by_name};
 
@@ -33,14 +36,14 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let query = arguments.text("query");
     if query.trim().is_empty() {
         return Err(
-            Failure::new("bad_arguments", "`query` is empty").with_hint("directory_tree shows all files")
+            ToolError::new("bad_arguments", "`query` is empty").with_hint("directory_tree shows all files")
         );
     }
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let start = workspace.open_directory(&path)?;
     let filter = WalkFilter {

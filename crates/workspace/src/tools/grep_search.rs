@@ -6,8 +6,11 @@ use std::os::fd::AsFd;
 use ignore::overrides::{Override, OverrideBuilder};
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{PathError, SessionPath};
 use crate::search::{GrepHit, GrepQuery, GrepReport, Walk, WalkFilter, grep};
 
@@ -67,8 +70,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let query = GrepQuery {
         pattern: arguments.text("query").to_owned(),
@@ -79,7 +82,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         files_only: arguments.flag("files_only"),
     };
     if query.pattern.is_empty() {
-        return Err(Failure::new("bad_arguments", "`query` is empty: every line would match"));
+        return Err(ToolError::new("bad_arguments", "`query` is empty: every line would match"));
     }
     let (begin, only) = match workspace.open_directory(&path) {
         Ok(directory) => ((path.clone(), directory), None),
@@ -103,7 +106,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let report = call
         .with_patience(|patience| grep(Walk::new(workspace, &begin.0, begin.1, filter, patience), &query));
     let report = report.map_err(|error| {
-        Failure::new("bad_pattern", error.to_string())
+        ToolError::new("bad_pattern", error.to_string())
             .with_hint("say `literal: true` to search for the text as it is")
     })?;
     call.did("search", &path, 0);
@@ -111,8 +114,8 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(in_words(&report, &query, name), &as_data(&report, &query, name)))
 }
 
-fn globs(arguments: &Arguments, root: &std::path::Path) -> Result<Override, Failure> {
-    let failed = |error: ignore::Error| Failure::new("bad_pattern", format!("not a glob: {error}"));
+fn globs(arguments: &Arguments, root: &std::path::Path) -> Result<Override, ToolError> {
+    let failed = |error: ignore::Error| ToolError::new("bad_pattern", format!("not a glob: {error}"));
     let mut builder = OverrideBuilder::new(root);
     if let Some(include) = arguments.given_text("include_pattern") {
         builder.add(include).map_err(failed)?;

@@ -8,9 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::FileType;
 use serde::Serialize;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::listing::Entry;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::PathError;
 use crate::search::{LISTING_BYTES, known_kind, list_entries};
 
@@ -42,8 +45,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let directory = workspace.open_directory(&path)?;
     let failed = |errno: rustix::io::Errno| PathError::io(path.written(), errno);

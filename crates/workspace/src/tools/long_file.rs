@@ -3,8 +3,9 @@
 
 use std::io::Read;
 
-use super::read_file::{LinesRead, Range, TextData, not_text, whole_lines};
-use super::{Answer, Failure};
+use super::answer::{Answer, ToolError};
+use super::contents::not_text;
+use super::text_answer::{LineRange, LinesRead, TextData, whole_lines};
 use crate::files::{FoundFile, PathError, SessionPath};
 use crate::text::FileKind;
 
@@ -18,9 +19,9 @@ pub(super) fn read_long_file(
     path: &SessionPath,
     shown: &str,
     found: &mut FoundFile,
-    range: Range,
+    range: LineRange,
     limit: usize,
-) -> Result<(Answer, u64), Failure> {
+) -> Result<(Answer, u64), ToolError> {
     let size = u64::try_from(found.stat.st_size).unwrap_or(0);
     let mut piece = vec![0; PIECE];
     let (mut line, mut wanted, mut read) = (1_usize, Vec::new(), 0_u64);

@@ -9,9 +9,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FileType;
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::copy_file::copy_contents;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{Expected, Parents, PathError, Seen, SessionPath, Target};
 use crate::journal::{MAX_BYTES, Original};
 use crate::search::{Finding, Walk, WalkFilter};
@@ -44,8 +47,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let (from, to) =
         (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
     let source = workspace.target(&from, Parents::Expect)?;
@@ -74,18 +77,18 @@ fn move_by_copy(
     (from, source): (&SessionPath, &Target),
     destination: &Target,
     expected: Expected,
-) -> Result<(), Failure> {
+) -> Result<(), ToolError> {
     if !source.is_file() {
         let message =
             format!("`{}` lies on another file system, to which only files can be moved", from.written());
-        return Err(Failure::new("io_error", message)
+        return Err(ToolError::new("io_error", message)
             .with_hint("run_terminal_cmd with `cp -a` and `rm -r` moves directories and links")
             .at(from.written()));
     }
-    let found = call.host.workspace.open_file(from)?;
+    let found = call.context.workspace.open_file(from)?;
     let seen = Seen::from(&found.stat);
     copy_contents(call, found, destination, expected)?;
-    call.host.workspace.delete_unchanged(source, seen)?;
+    call.context.workspace.delete_unchanged(source, seen)?;
     Ok(())
 }
 
@@ -98,7 +101,7 @@ impl Moved {
         source: &Target,
         from: &SessionPath,
         to: &SessionPath,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ToolError> {
         let (mut files, mut room) = (Vec::new(), MAX_BYTES);
         let moved = if source.is_directory() { files_below(call, from)? } else { vec![from.plain_below()] };
         for below in moved {
@@ -124,8 +127,8 @@ impl Moved {
 
 /// The files below a directory, as many as are kept in mind. Refuses a directory with something in it that is
 /// blocked: under another name it might not be.
-fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Failure> {
-    let workspace = &call.host.workspace;
+fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, ToolError> {
+    let workspace = &call.context.workspace;
     let start = workspace.open_directory(path)?;
     let (rules, begin) = (workspace.rules_in(start.as_fd()), path.plain_below());
     let is_blocked = |finding: &Finding<'_>| {

@@ -2,10 +2,13 @@
 
 use serde_json::json;
 
-use super::operations::{REPORT_FIELDS, answer, as_data, find_failure};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, as_data, lookup_error};
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 
 /// Of each script in a list.
 const SCRIPT_CHARACTERS: usize = 80;
@@ -38,10 +41,10 @@ const GIVES: &[Field] = &[
     Field::optional("operation_id", Kind::Text, "And the fields of run_terminal_cmd, if an id was given."),
 ];
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let operations = &call.host.operations;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let operations = &call.context.operations;
     if let Some(id) = arguments.given_text("operation_id") {
-        let report = operations.get(id).map_err(|error| find_failure(&error))?.report();
+        let report = operations.get(id).map_err(|error| lookup_error(&error))?.report();
         let mut answer = answer(&report);
         // It was asked how it stands, and that was told.
         answer.is_error = false;

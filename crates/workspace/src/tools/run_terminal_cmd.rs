@@ -3,9 +3,12 @@
 use std::error::Error as _;
 use std::time::Duration;
 
-use super::operations::{REPORT_FIELDS, answer, wait};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, wait};
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::shell::{ShellCommand, StartError, Waited};
 
 /// What a command may take in all, if nobody says otherwise.
@@ -50,20 +53,20 @@ const TAKES: &[Field] = &[
     Field::optional("require_user_approval", Kind::Flag, "Taken and not used: approval is the client's business."),
 ];
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let script = arguments.text("command").to_owned();
     if script.trim().is_empty() {
-        return Err(Failure::new("bad_arguments", "`command` is empty"));
+        return Err(ToolError::new("bad_arguments", "`command` is empty"));
     }
-    if let Some(rule) = call.host.rules.against_script(&script) {
-        return Err(Failure::new("blocked_by_rule", rule).at(arguments.text("working_directory")));
+    if let Some(rule) = call.context.rules.against_script(&script) {
+        return Err(ToolError::new("blocked_by_rule", rule).at(arguments.text("working_directory")));
     }
     let path = workspace.path(arguments.text("working_directory"))?;
     let directory = workspace.open_directory(&path)?;
     let is_background = arguments.flag("is_background");
     let timeout = arguments.given_number("timeout").or((!is_background).then_some(DEFAULT_TIMEOUT));
-    call.host.baseline.take(call.host);
+    call.context.baseline.take(call.context.git_access());
     let command = ShellCommand {
         script,
         directory,
@@ -71,18 +74,18 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         environment: Vec::new(),
         timeout: timeout.map(Duration::from_secs),
     };
-    let operation = call.host.operations.start(command).map_err(|error| start_failure(&error))?;
+    let operation = call.context.operations.start(command).map_err(|error| start_error(&error))?;
     // Not what it says: a script may hold secrets.
     call.did("run", &path, 0);
     let time = if is_background { 0 } else { arguments.number("wait_seconds") as u64 };
     if wait(call, &operation, Duration::from_secs(time)) == Waited::Cancelled {
         // Whoever takes the call back takes the command back.
-        let _ = call.host.operations.cancel(&operation.id().to_string(), "the call was cancelled");
+        let _ = call.context.operations.cancel(&operation.id().to_string(), "the call was cancelled");
     }
     Ok(answer(&operation.report()))
 }
 
-fn start_failure(error: &StartError) -> Failure {
+fn start_error(error: &StartError) -> ToolError {
     let code = match error {
         StartError::TooMany { .. } | StartError::TooManyLeft { .. } => "too_many_operations",
         _ => "cannot_start",
@@ -91,5 +94,5 @@ fn start_failure(error: &StartError) -> Failure {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
-    Failure::new(code, message)
+    ToolError::new(code, message)
 }

@@ -1,11 +1,13 @@
 //! `search_replace`: this text for that one.
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::changes::{
-    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced,
-    edit_failure,
+    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced, edit_error,
 };
 use super::parameters::{Field, Kind};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::replace;
 
 pub(super) const TOOL: Tool = Tool {
@@ -29,14 +31,14 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let path = call.host.workspace.path(arguments.text("path"))?;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let path = call.context.workspace.path(arguments.text("path"))?;
     let before = OpenText::read(call, &path)?;
     OpenText::check_hash(Some(&before), &path, arguments)?;
     let (old, new) =
         (before.style.adapt(arguments.text("old_string")), before.style.adapt(arguments.text("new_string")));
     let replaced = replace(&before.text, &old, &new, arguments.flag("replace_all"))
-        .map_err(|error| edit_failure(&path, error.code(), error.to_string()))?;
+        .map_err(|error| edit_error(&path, error.code(), error.to_string()))?;
     let hits = replaced.places.len();
     commit_replaced(call, arguments, (&path, before), replaced, hits)
 }

@@ -5,10 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::contents::read_all;
 use super::parameters::{Field, Kind};
-use super::read_file::read_all;
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::Landing;
 use crate::files::{PathError, SessionPath};
 use crate::journal::Original;
@@ -43,8 +46,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let only = arguments.given_text("path").map(|text| workspace.path(text)).transpose()?;
     let only = only.map(|path| workspace.absolute(&path));
     let (mut originals, commands, is_complete) = all_originals(call);
@@ -84,12 +87,12 @@ fn commands_note(commands: &str) -> Option<String> {
 
 /// Everything that may have changed, as it was: what the tools know, and where they do not, what git knows.
 fn all_originals(call: &Call<'_>) -> (BTreeMap<PathBuf, Original>, String, bool) {
-    let (mut originals, mut is_complete) = call.host.journal.originals();
-    let commands = match call.host.baseline.differences(call.host) {
+    let (mut originals, mut is_complete) = call.context.journal.originals();
+    let commands = match call.context.baseline.differences(call.context.git_access()) {
         Ok(None) => "none were run",
         Err(reason) => reason,
         Ok(Some((differences, is_all))) => {
-            let root = call.host.workspace.roots().next().map(Path::to_owned).unwrap_or_default();
+            let root = call.context.workspace.roots().next().map(Path::to_owned).unwrap_or_default();
             for (path, before) in differences {
                 originals.entry(root.join(path)).or_insert(before);
             }
@@ -102,7 +105,7 @@ fn all_originals(call: &Call<'_>) -> (BTreeMap<PathBuf, Original>, String, bool)
 
 /// What a file is now, if it can be read.
 fn contents_now(call: &Call<'_>, path: &Path) -> Result<Option<Vec<u8>>, PathError> {
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let Some((root, below)) = workspace.root_of(path) else { return Ok(None) };
     let path = SessionPath::found(root, below);
     match workspace.open_file(&path) {
@@ -114,7 +117,7 @@ fn contents_now(call: &Call<'_>, path: &Path) -> Result<Option<Vec<u8>>, PathErr
 
 /// `None`: it is as it was.
 fn compare(call: &Call<'_>, path: &Path, before: Original) -> Option<(Value, String)> {
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let shown = match workspace.root_of(path) {
         Some((root, below)) => workspace.show(&SessionPath::found(root, below)),
         None => path.display().to_string(),

@@ -1,8 +1,11 @@
 //! `write_file`: a whole file.
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::changes::{CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText};
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{FileMode, Parents};
 
 pub(super) const TOOL: Tool = Tool {
@@ -24,8 +27,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let path = call.host.workspace.path(arguments.text("path"))?;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let path = call.context.workspace.path(arguments.text("path"))?;
     let content = arguments.text("content");
     let before = match OpenText::read_if_there(call, &path) {
         Err(failure) if failure.code == "binary" || failure.code == "too_large" => {

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::anchors::{Index, Point, Ranges};
 use super::error::{MergeError, Side};
+use super::last_line;
 use super::markers::Segment;
-use super::tail;
 use crate::edit::nearest::nearest;
 use crate::edit::quote::{MAX_PLACES, Place, cut};
 use crate::text::Line;
@@ -25,7 +25,7 @@ pub(crate) fn place(old: &[Line<'_>], segments: &[Segment<'_>]) -> Result<Vec<Ra
         let place = match (candidates, point.side) {
             ([only], _) => Some(*only),
             (_, Side::First) => None,
-            (_, Side::Last) => tail::settle(
+            (_, Side::Last) => last_line::settle(
                 old,
                 span.start,
                 segments[point.segment].lines,
@@ -190,6 +190,6 @@ fn likeliest(old: &[Line<'_>], lines: &[Line<'_>], side: Side, candidates: &[usi
 fn agreeing(old: &[Line<'_>], lines: &[Line<'_>], side: Side, at: usize) -> usize {
     match side {
         Side::First => old[at..].iter().zip(lines).take_while(|(old, new)| old.body == new.body).count(),
-        Side::Last => tail::run(old, at, 0, lines),
+        Side::Last => last_line::run(old, at, 0, lines),
     }
 }

@@ -1,7 +1,7 @@
 //! Reading unified diffs, with or without the headers of git.
 
 use super::envelope;
-use super::names;
+use super::file_names;
 use super::{FilePatch, Hunk, HunkLine, PatchError, Position, Role};
 use crate::text::{Line, split_lines};
 
@@ -84,7 +84,8 @@ impl<'a> Reader<'a> {
             }
             if self.is_plain_header(self.at) {
                 let next = self.line(self.at + 1).unwrap_or_default();
-                header.names = Some((names::from_header(&line[4..]), names::from_header(&next[4..])));
+                header.names =
+                    Some((file_names::from_header(&line[4..]), file_names::from_header(&next[4..])));
                 self.at += 2;
                 continue;
             }
@@ -190,9 +191,9 @@ impl<'a> Reader<'a> {
 
 impl Header {
     fn read(&mut self, line: &str) -> Result<(), PatchError> {
-        let after = |prefix: &str| line.strip_prefix(prefix).map(names::alone);
+        let after = |prefix: &str| line.strip_prefix(prefix).map(file_names::alone);
         if let Some(names) = line.strip_prefix("diff --git ") {
-            self.git = names::from_git_line(names);
+            self.git = file_names::from_git_line(names);
         } else if let Some(mode) = after("new mode ").or_else(|| after("new file mode ")) {
             self.new_mode = Some(mode);
         } else if let Some(name) = after("rename from ") {
@@ -214,7 +215,7 @@ impl Header {
             ((Some(old), Some(new)), _) => (Some(old), Some(new)),
             (_, names) => {
                 let (old, new) = names?;
-                names::strip_prefixes(old, new)
+                file_names::strip_prefixes(old, new)
             }
         };
         let old_path = old.filter(|_| !self.is_new);

@@ -12,8 +12,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::context::ServerContext;
 use crate::files::{Parents, PathError};
-use crate::host::Host;
 use crate::output::Output;
 use crate::resources::{ResourceError, named};
 
@@ -29,8 +29,8 @@ const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::CREATE)
     .union(WatchFlags::DELETE);
 
-pub(crate) struct Watches {
-    host: Arc<Host>,
+pub(crate) struct Subscriptions {
+    context: Arc<ServerContext>,
     output: Arc<Output>,
     shared: Arc<Mutex<Option<Listening>>>,
 }
@@ -42,16 +42,16 @@ struct Listening {
     subscriptions: HashMap<String, (i32, Vec<u8>)>,
 }
 
-impl Watches {
-    pub(crate) fn new(host: Arc<Host>, output: Arc<Output>) -> Self {
-        Self { host, output, shared: Arc::default() }
+impl Subscriptions {
+    pub(crate) fn new(context: Arc<ServerContext>, output: Arc<Output>) -> Self {
+        Self { context, output, shared: Arc::default() }
     }
 
     pub(crate) fn subscribe(&self, params: Option<&RawValue>) -> Result<Value, ResourceError> {
-        let (uri, path) = named(&self.host, params)?;
+        let (uri, path) = named(&self.context, params)?;
         // It must be a file that could be read now; what it becomes later is what the client wants to hear.
-        self.host.workspace.open_file(&path)?;
-        let target = self.host.workspace.write_target(&path, Parents::Expect)?;
+        self.context.workspace.open_file(&path)?;
+        let target = self.context.workspace.write_target(&path, Parents::Expect)?;
         let failed = |errno: rustix::io::Errno| ResourceError::from(PathError::io(&uri, errno));
         let mut shared = lock(&self.shared);
         if shared.is_none() {
@@ -71,7 +71,7 @@ impl Watches {
     }
 
     pub(crate) fn unsubscribe(&self, params: Option<&RawValue>) -> Result<Value, ResourceError> {
-        let (uri, _) = named(&self.host, params)?;
+        let (uri, _) = named(&self.context, params)?;
         if let Some(listening) = &mut *lock(&self.shared)
             && let Some((watch, _)) = listening.subscriptions.remove(&uri)
             && !listening.subscriptions.values().any(|(other, _)| *other == watch)

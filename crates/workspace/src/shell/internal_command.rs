@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use super::operation::OperationId;
+use super::command::{self, ShellCommand};
+use super::operation_id::OperationId;
+use super::operations::Operations;
 use super::tree::Tree;
-use super::{Operations, ShellCommand, command};
 
 /// What an errand may write.
 const MAX_OUTPUT: usize = 32 * 1024 * 1024;
@@ -20,7 +21,7 @@ const SETTLE: Duration = Duration::from_millis(1);
 
 impl Operations {
     /// What a script writes, if it ends well and in time.
-    pub(crate) fn errand(
+    pub(crate) fn run_internally(
         &self,
         script: String,
         directory: OwnedFd,

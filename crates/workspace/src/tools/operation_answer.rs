@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::call::Call;
 use super::parameters::{Field, Kind};
-use super::{Answer, Call, Failure};
 use crate::shell::{LookupError, Operation, Report, State, Waited};
 
 /// What every report of a command has.
@@ -43,12 +44,12 @@ pub(super) fn wait(call: &Call<'_>, operation: &Operation, time: Duration) -> Wa
     operation.wait(Instant::now() + time, &|| call.cancellation.is_cancelled(), &mut tell)
 }
 
-pub(super) fn find_failure(error: &LookupError) -> Failure {
+pub(super) fn lookup_error(error: &LookupError) -> ToolError {
     let code = match error {
         LookupError::Unknown { .. } => "unknown_operation",
         LookupError::Forgotten { .. } => "forgotten_operation",
     };
-    Failure::new(code, error.to_string()).with_hint("operation_status without an id lists them")
+    ToolError::new(code, error.to_string()).with_hint("operation_status without an id lists them")
 }
 
 pub(super) fn as_data(report: &Report) -> Value {
