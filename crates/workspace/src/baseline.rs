@@ -1,7 +1,7 @@
-//! The workspace as it was before the first shell command, as git sees it. What file tools change is known
-//! without it; what a command changes only shows in a comparison.
+//! A git snapshot of the workspace from before the first shell command. The journal knows what the file tools
+//! change; what a command changes shows only in a comparison.
 //!
-//! The tree is made with an index and an object store of its own, so the repository is not written to.
+//! The snapshot has its own index and object store, so that the repository itself is not written.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsStr;
@@ -14,11 +14,11 @@ use crate::files::Workspace;
 use crate::journal::Original;
 use crate::shell::Operations;
 
-/// A large repository is not waited for longer than this.
+/// Time limit for one snapshot or comparison.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is not committed is copied into the store; more than this is not.
+/// Uncommitted files are copied into the store, up to this many bytes.
 const MAX_UNCOMMITTED: u64 = 64 * 1024 * 1024;
-/// More differences are not looked into.
+/// Changed files that are reported at most.
 const MAX_DIFFERENCES: usize = 200;
 
 #[derive(Debug, Default)]
@@ -37,13 +37,13 @@ enum State {
     Impossible(&'static str),
 }
 
-/// An index and an object store of our own, beside the repository's. Removed with this.
+/// Our own index and object store, beside the repository's. Dropping this removes them.
 #[derive(Debug)]
 struct Store {
     directory: PathBuf,
-    /// The index of the repository.
+    /// The repository's index.
     index: PathBuf,
-    /// The objects of the repository.
+    /// The repository's object store.
     shared: PathBuf,
 }
 
@@ -53,7 +53,7 @@ impl Drop for Store {
     }
 }
 
-/// What commands changed: paths below the first root with what was there, and whether that is all.
+/// What commands changed: paths below the first root, each with its original, and whether the list is complete.
 pub(crate) type Differences = (Vec<(PathBuf, Original)>, bool);
 
 impl Baseline {
@@ -61,7 +61,7 @@ impl Baseline {
         self.state.lock()
     }
 
-    /// Before the first command. Later calls do nothing.
+    /// Takes the snapshot, before the first command. Later calls do nothing.
     pub(crate) fn take(&self, access: GitAccess<'_>) {
         let mut state = self.lock();
         if matches!(*state, State::NotTaken) {
@@ -74,9 +74,9 @@ impl Baseline {
         }
     }
 
-    /// What changed since. `Ok(None)`: no command was run. `Err`: why it cannot be known.
+    /// What changed since the snapshot. `Ok(None)`: no command was run. `Err`: why the changes are unknown.
     pub(crate) fn differences(&self, access: GitAccess<'_>) -> Result<Option<Differences>, &'static str> {
-        // Held to the end: there is one index.
+        // Holds the lock to the end, because there is only one index.
         match &*self.lock() {
             State::NotTaken => Ok(None),
             State::Impossible(reason) => Err(reason),
@@ -88,7 +88,7 @@ impl Baseline {
         }
     }
 
-    /// Removes what was kept.
+    /// Removes the snapshot.
     pub(crate) fn forget(&self) {
         *self.lock() = State::Impossible("the session is over");
     }
@@ -118,7 +118,8 @@ impl Git<'_> {
         let places =
             self.run(None, "rev-parse --path-format=absolute --git-path index --git-path objects")?;
         let places = String::from_utf8_lossy(&places).into_owned();
-        let (index, objects) = places.trim_end().split_once('\n').ok_or("git could not be understood")?;
+        let (index, objects) =
+            places.trim_end().split_once('\n').ok_or("the output of git could not be read")?;
         let (index, shared) = (PathBuf::from(index), PathBuf::from(objects));
         // Inside a fence, HOME belongs to the session and has more room than its temporary directory.
         let home = std::env::var_os("HOME").filter(|_| self.access.is_fenced).map(PathBuf::from);
@@ -129,21 +130,21 @@ impl Git<'_> {
         let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
         make(&store.directory)
             .and_then(|()| make(&store.directory.join("objects")))
-            .map_err(|_| "no temporary files can be made")?;
+            .map_err(|_| "temporary files cannot be created")?;
         Ok(store)
     }
 
-    /// The tree of the workspace as it is now, without what is ignored.
+    /// Writes the current workspace, without ignored files, as a git tree and returns its id.
     fn snapshot(&self, store: &Store) -> Result<String, &'static str> {
         self.check_size()?;
-        // The repository's own index knows which files are unchanged; without it all would be read.
+        // A copy of the repository's index lets git read only the files that changed.
         let _ = std::fs::copy(&store.index, store.directory.join("index"));
         self.run(Some(store), "add --all")?;
         let tree = self.run(Some(store), "write-tree")?;
         Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())
     }
 
-    /// Refuses where too much would have to be copied.
+    /// Refuses a workspace with too many uncommitted bytes to copy.
     fn check_size(&self) -> Result<(), &'static str> {
         let listed = self.run(None, "ls-files -z --others --modified --exclude-standard")?;
         let root = self.access.workspace.roots().next().ok_or("there is no workspace")?;
@@ -151,13 +152,13 @@ impl Git<'_> {
         let size =
             |path: &[u8]| root.join(OsStr::from_bytes(path)).symlink_metadata().map_or(0, |file| file.len());
         let total: u64 = paths.map(size).fold(0, u64::saturating_add);
-        if total > MAX_UNCOMMITTED { Err("what is not committed is too much to be kept") } else { Ok(()) }
+        if total > MAX_UNCOMMITTED { Err("the uncommitted files are too large to keep") } else { Ok(()) }
     }
 
     fn differences(&self, store: &Store, before: &str, now: &str) -> Result<Differences, &'static str> {
         let compare = format!("diff-tree -r -z --no-renames --no-ext-diff {before} {now}");
         let listed = self.run(Some(store), &compare)?;
-        // `:mode mode blob blob status`, then the path, each ended by NUL.
+        // Each entry is `:mode mode blob blob status`, NUL, the path, NUL.
         let mut fields = listed.split(|byte| *byte == 0);
         let mut differences = Vec::new();
         while let (Some(about), Some(path)) = (fields.next(), fields.next()) {
@@ -178,7 +179,7 @@ impl Git<'_> {
         Ok((differences, true))
     }
 
-    /// With none of the repository's hooks and monitors; its filters run, among commands, where they may.
+    /// Runs git without the repository's hooks and file monitor. Its filters do run, confined like any command.
     fn run(&self, store: Option<&Store>, arguments: &str) -> Result<Vec<u8>, &'static str> {
         let script = format!(
             "exec git -c core.fsmonitor=false -c core.hooksPath=/dev/null -c safe.directory='*' {arguments} 2>/dev/null"

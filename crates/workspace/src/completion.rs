@@ -1,4 +1,4 @@
-//! `completion/complete`: paths of the workspace, as far as they are typed.
+//! `completion/complete`: completes paths in the workspace.
 
 use std::os::fd::AsFd;
 
@@ -11,7 +11,7 @@ use wire::ErrorReply;
 use crate::context::ServerContext;
 use crate::output::invalid_params;
 
-/// As many as the protocol allows.
+/// The protocol's limit.
 const MAX_VALUES: usize = 100;
 
 pub(crate) fn complete(context: &ServerContext, params: Option<&RawValue>) -> Result<Value, ErrorReply> {
@@ -34,7 +34,7 @@ pub(crate) fn complete(context: &ServerContext, params: Option<&RawValue>) -> Re
     Ok(json!({ "completion": { "values": values, "total": total, "hasMore": total > MAX_VALUES } }))
 }
 
-/// What could follow; nothing where the path leads nowhere.
+/// Paths that begin with what was typed; none if its directory cannot be opened.
 fn paths(context: &ServerContext, typed: &str) -> Vec<String> {
     let (directory, begun) =
         typed.rsplit_once('/').map_or(("", typed), |(directory, begun)| (directory, begun));

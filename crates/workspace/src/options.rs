@@ -1,4 +1,4 @@
-//! How the server is started.
+//! The server's options, and starting it with them.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,17 +16,17 @@ use crate::server::Server;
 use crate::shell::{OperationLimits, Operations};
 use crate::tools;
 
-/// What the operator wants of the server.
+/// The operator's options.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where it works; the first is where relative paths start.
+    /// The directories to work in. Relative paths start at the first.
     pub roots: Vec<PathBuf>,
-    /// Offer no tool that writes. That nothing is written is the fence's business.
+    /// Offer no tool that writes. Preventing writes is the job of the fence.
     pub is_read_only: bool,
-    /// Writes reach the disk before they are reported.
+    /// Sync writes to the disk before reporting them.
     pub has_durable_writes: bool,
     pub rules: RuleOptions,
-    /// Tell the gateway about file operations.
+    /// Report file operations to the gateway.
     pub reports: bool,
 }
 
@@ -36,7 +36,7 @@ pub enum ServeError {
     Workspace(io::Error),
     #[error(transparent)]
     Rules(#[from] RuleError),
-    #[error("commands cannot be kept apart from the server: {0}")]
+    #[error("commands cannot be isolated from the server: {0}")]
     Operations(io::Error),
     #[error("standard input: {0}")]
     Input(io::Error),

@@ -26,9 +26,9 @@ use crate::text::{FileKind, FileText};
 const PAGE: usize = 500;
 /// The longest file that is read as a resource.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// What a list may take.
+/// Time limit for listing files.
 const LIST_TIME: Duration = Duration::from_secs(30);
-/// The code that MCP has for a resource that does not exist.
+/// MCP's error code for a resource that does not exist.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
 #[derive(Debug)]
@@ -63,7 +63,7 @@ impl From<PathError> for ResourceError {
     }
 }
 
-/// The file that a request is about.
+/// The URI in a request, and the file that it names.
 pub(crate) fn named(
     context: &ServerContext,
     params: Option<&RawValue>,
@@ -77,7 +77,7 @@ pub(crate) fn named(
         serde_json::from_str(text).map_err(|error| ResourceError::Params(error.to_string()))?;
     if !uri.starts_with("file:") {
         return Err(ResourceError::Params(format!(
-            "`{uri}` is no resource of this server: they begin with file://"
+            "`{uri}` is not a resource of this server: its URIs begin with file://"
         )));
     }
     let path = context.workspace.path(&uri)?;
@@ -94,7 +94,7 @@ pub(crate) fn templates(context: &ServerContext) -> Value {
     }] })
 }
 
-/// One page of the files that a search would see, in order. The cursor is the last file of the page before.
+/// Returns one page of the files that a search sees, sorted. The cursor is the last file of the previous page.
 pub(crate) fn list(context: &ServerContext, params: Option<&RawValue>) -> Result<Value, ResourceError> {
     #[derive(Default, Deserialize)]
     struct Params {
@@ -116,7 +116,7 @@ pub(crate) fn list(context: &ServerContext, params: Option<&RawValue>) -> Result
             if is_listed {
                 let mut found = found.lock();
                 found.insert(finding.below.as_os_str().as_bytes().to_vec());
-                // One more than a page, to know whether there is another.
+                // One more than a page tells whether there is a next page.
                 if found.len() > PAGE + 1 {
                     found.pop_last();
                 }
@@ -134,7 +134,9 @@ pub(crate) fn list(context: &ServerContext, params: Option<&RawValue>) -> Result
 }
 
 fn read_cursor(cursor: &str) -> Result<Vec<u8>, ResourceError> {
-    STANDARD.decode(cursor).map_err(|_| ResourceError::Params("the cursor is not one of ours".to_owned()))
+    STANDARD
+        .decode(cursor)
+        .map_err(|_| ResourceError::Params("the cursor is not from this server".to_owned()))
 }
 
 fn described(context: &ServerContext, below: &[u8]) -> Value {

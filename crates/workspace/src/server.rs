@@ -1,4 +1,4 @@
-//! MCP on stdin and stdout: reads messages, answers the short ones at once, and gives the long ones a thread.
+//! The MCP server on stdin and stdout: reads messages, answers short calls at once and runs long ones on threads.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -21,14 +21,14 @@ use crate::tools::{
     self, Answer, Arguments, Call, Cancellation, Pace, Progress, TOOLS, Tool, ToolError, take_session,
 };
 
-/// Calls that may take their time, at once.
+/// Long calls that may run at the same time.
 const MAX_LONG_CALLS: usize = 32;
-/// What calls under way may take to leave when the client has gone.
+/// How long running calls may take to stop after the client has gone.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
-/// How much is read at once.
+/// Bytes per read.
 const PIECE: usize = 64 * 1024;
 
-/// For models, with the list of tools.
+/// Instructions for the model, in the answer to `initialize`.
 const INSTRUCTIONS: &str = "Tools for the files of one workspace and for shell commands in it. Relative paths start at the \
 workspace; nothing outside can be reached. Prefer search_replace or multi_edit for small changes and edit_file with \
 `// ... existing code ...` markers for larger ones; every edit reports where it landed. Commands that take longer than a few \
@@ -37,11 +37,11 @@ seconds return an operation id for await_operation.";
 pub(crate) struct Server {
     context: Arc<ServerContext>,
     output: Arc<Output>,
-    /// Calls under way, by id.
+    /// Running long calls, by request id.
     calls: Mutex<HashMap<Id, Cancellation>>,
     call_ended: Condvar,
     subscriptions: Subscriptions,
-    /// Whether the tools were listed.
+    /// Completed by the first `tools/list`.
     first_list: Once,
 }
 
@@ -59,7 +59,7 @@ impl Server {
         })
     }
 
-    /// Until the client closes its end.
+    /// Serves until the client closes its end.
     pub(crate) fn run(self: &Arc<Self>, input: impl Read) -> std::io::Result<()> {
         let outcome = self.read_all(input);
         self.finish();
@@ -91,7 +91,7 @@ impl Server {
         Ok(())
     }
 
-    /// Nobody listens any more: what is under way is given up, and leaves nothing behind.
+    /// Cancels running calls, ends all commands and removes temporary files.
     fn finish(&self) {
         for call in self.lock_calls().values() {
             call.cancel();
@@ -114,7 +114,7 @@ impl Server {
         match Message::parse(line) {
             Ok(Message::Request(request)) => self.receive_request(&request),
             Ok(Message::Notification(notification)) => self.receive_notification(&notification),
-            // Nothing was asked of the client.
+            // This server sends no requests, so a response answers nothing.
             Ok(Message::Response(_)) => {}
             Err(malformed) => {
                 let error = ErrorReply::new(malformed.code, malformed.to_string());
@@ -160,7 +160,8 @@ impl Server {
         }
     }
 
-    /// One tool after the other becomes text: all of them as data would be most of what a worker ever needs.
+    /// Serializes one tool after the other: all of them at once would be most of the memory that a worker ever
+    /// needs.
     fn list_tools(&self, id: &Id) {
         let mut batch = Batch::default();
         batch.answer_with(id, |line| {
@@ -174,7 +175,7 @@ impl Server {
             line.extend_from_slice(b"]}");
         });
         self.output.send(&batch);
-        // The longest of the usual answers, and most clients ask once: what it took need not be kept.
+        // This is the longest usual answer, and most clients ask once: return its memory to the system.
         drop(batch);
         self.first_list.call_once(fence::give_back_memory);
     }
@@ -204,7 +205,7 @@ impl Server {
         self.on_a_thread(&request.id, move |server, cancellation| server.work(job, cancellation));
     }
 
-    /// Does what takes long where it holds nobody up.
+    /// Runs `work` on a thread of its own, so that other requests do not wait for it.
     fn on_a_thread(self: &Arc<Self>, id: &Id, work: impl FnOnce(&Arc<Self>, &Cancellation) + Send + 'static) {
         let cancellation = Cancellation::default();
         {
@@ -213,7 +214,7 @@ impl Server {
                 drop(calls);
                 let error = ErrorReply::new(
                     code::INTERNAL_ERROR,
-                    format!("{MAX_LONG_CALLS} calls are under way already"),
+                    format!("{MAX_LONG_CALLS} calls are already running"),
                 );
                 return self.respond(id, Err(error));
             }
@@ -229,7 +230,10 @@ impl Server {
             self.lock_calls().remove(id);
             self.respond(
                 id,
-                Err(ErrorReply::new(code::INTERNAL_ERROR, format!("no thread for the call: {error}"))),
+                Err(ErrorReply::new(
+                    code::INTERNAL_ERROR,
+                    format!("cannot start a thread for the call: {error}"),
+                )),
             );
         }
     }
@@ -254,11 +258,11 @@ impl Server {
         let outcome = take_session(&self.context.identity, &mut arguments)
             .and_then(|()| Arguments::read(tool.takes, arguments).map_err(ToolError::from))
             .and_then(|arguments| run_safely(tool, &call, &arguments));
-        let answer = outcome.unwrap_or_else(|failure| {
-            if let Some(path) = &failure.path {
-                call.report("refused", || path.clone(), 0, failure.code);
+        let answer = outcome.unwrap_or_else(|error| {
+            if let Some(path) = &error.path {
+                call.report("refused", || path.clone(), 0, error.code);
             }
-            failure.into_answer()
+            error.into_answer()
         });
         let mut batch = Batch::default();
         Self::report(&mut batch, &id, tool, &call);
@@ -268,7 +272,7 @@ impl Server {
         self.output.send(&batch);
     }
 
-    /// Tells the gateway what was done to files, before the answer tells the client.
+    /// Adds the report of file operations for the gateway, ahead of the answer for the client.
     fn report(batch: &mut Batch, id: &Id, tool: &Tool, call: &Call<'_>) {
         let operations = call.take_reports();
         if !operations.is_empty() {
@@ -279,17 +283,17 @@ impl Server {
     }
 }
 
-/// A mistake of ours in one tool is no reason to end the session.
+/// Turns a panic in a tool into an error, so that the session survives it.
 fn run_safely(tool: &Tool, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     catch_unwind(AssertUnwindSafe(|| (tool.run)(call, arguments))).unwrap_or_else(|_| {
         Err(ToolError::new(
             "internal_error",
-            "the tool failed because of a mistake in ringfence; please report it",
+            "the tool failed because of a bug in ringfence; please report it",
         ))
     })
 }
 
-/// A call on its way to a tool.
+/// A tool call that is ready to run.
 struct Job {
     id: Id,
     tool: &'static Tool,

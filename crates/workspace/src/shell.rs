@@ -1,9 +1,9 @@
-//! Commands: started, watched, bounded and ended.
+//! Starts, watches, limits and ends shell commands.
 //!
-//! [`Operations`] is the table of all commands that this server has started for its client. Each one is an
-//! [`Operation`]: a shell in a session and a nested domain of its own, with a thread that reads its output, ends
-//! it when its time is over or when it is cancelled, and stays for as long as something of it runs. A
-//! [`Report`] says how an operation stands.
+//! [`Operations`] holds all commands that this server has started for its client. Each is an [`Operation`]: a
+//! shell in its own process session and nested domain. Its thread reads the output, ends the command on timeout
+//! or cancellation, and stays as long as any process of the command runs. A [`Report`] is a snapshot of an
+//! operation.
 
 mod capture;
 mod command;
@@ -18,7 +18,7 @@ mod tests;
 mod tree;
 mod watcher;
 
-pub use command::ShellCommand;
-pub use operation::{Operation, Waited};
-pub use operations::{LookupError, OperationLimits, Operations, StartError, Unfinished};
-pub use report::{Report, State};
+pub(crate) use command::ShellCommand;
+pub(crate) use operation::{Operation, Waited};
+pub(crate) use operations::{LookupError, OperationLimits, Operations, StartError};
+pub(crate) use report::{Report, State};

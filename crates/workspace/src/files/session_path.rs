@@ -1,7 +1,7 @@
-//! A path as a client spells it, read once: below which directory of the session, and what is below.
+//! A path as a client spells it: a root of the session, and the path below it.
 //!
-//! Only the spelling is judged here. Where the path leads is the kernel's business, at the moment of the
-//! operation: `a/../b` and links are legal as long as they stay inside.
+//! Only the spelling is checked here. The kernel decides where the path leads, at the moment of the operation:
+//! `a/../b` and links are legal as long as they stay inside.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -12,9 +12,9 @@ use super::path_error::{PathError, SpellingError};
 /// The longest path that the kernel takes.
 const MAX_PATH: usize = 4096;
 
-/// Which root, and what is below it.
+/// A root of the session, and a path below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SessionPath {
+pub(crate) struct SessionPath {
     pub(super) root: usize,
     /// Relative and never empty; `.` is the root itself.
     pub(super) below: PathBuf,
@@ -29,19 +29,19 @@ impl SessionPath {
         Self { root, below, written: written.to_owned() }
     }
 
-    /// Something that was found below a root.
+    /// A path that was found below a root.
     pub(crate) fn found(root: usize, below: PathBuf) -> Self {
         let written = below.to_string_lossy().into_owned();
         Self { root, below, written }
     }
 
-    /// Something below this path; the path itself if `rest` is empty.
+    /// A path below this one; the path itself if `rest` is empty.
     pub(crate) fn beneath(&self, rest: &Path) -> Self {
         if rest.as_os_str().is_empty() { self.clone() } else { self.at(self.below.join(rest)) }
     }
 
     /// As the client wrote it.
-    pub fn written(&self) -> &str {
+    pub(crate) fn written(&self) -> &str {
         &self.written
     }
 
@@ -49,7 +49,7 @@ impl SessionPath {
         &self.below
     }
 
-    /// Without steps that lead nowhere; empty for the root.
+    /// The path below the root, without `.` steps; empty for the root itself.
     pub(crate) fn plain_below(&self) -> PathBuf {
         self.below.components().filter(|step| *step != Component::CurDir).collect()
     }
@@ -58,12 +58,12 @@ impl SessionPath {
         self.root
     }
 
-    /// The same place, spelled by another path below the same root.
+    /// Another path below the same root, for the same client spelling.
     pub(super) fn at(&self, below: PathBuf) -> Self {
         Self { root: self.root, below, written: self.written.clone() }
     }
 
-    /// Directory and name, for what acts on the name itself. The last step must be one.
+    /// Splits off the name, for operations on the name itself. The last step must be a name.
     pub(super) fn split(&self) -> Result<(PathBuf, OsString), PathError> {
         let bytes = self.below.as_os_str().as_bytes();
         let bytes = bytes.strip_suffix(b"/").unwrap_or(bytes);
@@ -101,21 +101,21 @@ fn bytes_of(text: &str) -> Result<Vec<u8>, SpellingError> {
     Ok(bytes)
 }
 
-/// `file:` in any spelling is meant as a URI; what is odd about it is then refused as one.
+/// Whether the text is meant as a `file:` URI. Odd spellings count too, so that they are refused as URIs.
 fn has_scheme(text: &str) -> bool {
     text.get(..5).is_some_and(|start| start.eq_ignore_ascii_case("file:"))
 }
 
-/// A URI names any file, also one whose name is no text or has a backslash in it.
+/// A URI can name any file, even one whose name is not UTF-8 or contains a backslash.
 fn bytes_of_uri(text: &str) -> Result<Vec<u8>, SpellingError> {
     let bytes = wire::file_uri_path(text)?;
     let is_encoded =
         |bytes: &[u8]| [&b"%2e"[..], b"%2f", b"%00"].iter().any(|code| bytes.eq_ignore_ascii_case(code));
-    // What is still encoded was encoded twice, for somebody who decodes twice.
+    // What is still encoded was encoded twice, to trick a program that decodes twice.
     if bytes.windows(3).any(is_encoded) {
         return Err(SpellingError::DoubleEncoding);
     }
-    // URIs come from programs, which resolve such steps; whoever leaves them in means something else.
+    // Programs resolve such steps before they write a URI, so a URI with them is suspicious.
     let has_dots = bytes.split(|byte| *byte == b'/').any(|step| step == b"." || step == b"..");
     if has_dots { Err(SpellingError::DoubleEncoding) } else { Ok(bytes) }
 }

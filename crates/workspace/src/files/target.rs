@@ -16,24 +16,24 @@ use super::workspace::Workspace;
 /// As many links as the kernel follows.
 const MAX_LINKS: usize = 40;
 
-/// A name in a directory that is open.
+/// A name in an open directory.
 #[derive(Debug)]
-pub struct Target {
+pub(crate) struct Target {
     pub(super) directory: Arc<OwnedFd>,
     pub(super) name: OsString,
     /// As the client wrote it.
     pub(super) written: String,
 }
 
-/// What to do about directories that are missing on the way.
+/// What to do about missing directories above a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parents {
+pub(crate) enum Parents {
     Create,
     Expect,
 }
 
 impl Target {
-    /// What has this name now; links are not followed.
+    /// The metadata of what has this name now. Does not follow links.
     pub(super) fn stat(&self) -> Result<Option<Stat>, PathError> {
         match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(stat)),
@@ -59,37 +59,33 @@ impl Target {
         self.stat().ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode))
     }
 
-    pub fn directory(&self) -> BorrowedFd<'_> {
+    pub(crate) fn directory(&self) -> BorrowedFd<'_> {
         self.directory.as_fd()
     }
 
-    pub fn name(&self) -> &OsStr {
+    pub(crate) fn name(&self) -> &OsStr {
         &self.name
-    }
-
-    pub fn written(&self) -> &str {
-        &self.written
     }
 }
 
 impl Workspace {
-    /// The name itself, for what acts on names: deleting, moving. A link is not followed.
-    pub fn target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
+    /// Resolves to the name itself, for deleting and moving. Does not follow a link.
+    pub(crate) fn target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
         let (parent, name) = path.split()?;
         let directory = self.parent_directory(path, (&parent, &name), parents)?;
         self.check_rules(path, directory.as_fd(), Some(&name))?;
         Ok(Target { directory, name, written: path.written.clone() })
     }
 
-    /// The name that a write goes to: links are followed, each step by the kernel from the root again.
-    pub fn write_target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
+    /// Resolves to the name that a write goes to. Follows links; the kernel resolves each step from the root again.
+    pub(crate) fn write_target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
         let mut current = path.clone();
         for _ in 0..MAX_LINKS {
             let (parent, name) = current.split()?;
             let directory = self.parent_directory(&current, (&parent, &name), parents)?;
             let link = match readlinkat(&directory, &name, Vec::new()) {
                 Ok(link) => PathBuf::from(OsStr::from_bytes(link.as_bytes())),
-                // No link, or nothing there yet.
+                // Not a link, or nothing yet.
                 Err(Errno::INVAL | Errno::NOENT) => {
                     self.check_rules(path, directory.as_fd(), Some(&name))?;
                     return Ok(Target { directory, name, written: path.written.clone() });
@@ -116,12 +112,12 @@ impl Workspace {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let directory = match self.resolve(path.root, parent, flags) {
             Err(Errno::NOENT) if parents == Parents::Create => self.make_directories(path, parent, name)?,
-            outcome => outcome.map_err(|errno| self.failure(&path.at(parent.to_owned()), errno))?,
+            outcome => outcome.map_err(|errno| self.path_error(&path.at(parent.to_owned()), errno))?,
         };
         Ok(Arc::new(directory))
     }
 
-    /// Makes the directories above a name that are missing. Each step is resolved from the root again.
+    /// Creates missing directories above a name. Each step is resolved from the root again.
     fn make_directories(
         &self,
         path: &SessionPath,
@@ -131,13 +127,13 @@ impl Workspace {
         let flags = OFlags::PATH | OFlags::DIRECTORY;
         let mut reached = PathBuf::from(".");
         let mut current =
-            self.resolve(path.root, &reached, flags).map_err(|errno| self.failure(path, errno))?;
+            self.resolve(path.root, &reached, flags).map_err(|errno| self.path_error(path, errno))?;
         let mut steps = directory.components();
         while let Some(step) = steps.next() {
             let next = reached.join(step);
             current = match self.resolve(path.root, &next, flags) {
                 Err(Errno::NOENT) => {
-                    // Nothing is made on the way to what may not be.
+                    // Creates nothing on the way to a path that the rules block.
                     let rest = Path::new(step.as_os_str()).join(steps.as_path()).join(name);
                     self.check_rules(path, current.as_fd(), Some(rest.as_os_str()))?;
                     match mkdirat(&current, step.as_os_str(), Mode::from_raw_mode(0o777)) {
@@ -148,13 +144,13 @@ impl Workspace {
                 }
                 outcome => outcome,
             }
-            .map_err(|errno| self.failure(path, errno))?;
+            .map_err(|errno| self.path_error(path, errno))?;
             reached = next;
         }
         Ok(current)
     }
 
-    /// The directories above a path that are not there, the outermost first.
+    /// The missing directories above a path, outermost first.
     pub(crate) fn missing_above(&self, path: &SessionPath) -> Vec<SessionPath> {
         let above = path.below.ancestors().skip(1).filter(|below| !below.as_os_str().is_empty());
         let mut missing: Vec<SessionPath> =
@@ -163,8 +159,8 @@ impl Workspace {
         missing
     }
 
-    /// Makes a directory. False: it was there.
-    pub fn make_directory(&self, path: &SessionPath, parents: Parents) -> Result<bool, PathError> {
+    /// Creates a directory. Returns false if it exists already.
+    pub(crate) fn make_directory(&self, path: &SessionPath, parents: Parents) -> Result<bool, PathError> {
         if let Ok(stat) = self.stat(path) {
             return match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => Ok(false),

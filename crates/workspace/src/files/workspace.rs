@@ -1,5 +1,5 @@
-//! The directories of the session, open from the beginning, and the kernel's way from them to a file:
-//! `openat2` with `RESOLVE_BENEATH`, which follows links and `..` only as long as they stay below.
+//! The directories of the session, opened at the start, and the resolution of paths beneath them: `openat2` with
+//! `RESOLVE_BENEATH`, which follows links and `..` only as long as they stay below.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -16,12 +16,12 @@ use super::path_error::PathError;
 use super::session_path::{self, SessionPath};
 use crate::rules::PathRules;
 
-/// A rename elsewhere can make the kernel give up on a `..`; then it is asked again.
+/// Attempts to resolve a path: a concurrent rename can make the kernel give up on a `..`.
 const MAX_ATTEMPTS: usize = 64;
 
-/// Where the session works.
+/// The directories of the session.
 #[derive(Debug)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     roots: Vec<Root>,
     /// Whether writes reach the disk before they are reported.
     pub(super) is_durable: bool,
@@ -34,16 +34,16 @@ struct Root {
     directory: Arc<OwnedFd>,
 }
 
-/// A file that was opened, with what the kernel says about it.
+/// An open file and its metadata.
 #[derive(Debug)]
-pub struct FoundFile {
-    pub file: File,
-    pub stat: Stat,
+pub(crate) struct FoundFile {
+    pub(crate) file: File,
+    pub(crate) stat: Stat,
 }
 
 impl Workspace {
-    /// Opens the directories of the session; the first is where relative paths begin.
-    pub fn open(paths: &[PathBuf]) -> io::Result<Self> {
+    /// Opens the directories of the session. Relative paths start at the first.
+    pub(crate) fn open(paths: &[PathBuf]) -> io::Result<Self> {
         let roots = paths
             .iter()
             .map(|path| {
@@ -60,12 +60,12 @@ impl Workspace {
 
     /// Makes every write reach the disk before it is reported.
     #[must_use]
-    pub fn durable(mut self, is_durable: bool) -> Self {
+    pub(crate) fn durable(mut self, is_durable: bool) -> Self {
         self.is_durable = is_durable;
         self
     }
 
-    /// Keeps to the operator's rules about paths.
+    /// Applies the operator's rules about paths.
     #[must_use]
     pub(crate) fn with_rules(mut self, rules: Option<PathRules>) -> Self {
         self.rules = rules;
@@ -76,7 +76,7 @@ impl Workspace {
         self.rules.as_ref()
     }
 
-    pub fn roots(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn roots(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
@@ -85,7 +85,7 @@ impl Workspace {
     }
 
     /// Reads a relative path, an absolute one inside the workspace, or a `file:` URI of one. Opens nothing.
-    pub fn path(&self, text: &str) -> Result<SessionPath, PathError> {
+    pub(crate) fn path(&self, text: &str) -> Result<SessionPath, PathError> {
         let path = session_path::parse(text)?;
         let (root, below) = if path.is_absolute() {
             self.root_of(&path).ok_or_else(|| self.outside(text, &path))?
@@ -95,8 +95,8 @@ impl Workspace {
         Ok(SessionPath::new(root, below, text))
     }
 
-    /// How a path is told to clients: relative to the first root, absolute below the others.
-    pub fn show(&self, path: &SessionPath) -> String {
+    /// How clients see a path: relative to the first root, absolute below the others.
+    pub(crate) fn show(&self, path: &SessionPath) -> String {
         let below = path.plain_below();
         let shown = match path.root {
             0 if below.as_os_str().is_empty() => PathBuf::from("."),
@@ -106,13 +106,13 @@ impl Workspace {
         shown.to_string_lossy().into_owned()
     }
 
-    /// Absolute, as it is spelled; for URIs.
+    /// The absolute path, as it is spelled. For URIs.
     pub(crate) fn absolute(&self, path: &SessionPath) -> PathBuf {
         let root = &self.roots[path.root].path;
         if path.below == Path::new(".") { root.clone() } else { root.join(&path.below) }
     }
 
-    /// The innermost root that an absolute path is below of, by its spelling.
+    /// The innermost root above an absolute path, by its spelling, and the path below that root.
     pub(crate) fn root_of(&self, path: &Path) -> Option<(usize, PathBuf)> {
         let below =
             |(index, root): (usize, &Root)| Some((index, path.strip_prefix(&root.path).ok()?.to_owned()));
@@ -123,7 +123,7 @@ impl Workspace {
         &self.roots[root].directory
     }
 
-    /// The kernel's answer to a path, whatever it is.
+    /// Opens a path beneath a root and returns the kernel's plain answer.
     pub(super) fn resolve(&self, root: usize, below: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
@@ -137,16 +137,16 @@ impl Workspace {
     }
 
     fn reach(&self, path: &SessionPath, flags: OFlags) -> Result<OwnedFd, PathError> {
-        self.resolve(path.root, &path.below, flags).map_err(|errno| self.failure(path, errno))
+        self.resolve(path.root, &path.below, flags).map_err(|errno| self.path_error(path, errno))
     }
 
-    /// Opens a file to read. Never waits for the other end of a pipe.
-    pub fn open_file(&self, path: &SessionPath) -> Result<FoundFile, PathError> {
+    /// Opens a file for reading. Never blocks on a pipe.
+    pub(crate) fn open_file(&self, path: &SessionPath) -> Result<FoundFile, PathError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match self.resolve(path.root, &path.below, flags) {
-            // What a socket, or a device without a driver, says.
+            // The errors of sockets and of devices without a driver.
             Err(Errno::NXIO | Errno::NODEV) => return Err(special(path, "socket or device")),
-            outcome => outcome.map_err(|errno| self.failure(path, errno))?,
+            outcome => outcome.map_err(|errno| self.path_error(path, errno))?,
         };
         let stat = fstat(&file).map_err(|errno| PathError::io(&path.written, errno))?;
         check_regular(path, &stat)?;
@@ -154,14 +154,14 @@ impl Workspace {
         Ok(FoundFile { file: file.into(), stat })
     }
 
-    /// Opens a directory to list it or to begin a walk in it.
-    pub fn open_directory(&self, path: &SessionPath) -> Result<OwnedFd, PathError> {
+    /// Opens a directory for listing or walking.
+    pub(crate) fn open_directory(&self, path: &SessionPath) -> Result<OwnedFd, PathError> {
         let directory = self.reach(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
         self.check_rules(path, directory.as_fd(), None)?;
         Ok(directory)
     }
 
-    /// The directory that a file is in, opened to be searched, with the name of the file.
+    /// Opens the directory of a file for searching, and returns it with the file's name.
     pub(crate) fn directory_of(
         &self,
         path: &SessionPath,
@@ -171,19 +171,19 @@ impl Workspace {
         Ok(((directory.clone(), self.open_directory(&directory)?), name))
     }
 
-    /// Where something that is open really is, below its root. `None` if it is nowhere any more.
+    /// The real path of an open file below its root. `None` if it was deleted or moved outside.
     pub(crate) fn real_below(&self, open: BorrowedFd<'_>) -> Option<PathBuf> {
         let is_there = fstat(open).is_ok_and(|stat| stat.st_nlink > 0);
         let real = real_path(open).filter(|_| is_there)?;
         self.root_of(&real).map(|(_, below)| below)
     }
 
-    /// What the operator's rules say about what is in a directory that is open.
+    /// The operator's rules for the entries of an open directory.
     pub(crate) fn rules_in(&self, directory: BorrowedFd<'_>) -> RulesIn<'_> {
         RulesIn { rules: self.rules.as_ref().map(|rules| (rules, self.real_below(directory))) }
     }
 
-    /// Asks the rules about what is open, or about a name in it: where it really is, not how it was spelled.
+    /// Applies the rules to an open file, or to a name in an open directory, by its real path.
     pub(super) fn check_rules(
         &self,
         path: &SessionPath,
@@ -192,8 +192,7 @@ impl Workspace {
     ) -> Result<(), PathError> {
         let Some(rules) = &self.rules else { return Ok(()) };
         let blocked = |rule: String| PathError::Blocked { path: path.written.clone(), rule };
-        let below =
-            self.real_below(open).ok_or_else(|| blocked("where it is cannot be found out".to_owned()))?;
+        let below = self.real_below(open).ok_or_else(|| blocked("its real path is unknown".to_owned()))?;
         let is_directory =
             || fstat(open).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
         let verdict = match name {
@@ -203,19 +202,19 @@ impl Workspace {
         verdict.map_or(Ok(()), |rule| Err(blocked(rule)))
     }
 
-    /// What a path leads to, and whether there was anything.
-    pub fn stat(&self, path: &SessionPath) -> Result<Stat, PathError> {
+    /// The metadata of what a path leads to.
+    pub(crate) fn stat(&self, path: &SessionPath) -> Result<Stat, PathError> {
         let place = self.reach(path, OFlags::PATH)?;
         self.check_rules(path, place.as_fd(), None)?;
         fstat(&place).map_err(|errno| PathError::io(&path.written, errno))
     }
 
-    pub fn exists(&self, path: &SessionPath) -> bool {
+    pub(crate) fn exists(&self, path: &SessionPath) -> bool {
         self.resolve(path.root, &path.below, OFlags::PATH).is_ok()
     }
 
-    /// What an error of the kernel means for a path, with what may help.
-    pub(crate) fn failure(&self, path: &SessionPath, errno: Errno) -> PathError {
+    /// Explains an error of the kernel for a path, with hints.
+    pub(crate) fn path_error(&self, path: &SessionPath, errno: Errno) -> PathError {
         let written = path.written.clone();
         match errno {
             Errno::NOENT => PathError::NotFound { path: written, nearest: self.nearest_names(path) },
@@ -229,16 +228,16 @@ impl Workspace {
         }
     }
 
-    /// The workspace, in words.
+    /// The roots, for messages.
     pub(super) fn described(&self) -> String {
         self.roots().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
     }
 }
 
-/// The operator's rules, from where a directory really is, whatever path led to it.
+/// The operator's rules for one directory, by its real path.
 #[derive(Debug)]
 pub(crate) struct RulesIn<'a> {
-    /// `None`: there are none. A directory that is nowhere has nothing in it that is allowed.
+    /// `None`: there are no rules. In a directory without a real path, everything is blocked.
     rules: Option<(&'a PathRules, Option<PathBuf>)>,
 }
 
@@ -251,7 +250,7 @@ impl RulesIn<'_> {
     }
 }
 
-/// Where an open file really is.
+/// The real path of an open file.
 fn real_path(file: BorrowedFd<'_>) -> Option<PathBuf> {
     let link = format!("/proc/self/fd/{}", file.as_raw_fd());
     let path = rustix::fs::readlink(link, Vec::new()).ok()?;
@@ -270,7 +269,7 @@ fn special(path: &SessionPath, kind: &'static str) -> PathError {
     PathError::Special { path: path.written.clone(), kind }
 }
 
-/// What a kind of file is called.
+/// The name of a file type in messages.
 pub(crate) fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "file",

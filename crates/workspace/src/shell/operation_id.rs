@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 /// Numbers the operations of one server from 1; no number is used twice. Shown as `op-1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OperationId(pub(super) u64);
+pub(crate) struct OperationId(pub(super) u64);
 
 impl fmt::Display for OperationId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -1,4 +1,4 @@
-//! From the bytes of a file to its text, or the reason why it has none.
+//! Decodes the bytes of a file, or tells why they are not text.
 
 use encoding_rs::WINDOWS_1252;
 use thiserror::Error;
@@ -17,7 +17,7 @@ pub struct FileText {
     pub style: TextStyle,
 }
 
-/// Why the bytes of a file are no text.
+/// Why the bytes of a file are not text.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum DecodeError {
     #[error("it holds NUL bytes")]
@@ -30,14 +30,8 @@ pub enum DecodeError {
     ControlCharacters,
 }
 
-impl DecodeError {
-    pub fn code(&self) -> &'static str {
-        "not_text"
-    }
-}
-
 impl FileText {
-    /// A byte order mark decides; without one the bytes are UTF-8, or else windows-1252 if they look like text.
+    /// Decodes by the byte order mark; without one as UTF-8, or else as windows-1252 if the bytes look like text.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (text, encoding, has_bom) = match bytes {
             [0xEF, 0xBB, 0xBF, rest @ ..] => {
@@ -71,7 +65,7 @@ fn without_mark(bytes: &[u8]) -> Result<(String, Encoding, bool), DecodeError> {
     Ok((text.into_owned(), Encoding::Windows1252, false))
 }
 
-/// Control characters that texts do not hold: not tab, line feed, form feed, carriage return or escape.
+/// Control characters that do not occur in text: all but tab, line feed, form feed, carriage return and escape.
 fn is_control(byte: u8) -> bool {
     byte == 0x7F || (byte < 0x20 && !matches!(byte, b'\t' | b'\n' | 0x0C | b'\r' | 0x1B))
 }
@@ -144,7 +138,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 
         #[test]
-        fn whatever_is_decoded_comes_back_byte_for_byte(bytes in bytes()) {
+        fn decoded_text_encodes_to_the_same_bytes(bytes in bytes()) {
             if let Ok(decoded) = FileText::decode(&bytes) {
                 prop_assert_eq!(decoded.style.encode(&decoded.text).unwrap(), bytes);
             }

@@ -1,4 +1,4 @@
-//! From a text back to bytes, in the style of its file.
+//! Encodes a text to bytes, in the style of its file.
 
 use encoding_rs::WINDOWS_1252;
 use thiserror::Error;
@@ -21,14 +21,13 @@ pub struct EncodeError {
 }
 
 impl EncodeError {
-    pub fn code(&self) -> &'static str {
-        "unencodable"
-    }
+    /// The code of the error for programs.
+    pub(crate) const CODE: &'static str = "unencodable";
 }
 
 impl TextStyle {
     /// The bytes of a file with this text. Line endings are written as they are.
-    pub fn encode(&self, text: &str) -> Result<Vec<u8>, EncodeError> {
+    pub fn encode(self, text: &str) -> Result<Vec<u8>, EncodeError> {
         let mark: &[u8] = match self.encoding {
             Encoding::Utf8 => b"\xEF\xBB\xBF",
             Encoding::Utf16Le => b"\xFF\xFE",

@@ -1,4 +1,4 @@
-//! `await_operation`: waits for a command that was left running.
+//! `await_operation`: waits for a command that is still running.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use super::tool::{Effect, Pace, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "await_operation",
     title: "Wait for a command",
-    about: "Waits until a command that was left running ends, and returns its output. Returns how it stands when the time is over; call it again to wait longer.",
+    about: "Waits until a command that is still running ends, and returns its output. After `timeout` it returns the state so far; call it again to wait longer.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[
-        Field::required("operation_id", Kind::Text, "As run_terminal_cmd returned it.")
+        Field::required("operation_id", Kind::Text, "The id that run_terminal_cmd returned.")
             .or(&["id", "operationId"]),
         Field::number("timeout", (0, 50), 30, "Seconds to wait at most.")
             .or(&["timeout_seconds", "wait_seconds"]),

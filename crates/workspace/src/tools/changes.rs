@@ -1,5 +1,5 @@
-//! What all tools that edit text have in common: the file is read, the new text worked out, and the file
-//! replaced only if it is still what was read.
+//! Shared by all tools that edit text: they read a file, compute the new text, and replace the file only if it has
+//! not changed since it was read.
 
 use rustix::fs::RawMode;
 use serde_json::{Value, json};
@@ -13,36 +13,36 @@ use crate::edit::guards::{self, GuardError};
 use crate::edit::{Landing, Replaced};
 use crate::files::{Expected, FileMode, Parents, PathError, Seen, SessionPath};
 use crate::journal::Original;
-use crate::text::{FileKind, FileText, TextStyle};
+use crate::text::{EncodeError, FileKind, FileText, TextStyle};
 
-/// What several of them take.
+/// Arguments that several of them take.
 pub(super) const EXPECTED_HASH: Field = Field::optional(
     "expected_hash",
     Kind::Text,
-    "Refuse if the file is another than the one with this hash, as read_file gave it.",
+    "Refuse if the file no longer has this hash, which read_file returned.",
 );
 pub(super) const DRY_RUN: Field = Field::switch("dry_run", "Only show what would change.").or(&["dryRun"]);
 pub(super) const ALLOW_SHRINK: Field =
-    Field::switch("allow_shrink", "A file may lose most of its lines.").or(&["allowShrink"]);
+    Field::switch("allow_shrink", "Allow a file to lose most of its lines.").or(&["allowShrink"]);
 pub(super) const ALLOW_GROWTH: Field =
-    Field::switch("allow_growth", "The file may become much longer by replacing many occurrences.")
+    Field::switch("allow_growth", "Allow the file to become much longer by replacing many occurrences.")
         .or(&["allowGrowth"]);
 
-/// What every change reports.
+/// The result fields of every change.
 pub(super) const CHANGE_FIELDS: &[Field] = &[
     Field::optional("path", Kind::Text, "The file."),
     Field::optional("created", Kind::Flag, "The file is new."),
-    Field::optional("edited", Kind::Flag, "The file is another than before."),
-    Field::optional("bytes_written", Kind::COUNT, "How long it is now, if it was written."),
-    Field::optional("lines_added", Kind::COUNT, "Lines that are new."),
-    Field::optional("lines_removed", Kind::COUNT, "Lines that are gone."),
+    Field::optional("edited", Kind::Flag, "The file was changed."),
+    Field::optional("bytes_written", Kind::COUNT, "Size of the file, if it was written."),
+    Field::optional("lines_added", Kind::COUNT, "Number of added lines."),
+    Field::optional("lines_removed", Kind::COUNT, "Number of removed lines."),
     Field::optional(
         "changed_range",
         Kind::Object,
         "`start` and `end`: the lines, in the new text, where the change landed.",
     ),
     Field::optional("diff", Kind::Text, "The change, as a unified diff."),
-    Field::optional("replacements", Kind::COUNT, "How many texts were replaced."),
+    Field::optional("replacements", Kind::COUNT, "Number of replacements."),
     Field::optional("hash", Kind::Text, "SHA-256 of the new contents, for the next `expected_hash`."),
     Field::optional("dry_run", Kind::Flag, "Nothing was written."),
 ];
@@ -56,7 +56,7 @@ pub(super) struct OpenText {
     mode: RawMode,
 }
 
-/// What is to become of a file.
+/// A change to one file.
 pub(super) struct Change<'a> {
     pub(super) path: &'a SessionPath,
     /// `None`: there is no file yet.
@@ -68,12 +68,12 @@ pub(super) struct Change<'a> {
 }
 
 impl OpenText {
-    /// `Ok(None)`: there is nothing at the path.
+    /// `Ok(None)`: the path does not exist.
     pub(super) fn read_if_there(call: &Call<'_>, path: &SessionPath) -> Result<Option<Self>, ToolError> {
         match Self::read(call, path) {
             Ok(text) => Ok(Some(text)),
-            Err(failure) if failure.code == "not_found" => Ok(None),
-            Err(failure) => Err(failure),
+            Err(error) if error.code == "not_found" => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
@@ -97,7 +97,7 @@ impl OpenText {
         self.seen
     }
 
-    /// What it takes to put it back.
+    /// What is needed to restore it.
     pub(super) fn kept(&self) -> (Vec<u8>, FileMode) {
         (self.bytes.clone(), FileMode::Of(self.mode))
     }
@@ -114,7 +114,7 @@ impl OpenText {
         hash_of(&self.bytes)
     }
 
-    /// Refuses if the client has another version in mind.
+    /// Refuses if the client expects another version.
     pub(super) fn check_hash(
         before: Option<&Self>,
         path: &SessionPath,
@@ -129,7 +129,7 @@ impl OpenText {
     }
 }
 
-/// Puts replaced text in a file's place, if the guards let it. `hits`: what counts against growth.
+/// Writes the replaced text, if the guards allow it. `hits` is the number of occurrences for the growth guard.
 pub(super) fn commit_replaced(
     call: &Call<'_>,
     arguments: &Arguments,
@@ -154,12 +154,12 @@ pub(super) fn commit_replaced(
     Ok(changed.into_answer())
 }
 
-/// An edit that cannot be made.
+/// The error for an edit that cannot be made.
 pub(super) fn edit_error(path: &SessionPath, code: &'static str, message: String) -> ToolError {
     ToolError::new(code, message).at(path.written())
 }
 
-/// The file as it is, if it has the hash that the client expects.
+/// The current version of a file, if it has the expected hash.
 fn seen_with_hash(call: &Call<'_>, path: &SessionPath, hash: &str) -> Result<Seen, PathError> {
     let mut found = call.context.workspace.open_file(path)?;
     let seen = Seen::from(&found.stat);
@@ -170,7 +170,7 @@ fn seen_with_hash(call: &Call<'_>, path: &SessionPath, hash: &str) -> Result<See
     }
 }
 
-/// Text in place of a file that has none, or too much of it to be compared.
+/// Replaces a file that is binary, or too long to be compared, by text.
 pub(super) fn replace_binary(
     call: &Call<'_>,
     path: &SessionPath,
@@ -185,7 +185,7 @@ pub(super) fn replace_binary(
     let shown = workspace.show(path);
     if arguments.flag("dry_run") {
         let data = json!({ "path": shown, "dry_run": true, "bytes_written": 0 });
-        return Ok(Answer::new(format!("would replace {shown}, which is no text now"), &data));
+        return Ok(Answer::new(format!("would replace {shown}, which is not text now"), &data));
     }
     let original = call.original(path);
     let target = workspace.write_target(path, Parents::Expect)?;
@@ -203,13 +203,13 @@ pub(super) struct Changed {
 }
 
 impl Change<'_> {
-    /// Writes the new text, unless it is only tried; tells what changed and where.
+    /// Writes the new text, unless this is a dry run. Describes what changed and where.
     pub(super) fn commit(self, call: &Call<'_>) -> Result<Changed, ToolError> {
         let workspace = &call.context.workspace;
         let path = self.path;
         let style = self.before.as_ref().map_or_else(TextStyle::default, |before| before.style);
         let bytes = style.encode(&self.text).map_err(|error| {
-            ToolError::new(error.code(), error.to_string()).at(path.written()).with_hint(
+            ToolError::new(EncodeError::CODE, error.to_string()).at(path.written()).with_hint(
                 "the file has an old encoding; convert it first, for example with `iconv` in run_terminal_cmd",
             )
         })?;

@@ -38,14 +38,14 @@ pub fn hash_of(bytes: &[u8]) -> String {
     Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
-/// The refusal of a file that has no text.
+/// The error for a file that is not text.
 pub(super) fn not_text(path: &str, kind: FileKind, size: u64) -> ToolError {
     let hint = match kind {
-        FileKind::Pdf => "run_terminal_cmd can take the text out: `pdftotext FILE -`, if that is installed",
+        FileKind::Pdf => "run_terminal_cmd can extract the text: `pdftotext FILE -`, if that is installed",
         FileKind::Archive(_) => "run_terminal_cmd can list it: `tar tf`, `unzip -l`",
-        FileKind::Image(_) => "pictures are shown up to 4 MiB; run_terminal_cmd can make it smaller",
+        FileKind::Image(_) => "images are shown up to 4 MiB; run_terminal_cmd can make it smaller",
         _ => "run_terminal_cmd can look at it: `file`, `xxd | head`, `strings`",
     };
-    let message = format!("`{path}` is {}, {}: it has no text", kind.describe(), size_in_words(size));
+    let message = format!("`{path}` is {}, {}: it is not text", kind.describe(), size_in_words(size));
     ToolError::new("binary", message).with_hint(hint).at(path)
 }

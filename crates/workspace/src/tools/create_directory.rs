@@ -1,4 +1,4 @@
-//! `create_directory`.
+//! `create_directory`: creates a directory, and those missing above it.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::files::Parents;
 pub(super) const TOOL: Tool = Tool {
     name: "create_directory",
     title: "Create a directory",
-    about: "Creates a directory, with those above it that are missing. A directory that is there already is no error.",
+    about: "Creates a directory and missing directories above it. An existing directory is not an error.",
     effect: Effect::Adds,
     pace: Pace::Brief,
     takes: &[
@@ -22,7 +22,7 @@ pub(super) const TOOL: Tool = Tool {
     ],
     gives: &[
         Field::optional("path", Kind::Text, "The directory."),
-        Field::optional("created", Kind::Flag, "False if it was there already."),
+        Field::optional("created", Kind::Flag, "False if it existed already."),
     ],
     run,
 };

@@ -1,4 +1,4 @@
-//! `delete_file`: one name, never what a link leads to, never a directory with something in it.
+//! `delete_file`: deletes a file or a link, but never the target of a link or a directory.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ use crate::files::{Parents, PathError};
 pub(super) const TOOL: Tool = Tool {
     name: "delete_file",
     title: "Delete a file",
-    about: "Deletes one file, or a symlink without what it leads to. Directories are refused; run_terminal_cmd can remove those.",
+    about: "Deletes one file, or a symlink but not its target. Directories are refused; run_terminal_cmd can remove those.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[Field::required("path", Kind::Text, "The file to delete.").or(&["target_file", "file_path"])],
@@ -28,7 +28,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let path = workspace.path(arguments.text("path"))?;
     let target = workspace.target(&path, Parents::Expect)?;
     let contents = call.original(&path);
-    workspace.delete(&target).map_err(|error| match error {
+    target.delete().map_err(|error| match error {
         PathError::IsDirectory { path } => ToolError::new(
             "is_a_directory",
             format!("`{path}` is a directory"),
@@ -37,7 +37,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
             "run_terminal_cmd can remove directories: `rmdir` an empty one, `rm -r` one with its contents",
         )
         .at(path),
-        PathError::NotFound { .. } => workspace.failure(&path, rustix::io::Errno::NOENT).into(),
+        PathError::NotFound { .. } => workspace.path_error(&path, rustix::io::Errno::NOENT).into(),
         other => other.into(),
     })?;
     call.note_change(&path, contents);

@@ -1,4 +1,4 @@
-//! `edit_file`: new code, with markers for what stays.
+//! `edit_file`: merges new code, with markers for what stays, into a file.
 
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
@@ -12,16 +12,16 @@ use crate::files::{FileMode, Parents};
 pub(super) const TOOL: Tool = Tool {
     name: "edit_file",
     title: "Edit a file",
-    about: "Changes a file by showing its new code, with a line `// ... existing code ...` (in the file's comment style) for every part that stays as it is. Before and after each change repeat at least one unchanged line, so that its place is certain; a place that is not is an error that shows the candidates, never a guess. Without markers a file is only created, or replaced with `full_replace`.",
+    about: "Changes a file by showing its new code, with a line `// ... existing code ...` (in the file's comment style) for every part that stays as it is. Repeat at least one unchanged line before and after each change, so that its place is certain; an uncertain place is an error that lists the candidates, never a guess. Without markers, the edit can only create a file, or replace one if `full_replace` is set.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[
         Field::required("path", Kind::Text, "The file to edit.").or(&["target_file", "file_path"]),
         Field::required("code_edit", Kind::Text, "The new code, with markers for what stays.")
             .or(&["content"]),
-        Field::optional("instructions", Kind::Text, "What the edit is for; it decides nothing.")
+        Field::optional("instructions", Kind::Text, "The purpose of the edit; it has no effect.")
             .or(&["instruction"]),
-        Field::switch("full_replace", "The edit has no markers and is all of the file.").or(&["fullReplace"]),
+        Field::switch("full_replace", "The edit has no markers and is the whole file.").or(&["fullReplace"]),
         ALLOW_SHRINK,
         Field::optional("create_dirs", Kind::Flag, "Create missing directories above a new file.")
             .or(&["createDirs"])

@@ -1,4 +1,4 @@
-//! `multi_edit`: several replacements in one file, all or none.
+//! `multi_edit`: makes several replacements in one file, all or none.
 
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
@@ -13,7 +13,7 @@ use crate::edit::{Edit, replace_many};
 pub(super) const TOOL: Tool = Tool {
     name: "multi_edit",
     title: "Replace several texts in a file",
-    about: "Makes several exact replacements in one file, one after the other, all of them or none. Each works like search_replace, on what the ones before it left.",
+    about: "Makes several exact replacements in one file, one after the other, all of them or none. Each works like search_replace, on the result of the previous ones.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[
@@ -59,7 +59,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
             format!("edit {} of {}: {error}; nothing was changed", index + 1, edits.len()),
         )
     })?;
-    // Only what was replaced everywhere can run away.
+    // Only `replace_all` can grow a file by accident.
     let hits = if edits.iter().any(|edit| edit.all) { replaced.places.len() } else { 1 };
     commit_replaced(call, arguments, (&path, before), replaced, hits)
 }

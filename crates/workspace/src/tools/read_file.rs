@@ -1,4 +1,4 @@
-//! `read_file`: the text of a file or some lines of it, or a picture.
+//! `read_file`: returns the text of a file or some of its lines, or an image.
 
 use std::fmt::Write as _;
 
@@ -17,17 +17,17 @@ use super::text_answer::{LineRange, LinesRead, TextData, whole_lines};
 use super::tool::{Effect, Pace, Tool};
 use crate::text::{FileKind, FileText, Lines};
 
-/// What is shown of a text at once, if nobody asked for all of it.
+/// Bytes of a text that are shown by default.
 const WINDOW_BYTES: usize = 128 * 1024;
-/// And if somebody did.
+/// Bytes that are shown if the client asks for the whole file or for certain lines.
 const MAX_SHOWN_BYTES: usize = 1024 * 1024;
-/// The longest picture that is shown.
+/// The largest image that is shown.
 const MAX_IMAGE_BYTES: u64 = 4 * 1024 * 1024;
 
 pub(super) const TOOL: Tool = Tool {
     name: "read_file",
     title: "Read a file",
-    about: "Reads a text file, all of it or a range of lines (counted from 1, the last one included). Says how many lines there are, the encoding, and a hash for `expected_hash` of later edits. Pictures are returned as such; other binary files are named, not shown.",
+    about: "Reads a text file, all of it or a range of lines (counted from 1, the last one included). Also returns the number of lines, the encoding, and a hash for `expected_hash` in later edits. Images are returned as images; other binary files are described, not shown.",
     effect: Effect::Reads,
     pace: Pace::Brief,
     takes: &[
@@ -49,7 +49,7 @@ pub(super) const TOOL: Tool = Tool {
             "should_read_entire_file",
             "Read all of a long file, up to 1 MiB; otherwise 128 KiB are shown.",
         ),
-        Field::switch("line_numbers", "Put its number before each line."),
+        Field::switch("line_numbers", "Put a line number before each line."),
     ],
     gives: &[
         Field::optional("path", Kind::Text, "The file."),
@@ -61,7 +61,7 @@ pub(super) const TOOL: Tool = Tool {
         Field::optional("line_ending", Kind::Text, "LF, CRLF, mixed or none."),
         Field::optional("hash", Kind::Text, "SHA-256 of the file, for `expected_hash`."),
         Field::optional("size", Kind::COUNT, "Bytes in the file."),
-        Field::optional("mime_type", Kind::Text, "Of a picture."),
+        Field::optional("mime_type", Kind::Text, "MIME type of an image."),
     ],
     run,
 };
@@ -82,7 +82,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let shown = workspace.show(&path);
     let kind = FileKind::of(&bytes);
     let answer = match (kind, FileText::decode(&bytes)) {
-        (FileKind::Image(mime), _) => picture(&shown, mime, &bytes)?,
+        (FileKind::Image(mime), _) => image(&shown, mime, &bytes)?,
         (FileKind::Text, Ok(text)) => text_answer(&shown, &text, &bytes, range, arguments),
         (kind, Ok(_) | Err(_)) => return Err(not_text(&shown, kind, size)),
     };
@@ -139,7 +139,7 @@ fn numbered(text: &str, start: usize) -> String {
     shown
 }
 
-fn picture(path: &str, mime: &'static str, bytes: &[u8]) -> Result<Answer, ToolError> {
+fn image(path: &str, mime: &'static str, bytes: &[u8]) -> Result<Answer, ToolError> {
     if bytes.len() as u64 > MAX_IMAGE_BYTES {
         return Err(not_text(path, FileKind::Image(mime), bytes.len() as u64));
     }

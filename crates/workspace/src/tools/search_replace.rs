@@ -1,4 +1,4 @@
-//! `search_replace`: this text for that one.
+//! `search_replace`: replaces a text in a file.
 
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
@@ -13,7 +13,7 @@ use crate::edit::replace;
 pub(super) const TOOL: Tool = Tool {
     name: "search_replace",
     title: "Replace text in a file",
-    about: "Replaces a text that occurs exactly once in a file; with `replace_all`, everywhere. Nothing is interpreted: white space counts, and there are no patterns. Include enough lines around the change to make it unique.",
+    about: "Replaces a text that occurs exactly once in a file, or every occurrence with `replace_all`. The text is literal: white space counts, and there are no patterns. Include enough lines around the change to make it unique.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[

@@ -1,4 +1,4 @@
-//! The argument that every tool takes and none needs: which session is meant.
+//! The optional argument `session`, which every tool accepts.
 
 use serde_json::Value;
 
@@ -6,15 +6,15 @@ use super::answer::ToolError;
 use super::parameters::{Field, Kind};
 use crate::identity::Identity;
 
-/// Shown with the tools that are about the session.
+/// Listed only for tools that are about the session.
 pub(super) const SESSION: Field = Field::optional(
     "session",
     Kind::Text,
-    "The session that is meant, by its handle or id; it must be the caller's own. Not needed, and taken by every tool.",
+    "The handle or id of the session, which must be the caller's own. Optional; every tool accepts it.",
 )
 .or(&["sessionId", "session_id"]);
 
-/// Takes it out of the arguments, and refuses a session that is not the caller's.
+/// Removes it from the arguments. Refuses a session that is not the caller's.
 pub(crate) fn take_session(identity: &Identity, arguments: &mut Value) -> Result<(), ToolError> {
     let Some(arguments) = arguments.as_object_mut() else { return Ok(()) };
     for name in std::iter::once(&SESSION.name).chain(SESSION.aliases) {
@@ -24,7 +24,7 @@ pub(crate) fn take_session(identity: &Identity, arguments: &mut Value) -> Result
         };
         if identity.session.is_none() {
             let message = format!(
-                "whether `{named}` is the caller's session is not known here: the server may be shared"
+                "this server cannot tell whether `{named}` is the caller's session: sessions may share it"
             );
             return Err(ToolError::new("wrong_session", message).with_hint("leave `session` out"));
         }

@@ -1,4 +1,4 @@
-//! `session_info`: where the session works and what holds around it.
+//! `session_info`: describes the session: its directories, confinement, limits and tools.
 
 use serde_json::{Value, json};
 
@@ -34,9 +34,9 @@ pub(super) const TOOL: Tool = Tool {
             Kind::Object,
             "What the kernel enforces around this session, if it runs in a fence.",
         ),
-        Field::optional("limits", Kind::Object, "Bounds of the tools."),
+        Field::optional("limits", Kind::Object, "Limits of the tools."),
         Field::optional("tools", Kind::Texts, "The tools that are offered."),
-        Field::optional("shell", Kind::Text, "What runs commands."),
+        Field::optional("shell", Kind::Text, "The shell that runs commands."),
     ],
     run,
 };

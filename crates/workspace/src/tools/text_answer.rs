@@ -6,13 +6,13 @@ use serde_json::value::RawValue;
 use super::answer::{Answer, ToolError, as_json};
 use super::arguments::Arguments;
 
-/// The lines that are asked for.
+/// The lines that the client asked for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LineRange {
     pub(super) start: usize,
     /// `None`: to the end.
     pub(super) end: Option<usize>,
-    /// Nobody named lines.
+    /// The client named no lines.
     pub(super) is_whole: bool,
 }
 
@@ -33,7 +33,7 @@ impl LineRange {
     }
 }
 
-/// What is told about a text.
+/// The structured part of an answer with text.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct TextData<'a> {
     pub(super) path: &'a str,
@@ -61,7 +61,7 @@ pub(super) struct LinesRead {
 }
 
 impl TextData<'_> {
-    /// The text, with what is to be known about it.
+    /// Builds the answer from the text and notes about it.
     pub(super) fn into_answer(mut self, content: &str, notes: &[String]) -> Answer {
         self.content = as_json(content);
         if !notes.is_empty() {
@@ -79,7 +79,7 @@ impl TextData<'_> {
     }
 }
 
-/// As many whole lines as fit; of a first line that does not, its beginning.
+/// As many whole lines as fit; if not even the first does, its beginning.
 pub(super) fn whole_lines(text: &str, limit: usize) -> &str {
     if text.len() <= limit {
         return text;
