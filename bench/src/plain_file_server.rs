@@ -10,9 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use wire::{LineBuffer, Message, Request};
-use workspace::edit::Landing;
-use workspace::text::{FileKind, FileText, Lines};
-use workspace::{hash_of, size_in_words};
+use workspace::{FileKind, FileText, Landing, Lines, hash_of, size_in_words};
 
 use crate::failure::{Failure, WhileDoing};
 use crate::mcp_messages::PROTOCOL_VERSION;

@@ -1,4 +1,4 @@
-//! `ringfence workspace`, and the options of the built-in server wherever it runs.
+//! `ringfence workspace`, and the options of the built-in server for all commands that start it.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -21,8 +21,8 @@ Examples:
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct WorkspaceArguments {
-    /// A directory to work in (repeatable; relative paths start at the first). By default the session's, inside
-    /// a gateway, or else the working directory.
+    /// A directory to work in (repeatable; relative paths start at the first). The default is the session's
+    /// directories inside a gateway, and the working directory otherwise.
     #[arg(long, value_name = "DIR")]
     root: Vec<PathBuf>,
     /// Offer only tools that do not write.
@@ -30,19 +30,19 @@ pub(crate) struct WorkspaceArguments {
     read_only: bool,
     #[command(flatten)]
     options: WorkspaceOptions,
-    /// Tell the gateway about file operations.
+    /// Report file operations to the gateway.
     #[arg(long, hide = true)]
     report_files: bool,
-    /// Print the documentation of all tools in Markdown, and end.
+    /// Print the documentation of all tools in Markdown and exit.
     #[arg(long)]
     describe: bool,
 }
 
-/// What an operator can say about the built-in server.
+/// Options of the built-in server.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Built-in server")]
 pub(crate) struct WorkspaceOptions {
-    /// Make every write of the file tools reach the disk before it is reported.
+    /// Sync every write of the file tools to the disk before reporting it.
     #[arg(long)]
     durable_writes: bool,
     /// Offer only these tools (repeatable, or separated by commas).
@@ -51,8 +51,8 @@ pub(crate) struct WorkspaceOptions {
     /// Do not offer these tools (repeatable, or separated by commas).
     #[arg(long, value_name = "TOOL", value_delimiter = ',')]
     block_tool: Vec<String>,
-    /// Let the file tools touch only paths that match (repeatable). A pattern without `/` is for names anywhere.
-    /// For the shell this means nothing: see --deny-read.
+    /// Let the file tools access only paths that match (repeatable). A pattern without `/` matches names at any
+    /// depth. Does not apply to the shell: see --deny-read.
     #[arg(long, value_name = "GLOB")]
     allow_path: Vec<String>,
     /// Keep the file tools away from paths that match (repeatable).
@@ -68,7 +68,7 @@ pub(crate) struct WorkspaceOptions {
 }
 
 impl WorkspaceOptions {
-    /// Whether the operator said anything.
+    /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
         let lists = [
             &self.allow_tool,
@@ -114,7 +114,7 @@ impl WorkspaceOptions {
         }
     }
 
-    /// Refuses rules that mean nothing before any session meets them.
+    /// Refuses invalid rules at the start, before any session uses them.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.rules().check().map_err(|error| Error::Workspace(error.into()))
     }
@@ -128,7 +128,7 @@ struct Worker {
     arguments: WorkspaceArguments,
 }
 
-/// The arguments of this process, if it is a worker.
+/// The arguments of this process, if it is `ringfence workspace`.
 pub(crate) fn arguments_of_worker() -> Option<WorkspaceArguments> {
     let mut words = std::env::args_os().skip(1);
     if words.next()? != "workspace" {
@@ -140,7 +140,7 @@ pub(crate) fn arguments_of_worker() -> Option<WorkspaceArguments> {
     }))
 }
 
-/// What most workers are told, read without the parser: it would be a fifth of the memory of a worker.
+/// Reads the usual arguments without the parser, which would be a fifth of the memory of a worker.
 fn only_switches(words: &[OsString]) -> Option<WorkspaceArguments> {
     let mut arguments = WorkspaceArguments::default();
     for word in words {
@@ -174,7 +174,7 @@ pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Error> {
     workspace::serve(options).map_err(Error::Workspace)
 }
 
-/// The directories that the gateway names, as URIs.
+/// The directories that the gateway passes as URIs in the environment.
 fn scope_of_session() -> Option<Vec<PathBuf>> {
     let text = std::env::var(wire::worker_variable::SCOPE).ok()?;
     let uris: Vec<String> = serde_json::from_str(&text).ok()?;
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gateway_says_means_the_same_with_and_without_the_parser() {
+    fn arguments_of_a_gateway_mean_the_same_with_and_without_the_parser() {
         for case in 0..8 {
             let is_on = |bit: u8| case & bit != 0;
             let options = WorkspaceOptions { durable_writes: is_on(1), ..WorkspaceOptions::default() };
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_is_said_is_for_the_parser() {
+    fn other_arguments_are_left_to_the_parser() {
         for given in [&["--read-only=x"][..], &["--block-tool=a"], &["--help"], &["--describe"], &["more"]] {
             assert!(only_switches(&words(given)).is_none(), "{given:?}");
         }

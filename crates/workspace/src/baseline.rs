@@ -1,7 +1,7 @@
-//! The workspace as it was before the first shell command, as git sees it. What file tools change is known
-//! without it; what a command changes only shows in a comparison.
+//! A git snapshot of the workspace from before the first shell command. The journal knows what the file tools
+//! change; what a command changes shows only in a comparison.
 //!
-//! The tree is made with an index and an object store of its own, so the repository is not written to.
+//! The snapshot has its own index and object store, so that the repository itself is not written.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsStr;
@@ -10,14 +10,15 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::host::Host;
+use crate::files::Workspace;
 use crate::journal::Original;
+use crate::shell::Operations;
 
-/// A large repository is not waited for longer than this.
+/// Time limit for one snapshot or comparison.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What is not committed is copied into the store; more than this is not.
+/// Uncommitted files are copied into the store, up to this many bytes.
 const MAX_UNCOMMITTED: u64 = 64 * 1024 * 1024;
-/// More differences are not looked into.
+/// Changed files that are reported at most.
 const MAX_DIFFERENCES: usize = 200;
 
 #[derive(Debug, Default)]
@@ -36,13 +37,13 @@ enum State {
     Impossible(&'static str),
 }
 
-/// An index and an object store of our own, beside the repository's. Removed with this.
+/// Our own index and object store, beside the repository's. Dropping this removes them.
 #[derive(Debug)]
 struct Store {
     directory: PathBuf,
-    /// The index of the repository.
+    /// The repository's index.
     index: PathBuf,
-    /// The objects of the repository.
+    /// The repository's object store.
     shared: PathBuf,
 }
 
@@ -52,7 +53,7 @@ impl Drop for Store {
     }
 }
 
-/// What commands changed: paths below the first root with what was there, and whether that is all.
+/// What commands changed: paths below the first root, each with its original, and whether the list is complete.
 pub(crate) type Differences = (Vec<(PathBuf, Original)>, bool);
 
 impl Baseline {
@@ -60,11 +61,11 @@ impl Baseline {
         self.state.lock()
     }
 
-    /// Before the first command. Later calls do nothing.
-    pub(crate) fn take(&self, host: &Host) {
+    /// Takes the snapshot, before the first command. Later calls do nothing.
+    pub(crate) fn take(&self, access: GitAccess<'_>) {
         let mut state = self.lock();
         if matches!(*state, State::NotTaken) {
-            let git = Git { host, until: Instant::now() + PATIENCE };
+            let git = Git { access, until: Instant::now() + PATIENCE };
             let taken = git.new_store().and_then(|store| Ok((git.snapshot(&store)?, store)));
             *state = match taken {
                 Ok((tree, store)) => State::Taken { tree, store },
@@ -73,46 +74,55 @@ impl Baseline {
         }
     }
 
-    /// What changed since. `Ok(None)`: no command was run. `Err`: why it cannot be known.
-    pub(crate) fn differences(&self, host: &Host) -> Result<Option<Differences>, &'static str> {
-        // Held to the end: there is one index.
+    /// What changed since the snapshot. `Ok(None)`: no command was run. `Err`: why the changes are unknown.
+    pub(crate) fn differences(&self, access: GitAccess<'_>) -> Result<Option<Differences>, &'static str> {
+        // Holds the lock to the end, because there is only one index.
         match &*self.lock() {
             State::NotTaken => Ok(None),
             State::Impossible(reason) => Err(reason),
             State::Taken { tree, store } => {
-                let git = Git { host, until: Instant::now() + PATIENCE };
+                let git = Git { access, until: Instant::now() + PATIENCE };
                 let now = git.snapshot(store)?;
                 git.differences(store, tree, &now).map(Some)
             }
         }
     }
 
-    /// Removes what was kept.
+    /// Removes the snapshot.
     pub(crate) fn forget(&self) {
         *self.lock() = State::Impossible("the session is over");
     }
 }
 
-/// Git, among the client's commands and no longer than it may take.
+/// What git is run with.
+#[derive(Clone, Copy)]
+pub(crate) struct GitAccess<'a> {
+    pub(crate) workspace: &'a Workspace,
+    pub(crate) operations: &'a Operations,
+    /// The server runs inside a fence.
+    pub(crate) is_fenced: bool,
+}
+
+/// Git, run like the client's commands, until a deadline.
 struct Git<'a> {
-    host: &'a Host,
+    access: GitAccess<'a>,
     until: Instant,
 }
 
 impl Git<'_> {
     fn new_store(&self) -> Result<Store, &'static str> {
-        let root = self.host.workspace.roots().next().ok_or("there is no workspace")?;
+        let root = self.access.workspace.roots().next().ok_or("there is no workspace")?;
         if !root.join(".git").exists() {
             return Err("the workspace is not the top of a git repository");
         }
         let places =
             self.run(None, "rev-parse --path-format=absolute --git-path index --git-path objects")?;
         let places = String::from_utf8_lossy(&places).into_owned();
-        let (index, objects) = places.trim_end().split_once('\n').ok_or("git could not be understood")?;
+        let (index, objects) =
+            places.trim_end().split_once('\n').ok_or("the output of git could not be read")?;
         let (index, shared) = (PathBuf::from(index), PathBuf::from(objects));
-        // In a fence the home is the session's own, and not as small as its temporary files.
-        let is_fenced = self.host.identity.confinement.is_some();
-        let home = std::env::var_os("HOME").filter(|_| is_fenced).map(PathBuf::from);
+        // Inside a fence, HOME belongs to the session and has more room than its temporary directory.
+        let home = std::env::var_os("HOME").filter(|_| self.access.is_fenced).map(PathBuf::from);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
         let name = format!(".ringfence-baseline-{}-{now}", std::process::id());
         let directory = home.unwrap_or_else(std::env::temp_dir).join(name);
@@ -120,35 +130,35 @@ impl Git<'_> {
         let make = |path: &Path| std::fs::DirBuilder::new().mode(0o700).create(path);
         make(&store.directory)
             .and_then(|()| make(&store.directory.join("objects")))
-            .map_err(|_| "no temporary files can be made")?;
+            .map_err(|_| "temporary files cannot be created")?;
         Ok(store)
     }
 
-    /// The tree of the workspace as it is now, without what is ignored.
+    /// Writes the current workspace, without ignored files, as a git tree and returns its id.
     fn snapshot(&self, store: &Store) -> Result<String, &'static str> {
         self.check_size()?;
-        // The repository's own index knows which files are unchanged; without it all would be read.
+        // A copy of the repository's index lets git read only the files that changed.
         let _ = std::fs::copy(&store.index, store.directory.join("index"));
         self.run(Some(store), "add --all")?;
         let tree = self.run(Some(store), "write-tree")?;
         Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())
     }
 
-    /// Refuses where too much would have to be copied.
+    /// Refuses a workspace with too many uncommitted bytes to copy.
     fn check_size(&self) -> Result<(), &'static str> {
         let listed = self.run(None, "ls-files -z --others --modified --exclude-standard")?;
-        let root = self.host.workspace.roots().next().ok_or("there is no workspace")?;
+        let root = self.access.workspace.roots().next().ok_or("there is no workspace")?;
         let paths = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let size =
             |path: &[u8]| root.join(OsStr::from_bytes(path)).symlink_metadata().map_or(0, |file| file.len());
         let total: u64 = paths.map(size).fold(0, u64::saturating_add);
-        if total > MAX_UNCOMMITTED { Err("what is not committed is too much to be kept") } else { Ok(()) }
+        if total > MAX_UNCOMMITTED { Err("the uncommitted files are too large to keep") } else { Ok(()) }
     }
 
     fn differences(&self, store: &Store, before: &str, now: &str) -> Result<Differences, &'static str> {
         let compare = format!("diff-tree -r -z --no-renames --no-ext-diff {before} {now}");
         let listed = self.run(Some(store), &compare)?;
-        // `:mode mode blob blob status`, then the path, each ended by NUL.
+        // Each entry is `:mode mode blob blob status`, NUL, the path, NUL.
         let mut fields = listed.split(|byte| *byte == 0);
         let mut differences = Vec::new();
         while let (Some(about), Some(path)) = (fields.next(), fields.next()) {
@@ -169,7 +179,7 @@ impl Git<'_> {
         Ok((differences, true))
     }
 
-    /// With none of the repository's hooks and monitors; its filters run, among commands, where they may.
+    /// Runs git without the repository's hooks and file monitor. Its filters do run, confined like any command.
     fn run(&self, store: Option<&Store>, arguments: &str) -> Result<Vec<u8>, &'static str> {
         let script = format!(
             "exec git -c core.fsmonitor=false -c core.hooksPath=/dev/null -c safe.directory='*' {arguments} 2>/dev/null"
@@ -183,10 +193,10 @@ impl Git<'_> {
                 ("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), text(&store.shared)),
             ]);
         }
-        let workspace = &self.host.workspace;
+        let workspace = self.access.workspace;
         let root = workspace.path(".").and_then(|path| workspace.open_directory(&path));
         let root = root.map_err(|_| "the workspace cannot be read")?;
-        let output = self.host.operations.errand(script, root, environment, self.until);
+        let output = self.access.operations.run_internally(script, root, environment, self.until);
         output.ok_or("git is missing, or could not compare the workspace in time")
     }
 }

@@ -1,4 +1,4 @@
-//! `completion/complete`: paths of the workspace, as far as they are typed.
+//! `completion/complete`: completes paths in the workspace.
 
 use std::os::fd::AsFd;
 
@@ -8,13 +8,13 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use wire::ErrorReply;
 
-use crate::host::Host;
-use crate::server::invalid;
+use crate::context::ServerContext;
+use crate::output::invalid_params;
 
-/// As many as the protocol allows.
+/// The protocol's limit.
 const MAX_VALUES: usize = 100;
 
-pub(crate) fn complete(host: &Host, params: Option<&RawValue>) -> Result<Value, ErrorReply> {
+pub(crate) fn complete(context: &ServerContext, params: Option<&RawValue>) -> Result<Value, ErrorReply> {
     #[derive(Deserialize)]
     struct Params {
         argument: Argument,
@@ -25,16 +25,17 @@ pub(crate) fn complete(host: &Host, params: Option<&RawValue>) -> Result<Value, 
         value: String,
     }
     let text = params.map_or("{}", RawValue::get);
-    let Params { argument } = serde_json::from_str(text).map_err(|error| invalid(&error.to_string()))?;
-    let mut values = if argument.name == "path" { paths(host, &argument.value) } else { Vec::new() };
+    let Params { argument } =
+        serde_json::from_str(text).map_err(|error| invalid_params(&error.to_string()))?;
+    let mut values = if argument.name == "path" { paths(context, &argument.value) } else { Vec::new() };
     values.sort();
     let total = values.len();
     values.truncate(MAX_VALUES);
     Ok(json!({ "completion": { "values": values, "total": total, "hasMore": total > MAX_VALUES } }))
 }
 
-/// What could follow; nothing where the path leads nowhere.
-fn paths(host: &Host, typed: &str) -> Vec<String> {
+/// Paths that begin with what was typed; none if its directory cannot be opened.
+fn paths(context: &ServerContext, typed: &str) -> Vec<String> {
     let (directory, begun) =
         typed.rsplit_once('/').map_or(("", typed), |(directory, begun)| (directory, begun));
     let place = match directory {
@@ -42,9 +43,9 @@ fn paths(host: &Host, typed: &str) -> Vec<String> {
         "" => ".",
         directory => directory,
     };
-    let opened = host.workspace.path(place).and_then(|path| host.workspace.open_directory(&path));
+    let opened = context.workspace.path(place).and_then(|path| context.workspace.open_directory(&path));
     let Ok(open) = opened else { return Vec::new() };
-    let rules = host.workspace.rules_in(open.as_fd());
+    let rules = context.workspace.rules_in(open.as_fd());
     let Ok(entries) = Dir::new(open) else { return Vec::new() };
     entries
         .flatten()

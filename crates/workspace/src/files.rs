@@ -1,17 +1,18 @@
-//! Files below the directories of the session, and nothing else: every path goes through [`SessionPath`], and
-//! every file is opened by the kernel beneath a directory that is already open. Nothing is looked at first and
-//! opened later.
+//! Access to the files below the session's directories, and to nothing else. Every path becomes a
+//! [`SessionPath`]; the kernel opens every file beneath a directory that is already open. No path is checked first
+//! and opened later.
 
 mod hints;
 mod path_error;
 mod session_path;
+mod target;
 #[cfg(test)]
 mod tests;
 mod workspace;
 mod writing;
 
-pub use path_error::{PathError, Spelling};
-pub use session_path::SessionPath;
-pub(crate) use workspace::kind_name;
-pub use workspace::{FoundFile, Parents, Target, Workspace};
-pub use writing::{Expected, FileMode, Seen, Written};
+pub(crate) use path_error::PathError;
+pub(crate) use session_path::SessionPath;
+pub(crate) use target::{Parents, Target};
+pub(crate) use workspace::{FoundFile, Workspace, kind_name};
+pub(crate) use writing::{Expected, FileMode, Seen};

@@ -1,4 +1,4 @@
-//! Whose worker this is, as the gateway tells it in the environment.
+//! The session that this server works for, as the gateway passes it in the environment.
 
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -13,7 +13,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// Whether a client means this session: by its handle, or by its id.
+    /// Whether `named` is the handle or the id of this session.
     pub(crate) fn is_session(&self, named: &str) -> bool {
         let own = self.session.as_deref();
         own.is_some() && (own == Some(named) || own == handle_of(named).as_deref())
@@ -29,7 +29,7 @@ impl Identity {
     }
 }
 
-/// The handle that gateways make of a session id, which is a UUID.
+/// The handle that gateways derive from a session id, which is a UUID.
 fn handle_of(id: &str) -> Option<String> {
     let digits: String = id.chars().filter(|digit| *digit != '-').collect();
     let bytes = u128::from_str_radix(&digits, 16).ok().filter(|_| digits.len() == 32)?.to_be_bytes();

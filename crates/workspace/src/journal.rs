@@ -1,13 +1,13 @@
-//! What the session's own tools have changed: every file as it was before the first change, as long as there is
-//! room.
+//! The originals of all files that the session's tools changed, as they were before the first change, within a
+//! memory limit.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Originals take this much memory at most.
+/// Memory limit for all originals.
 pub(crate) const MAX_BYTES: usize = 16 * 1024 * 1024;
-/// More files are not kept in mind.
+/// Files that are recorded at most.
 const MAX_FILES: usize = 4096;
 
 #[derive(Debug, Default)]
@@ -23,17 +23,18 @@ struct Entries {
     is_incomplete: bool,
 }
 
-/// What was there before.
+/// A file before its first change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Original {
+    /// There was no file.
     Nothing,
     Contents(Vec<u8>),
-    /// Too much to be kept.
+    /// There was a file, but it was too large to keep.
     Unkept,
 }
 
 impl Original {
-    /// What it takes to keep it.
+    /// Bytes of memory that it takes.
     pub(crate) fn size(&self) -> usize {
         match self {
             Self::Contents(contents) => contents.len(),
@@ -51,7 +52,7 @@ impl Journal {
         self.lock().originals.contains_key(path)
     }
 
-    /// Notes how a file was, the first time that it is changed.
+    /// Records the original of a file, unless an earlier change already did.
     pub(crate) fn note(&self, path: PathBuf, before: Original) {
         let mut entries = self.lock();
         if entries.originals.contains_key(&path) {
@@ -71,7 +72,7 @@ impl Journal {
         entries.originals.insert(path, before);
     }
 
-    /// All that was noted, and whether that is everything.
+    /// All originals, and whether the list is complete.
     pub(crate) fn originals(&self) -> (BTreeMap<PathBuf, Original>, bool) {
         let entries = self.lock();
         (entries.originals.clone(), !entries.is_incomplete)

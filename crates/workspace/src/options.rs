@@ -1,4 +1,4 @@
-//! How the server is started.
+//! The server's options, and starting it with them.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,26 +6,27 @@ use std::path::PathBuf;
 use thiserror::Error;
 
 use crate::baseline::Baseline;
+use crate::context::ServerContext;
 use crate::files::Workspace;
-use crate::host::Host;
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::output::Output;
 use crate::rules::{PathRules, RuleError, RuleOptions, Rules};
 use crate::server::Server;
 use crate::shell::{OperationLimits, Operations};
+use crate::tools;
 
-/// What the operator wants of the server.
+/// The operator's options.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// Where it works; the first is where relative paths start.
+    /// The directories to work in. Relative paths start at the first.
     pub roots: Vec<PathBuf>,
-    /// Offer no tool that writes. That nothing is written is the fence's business.
+    /// Offer no tool that writes. Preventing writes is the job of the fence.
     pub is_read_only: bool,
-    /// Writes reach the disk before they are reported.
+    /// Sync writes to the disk before reporting them.
     pub has_durable_writes: bool,
     pub rules: RuleOptions,
-    /// Tell the gateway about file operations.
+    /// Report file operations to the gateway.
     pub reports: bool,
 }
 
@@ -35,28 +36,45 @@ pub enum ServeError {
     Workspace(io::Error),
     #[error(transparent)]
     Rules(#[from] RuleError),
-    #[error("commands cannot be kept apart from the server: {0}")]
+    #[error("commands cannot be isolated from the server: {0}")]
     Operations(io::Error),
     #[error("standard input: {0}")]
     Input(io::Error),
 }
 
-/// Serves one client on stdin and stdout, until its input ends.
+impl RuleOptions {
+    /// Refuses unknown tools and patterns that do not parse.
+    pub fn check(&self) -> Result<(), RuleError> {
+        Rules::new(self.clone(), &tools::names())?;
+        PathRules::new(self).map(drop)
+    }
+}
+
+/// Serves one client on stdin and stdout until its input ends.
 pub fn serve(options: Options) -> Result<(), ServeError> {
     let workspace = Workspace::open(&options.roots)
         .map_err(ServeError::Workspace)?
         .durable(options.has_durable_writes)
         .with_rules(PathRules::new(&options.rules)?);
-    let host = Host {
+    let rules = Rules::new(options.rules, &tools::names())?;
+    let identity = Identity::of_this_process();
+    let context = ServerContext {
         workspace,
-        rules: Rules::new(options.rules)?,
-        identity: Identity::of_this_process(),
+        offered_tools: offered_tools(&rules, options.is_read_only, identity.confinement.is_some()),
+        rules,
+        identity,
         operations: Operations::new(OperationLimits::default()).map_err(ServeError::Operations)?,
         journal: Journal::default(),
         baseline: Baseline::default(),
         is_read_only: options.is_read_only,
         reports: options.reports,
     };
-    let server = Server::new(host, Output::new(Box::new(io::stdout())));
+    let server = Server::new(context, Output::new(Box::new(io::stdout())));
     server.run(io::stdin().lock()).map_err(ServeError::Input)
+}
+
+fn offered_tools(rules: &Rules, is_read_only: bool, is_fenced: bool) -> Vec<&'static str> {
+    let mut names = if is_read_only { tools::names_of_readers(is_fenced) } else { tools::names() };
+    names.retain(|name| rules.allows_tool(name));
+    names
 }

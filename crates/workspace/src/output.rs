@@ -1,4 +1,4 @@
-//! Messages toward the client: one at a time, each a line.
+//! Writes messages to the client, one per line.
 
 use parking_lot::Mutex;
 use std::io::{self, Write};
@@ -6,9 +6,9 @@ use std::io::{self, Write};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use wire::{ErrorReply, Id};
+use wire::{ErrorReply, Id, code};
 
-/// Where the client reads.
+/// The way to the client. A lock keeps messages from being mixed.
 pub(crate) struct Output {
     writer: Mutex<Box<dyn Write + Send>>,
 }
@@ -24,7 +24,7 @@ impl Output {
         Self { writer: Mutex::new(writer) }
     }
 
-    /// A client that reads no more is about to close our input too, which ends everything.
+    /// Ignores write errors: a client that stops reading also closes our input, which ends the server.
     pub(crate) fn send(&self, batch: &Batch) {
         if batch.lines.is_empty() {
             return;
@@ -51,14 +51,14 @@ impl Output {
         self.send(&batch);
     }
 
-    /// News of a call under way.
+    /// Reports the progress of a running call.
     pub(crate) fn progress(&self, token: &RawValue, progress: u64, message: &str) {
         let params = json!({ "progressToken": token, "progress": progress, "message": message });
         self.notify(wire::method::PROGRESS, &params);
     }
 }
 
-/// Messages that the client gets at once: whoever reads is woken once.
+/// Messages that are written together, so that the reader wakes up only once.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     lines: Vec<u8>,
@@ -66,11 +66,11 @@ pub(crate) struct Batch {
 
 impl Batch {
     pub(crate) fn answer(&mut self, id: &Id, result: &impl Serialize) {
-        // A value of ours always becomes text.
+        // Our own values always serialize.
         self.answer_with(id, |line| drop(serde_json::to_writer(line, result)));
     }
 
-    /// An answer whose result is written by `write`, as JSON.
+    /// Adds an answer whose result `write` writes as JSON.
     pub(crate) fn answer_with(&mut self, id: &Id, write: impl FnOnce(&mut Vec<u8>)) {
         self.lines.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
         self.lines.extend_from_slice(id.as_json().as_bytes());
@@ -83,4 +83,9 @@ impl Batch {
         let line = json!({ "jsonrpc": "2.0", "method": method, "params": params });
         self.lines.extend_from_slice(format!("{line}\n").as_bytes());
     }
+}
+
+/// The error for parameters that cannot be used.
+pub(crate) fn invalid_params(reason: &str) -> ErrorReply {
+    ErrorReply::new(code::INVALID_PARAMS, reason)
 }

@@ -16,8 +16,9 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use wire::{ErrorReply, code};
 
+use crate::context::ServerContext;
 use crate::files::{PathError, SessionPath};
-use crate::host::Host;
+use crate::output::invalid_params;
 use crate::search::{Finding, Patience, Walk, WalkFilter};
 use crate::text::{FileKind, FileText};
 
@@ -25,9 +26,9 @@ use crate::text::{FileKind, FileText};
 const PAGE: usize = 500;
 /// The longest file that is read as a resource.
 const MAX_BYTES: u64 = 8 * 1024 * 1024;
-/// What a list may take.
+/// Time limit for listing files.
 const LIST_TIME: Duration = Duration::from_secs(30);
-/// The code that MCP has for a resource that does not exist.
+/// MCP's error code for a resource that does not exist.
 const RESOURCE_NOT_FOUND: i32 = -32002;
 
 #[derive(Debug)]
@@ -39,7 +40,7 @@ pub(crate) enum ResourceError {
 impl ResourceError {
     pub(crate) fn to_reply(&self) -> ErrorReply {
         match self {
-            Self::Params(reason) => ErrorReply::new(code::INVALID_PARAMS, reason.as_str()),
+            Self::Params(reason) => invalid_params(reason),
             Self::Path(error) => {
                 let code = match error {
                     PathError::NotFound { .. } => RESOURCE_NOT_FOUND,
@@ -62,8 +63,11 @@ impl From<PathError> for ResourceError {
     }
 }
 
-/// The file that a request is about.
-pub(crate) fn named(host: &Host, params: Option<&RawValue>) -> Result<(String, SessionPath), ResourceError> {
+/// The URI in a request, and the file that it names.
+pub(crate) fn named(
+    context: &ServerContext,
+    params: Option<&RawValue>,
+) -> Result<(String, SessionPath), ResourceError> {
     #[derive(Deserialize)]
     struct Params {
         uri: String,
@@ -73,15 +77,15 @@ pub(crate) fn named(host: &Host, params: Option<&RawValue>) -> Result<(String, S
         serde_json::from_str(text).map_err(|error| ResourceError::Params(error.to_string()))?;
     if !uri.starts_with("file:") {
         return Err(ResourceError::Params(format!(
-            "`{uri}` is no resource of this server: they begin with file://"
+            "`{uri}` is not a resource of this server: its URIs begin with file://"
         )));
     }
-    let path = host.workspace.path(&uri)?;
+    let path = context.workspace.path(&uri)?;
     Ok((uri, path))
 }
 
-pub(crate) fn templates(host: &Host) -> Value {
-    let root = host.workspace.roots().next().map(|root| wire::file_uri(root.as_os_str().as_bytes()));
+pub(crate) fn templates(context: &ServerContext) -> Value {
+    let root = context.workspace.roots().next().map(|root| wire::file_uri(root.as_os_str().as_bytes()));
     json!({ "resourceTemplates": [{
         "uriTemplate": format!("{}/{{+path}}", root.unwrap_or_default()),
         "name": "workspace_file",
@@ -90,8 +94,8 @@ pub(crate) fn templates(host: &Host) -> Value {
     }] })
 }
 
-/// One page of the files that a search would see, in order. The cursor is the last file of the page before.
-pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, ResourceError> {
+/// Returns one page of the files that a search sees, sorted. The cursor is the last file of the previous page.
+pub(crate) fn list(context: &ServerContext, params: Option<&RawValue>) -> Result<Value, ResourceError> {
     #[derive(Default, Deserialize)]
     struct Params {
         cursor: Option<String>,
@@ -100,11 +104,11 @@ pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, Reso
         .map_or(Ok(Params::default()), |params| serde_json::from_str(params.get()))
         .map_err(|error| ResourceError::Params(error.to_string()))?;
     let after = cursor.as_deref().map(read_cursor).transpose()?;
-    let root = host.workspace.path(".")?;
-    let start = host.workspace.open_directory(&root)?;
+    let root = context.workspace.path(".")?;
+    let start = context.workspace.open_directory(&root)?;
     let found: Mutex<BTreeSet<Vec<u8>>> = Mutex::default();
     let patience = Patience { until: Instant::now() + LIST_TIME, is_cancelled: &|| false };
-    Walk::new(&host.workspace, &root, start, WalkFilter::default(), patience).run(|| {
+    Walk::new(&context.workspace, &root, start, WalkFilter::default(), patience).run(|| {
         let (found, after) = (&found, &after);
         move |finding: &Finding<'_>| {
             let is_listed = finding.kind == FileType::RegularFile
@@ -112,7 +116,7 @@ pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, Reso
             if is_listed {
                 let mut found = found.lock();
                 found.insert(finding.below.as_os_str().as_bytes().to_vec());
-                // One more than a page, to know whether there is another.
+                // One more than a page tells whether there is a next page.
                 if found.len() > PAGE + 1 {
                     found.pop_last();
                 }
@@ -120,8 +124,8 @@ pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, Reso
             true
         }
     });
-    let found: Vec<Vec<u8>> = found.into_inner().into_iter().collect();
-    let resources: Vec<Value> = found.iter().take(PAGE).map(|below| described(host, below)).collect();
+    let found: Vec<Vec<u8>> = std::mem::take(&mut *found.lock()).into_iter().collect();
+    let resources: Vec<Value> = found.iter().take(PAGE).map(|below| described(context, below)).collect();
     let mut result = json!({ "resources": resources });
     if found.len() > PAGE {
         result["nextCursor"] = STANDARD.encode(&found[PAGE - 1]).into();
@@ -130,21 +134,23 @@ pub(crate) fn list(host: &Host, params: Option<&RawValue>) -> Result<Value, Reso
 }
 
 fn read_cursor(cursor: &str) -> Result<Vec<u8>, ResourceError> {
-    STANDARD.decode(cursor).map_err(|_| ResourceError::Params("the cursor is not one of ours".to_owned()))
+    STANDARD
+        .decode(cursor)
+        .map_err(|_| ResourceError::Params("the cursor is not from this server".to_owned()))
 }
 
-fn described(host: &Host, below: &[u8]) -> Value {
+fn described(context: &ServerContext, below: &[u8]) -> Value {
     let below = Path::new(OsStr::from_bytes(below));
     let path = SessionPath::found(0, below.to_owned());
     json!({
-        "uri": wire::file_uri(host.workspace.absolute(&path).as_os_str().as_bytes()),
+        "uri": wire::file_uri(context.workspace.absolute(&path).as_os_str().as_bytes()),
         "name": below.to_string_lossy(),
     })
 }
 
-pub(crate) fn read(host: &Host, params: Option<&RawValue>) -> Result<Value, ResourceError> {
-    let (uri, path) = named(host, params)?;
-    let found = host.workspace.open_file(&path)?;
+pub(crate) fn read(context: &ServerContext, params: Option<&RawValue>) -> Result<Value, ResourceError> {
+    let (uri, path) = named(context, params)?;
+    let found = context.workspace.open_file(&path)?;
     let size = u64::try_from(found.stat.st_size).unwrap_or(0);
     if size > MAX_BYTES {
         return Err(PathError::TooLarge { path: uri, size, limit: MAX_BYTES }.into());

@@ -1,17 +1,12 @@
-//! What the operator allows of what the tools could do: by tool, by path, by command.
+//! The operator's rules: which tools, paths and commands are allowed.
 //!
-//! Rules about paths are checked on what was opened, not on how it was spelled. Rules about commands are advice:
-//! a shell has many ways to say one thing. What must hold is the fence's business.
+//! Path rules apply to the file that was opened, not to the spelling of its path. Command rules are advice,
+//! because a shell has many ways to say one thing; the boundary is the fence.
 
-use std::ffi::OsStr;
-use std::os::fd::{AsFd, AsRawFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use thiserror::Error;
-
-use crate::tools::TOOLS;
 
 /// The rules as the operator writes them.
 #[derive(Clone, Debug, Default)]
@@ -22,14 +17,6 @@ pub struct RuleOptions {
     pub block_paths: Vec<String>,
     pub allow_commands: Vec<String>,
     pub block_commands: Vec<String>,
-}
-
-impl RuleOptions {
-    /// Whether the rules can be understood.
-    pub fn check(&self) -> Result<(), RuleError> {
-        Rules::new(self.clone())?;
-        PathRules::new(self).map(drop)
-    }
 }
 
 #[derive(Debug, Error)]
@@ -47,8 +34,7 @@ pub(crate) struct Rules {
 }
 
 impl Rules {
-    pub(crate) fn new(options: RuleOptions) -> Result<Self, RuleError> {
-        let known_tools: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    pub(crate) fn new(options: RuleOptions, known_tools: &[&str]) -> Result<Self, RuleError> {
         let named = options.allow_tools.iter().chain(&options.block_tools);
         match named.into_iter().find(|name| !known_tools.contains(&name.as_str())) {
             Some(name) => Err(RuleError::UnknownTool { name: name.clone(), known: known_tools.join(", ") }),
@@ -62,7 +48,7 @@ impl Rules {
         (allow_tools.is_empty() || is_named(allow_tools)) && !is_named(block_tools)
     }
 
-    /// Why a script is not run; `None` if it is.
+    /// Why the rules refuse a script; `None` if they allow it.
     pub(crate) fn against_script(&self, script: &str) -> Option<String> {
         let RuleOptions { allow_commands, block_commands, .. } = &self.options;
         for command in commands_of(script) {
@@ -81,7 +67,7 @@ impl Rules {
     }
 }
 
-/// The single commands of a script, roughly: whatever separates commands, separates them.
+/// Splits a script into commands, roughly: at every character that can separate commands.
 fn commands_of(script: &str) -> impl Iterator<Item = &str> {
     script
         .split([';', '&', '|', '\n', '(', ')', '`', '{', '}'])
@@ -89,22 +75,22 @@ fn commands_of(script: &str) -> impl Iterator<Item = &str> {
         .filter(|part| !part.is_empty())
 }
 
-/// Word by word, so that `git push` is not the beginning of `git pushy`.
+/// Compares word by word, so that `git push` does not match `git pushy`.
 fn begins_with(command: &str, prefix: &str) -> bool {
     let mut words = command.split_ascii_whitespace();
     prefix.split_ascii_whitespace().all(|wanted| words.next() == Some(wanted))
 }
 
-/// Rules about paths, for whoever opens them.
+/// Rules about paths.
 #[derive(Clone, Debug)]
 pub(crate) struct PathRules {
-    /// `None`: everything.
+    /// `None` allows everything.
     allowed: Option<GlobSet>,
     blocked: GlobSet,
 }
 
 impl PathRules {
-    /// `None` if there are none.
+    /// `None` if the options have no path rules.
     pub(crate) fn new(options: &RuleOptions) -> Result<Option<Self>, RuleError> {
         if options.allow_paths.is_empty() && options.block_paths.is_empty() {
             return Ok(None);
@@ -113,7 +99,7 @@ impl PathRules {
         Ok(Some(Self { allowed, blocked: globs(&options.block_paths)? }))
     }
 
-    /// Why something below a root is not touched; `None` if it is.
+    /// Why the rules refuse a file below a root; `None` if they allow it.
     pub(crate) fn against(&self, below: &Path) -> Option<String> {
         if self.blocked.is_match(below) {
             return Some("the operator blocks this path".to_owned());
@@ -126,18 +112,18 @@ impl PathRules {
         }
     }
 
-    /// Asks the one question or the other.
+    /// Checks a file or a directory.
     pub(crate) fn against_kind(&self, below: &Path, is_directory: bool) -> Option<String> {
         if is_directory { self.against_directory(below) } else { self.against(below) }
     }
 
-    /// The same for a directory that is only listed or walked through: what is allowed may lie below it.
+    /// Why the rules refuse to list a directory. One that is not allowed itself may contain allowed files.
     pub(crate) fn against_directory(&self, below: &Path) -> Option<String> {
         self.blocked.is_match(below).then(|| "the operator blocks this path".to_owned())
     }
 }
 
-/// A pattern without a slash is for names anywhere; what is below a match matches too.
+/// A pattern without a slash matches names at any depth. Everything below a match matches too.
 fn globs(patterns: &[String]) -> Result<GlobSet, RuleError> {
     let mut set = GlobSetBuilder::new();
     for pattern in patterns {
@@ -159,19 +145,12 @@ fn globs(patterns: &[String]) -> Result<GlobSet, RuleError> {
         .map_err(|reason| RuleError::Pattern { pattern: patterns.join(" "), reason: reason.to_string() })
 }
 
-/// Where an open file really is.
-pub(crate) fn real_path(file: impl AsFd) -> Option<PathBuf> {
-    let link = format!("/proc/self/fd/{}", file.as_fd().as_raw_fd());
-    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
-    Some(Path::new(OsStr::from_bytes(path.as_bytes())).to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn rules(options: RuleOptions) -> Rules {
-        Rules::new(options).unwrap()
+        Rules::new(options, &["read_file", "run_terminal_cmd"]).unwrap()
     }
 
     #[test]
@@ -195,7 +174,7 @@ mod tests {
             rules(RuleOptions { block_tools: vec!["run_terminal_cmd".into()], ..RuleOptions::default() });
         assert!(blocks.allows_tool("read_file") && !blocks.allows_tool("run_terminal_cmd"));
         let unknown = RuleOptions { allow_tools: vec!["reed_file".into()], ..RuleOptions::default() };
-        assert!(Rules::new(unknown).unwrap_err().to_string().contains("reed_file"));
+        assert!(Rules::new(unknown, &["read_file"]).unwrap_err().to_string().contains("reed_file"));
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Looking through the workspace: a walk that never follows a link, ignore files as ripgrep reads them, and
-//! what is searched for in names and contents.
+//! Searches the workspace by file name and by content. The walk underneath never follows links and reads ignore
+//! files as ripgrep does.
 
 mod fuzzy;
 mod grep;
@@ -8,7 +8,6 @@ mod ignore_files;
 mod tests;
 mod walk;
 
-pub use fuzzy::{FuzzyHit, find_by_name};
-pub use grep::{GrepHit, GrepQuery, GrepReport, GrepRequestError, HitLine, grep};
-pub use walk::{Finding, Patience, Walk, WalkFilter, WalkOutcome};
-pub(crate) use walk::{LISTING_BYTES, known_kind, list_entries};
+pub(crate) use fuzzy::find_by_name;
+pub(crate) use grep::{GrepHit, GrepQuery, GrepReport, grep};
+pub(crate) use walk::{Finding, LISTING_BYTES, Patience, Walk, WalkFilter, known_kind, list_entries};

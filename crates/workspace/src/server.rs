@@ -1,4 +1,4 @@
-//! MCP on stdin and stdout: reads messages, answers the short ones at once, and gives the long ones a thread.
+//! The MCP server on stdin and stdout: reads messages, answers short calls at once and runs long ones on threads.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -13,53 +13,53 @@ use serde_json::{Value, json};
 use wire::{ErrorReply, Id, InitializeParams, LineBuffer, Message, Notification, Request, code, method};
 
 use crate::completion;
-use crate::host::Host;
-use crate::output::{Batch, Output};
+use crate::context::ServerContext;
+use crate::output::{Batch, Output, invalid_params};
 use crate::resources::{self, ResourceError};
+use crate::subscriptions::Subscriptions;
 use crate::tools::{
-    Answer, Arguments, Call, Cancellation, Failure, Pace, Progress, TOOLS, Tool, take_session,
+    self, Answer, Arguments, Call, Cancellation, Pace, Progress, TOOLS, Tool, ToolError, take_session,
 };
-use crate::watch::Watches;
 
-/// Calls that may take their time, at once.
+/// Long calls that may run at the same time.
 const MAX_LONG_CALLS: usize = 32;
-/// What calls under way may take to leave when the client has gone.
+/// How long running calls may take to stop after the client has gone.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
-/// How much is read at once.
+/// Bytes per read.
 const PIECE: usize = 64 * 1024;
 
-/// For models, with the list of tools.
+/// Instructions for the model, in the answer to `initialize`.
 const INSTRUCTIONS: &str = "Tools for the files of one workspace and for shell commands in it. Relative paths start at the \
 workspace; nothing outside can be reached. Prefer search_replace or multi_edit for small changes and edit_file with \
 `// ... existing code ...` markers for larger ones; every edit reports where it landed. Commands that take longer than a few \
 seconds return an operation id for await_operation.";
 
 pub(crate) struct Server {
-    host: Arc<Host>,
+    context: Arc<ServerContext>,
     output: Arc<Output>,
-    /// Calls under way, by id.
+    /// Running long calls, by request id.
     calls: Mutex<HashMap<Id, Cancellation>>,
     call_ended: Condvar,
-    watches: Watches,
-    /// Whether the tools were listed.
+    subscriptions: Subscriptions,
+    /// Completed by the first `tools/list`.
     first_list: Once,
 }
 
 impl Server {
-    pub(crate) fn new(host: Host, output: Output) -> Arc<Self> {
-        let (host, output) = (Arc::new(host), Arc::new(output));
-        let watches = Watches::new(Arc::clone(&host), Arc::clone(&output));
+    pub(crate) fn new(context: ServerContext, output: Output) -> Arc<Self> {
+        let (context, output) = (Arc::new(context), Arc::new(output));
+        let subscriptions = Subscriptions::new(Arc::clone(&context), Arc::clone(&output));
         Arc::new(Self {
-            host,
+            context,
             output,
             calls: Mutex::default(),
             call_ended: Condvar::new(),
-            watches,
+            subscriptions,
             first_list: Once::new(),
         })
     }
 
-    /// Until the client closes its end.
+    /// Serves until the client closes its end.
     pub(crate) fn run(self: &Arc<Self>, input: impl Read) -> std::io::Result<()> {
         let outcome = self.read_all(input);
         self.finish();
@@ -91,13 +91,13 @@ impl Server {
         Ok(())
     }
 
-    /// Nobody listens any more: what is under way is given up, and leaves nothing behind.
+    /// Cancels running calls, ends all commands and removes temporary files.
     fn finish(&self) {
         for call in self.lock_calls().values() {
             call.cancel();
         }
-        self.host.operations.end_all();
-        self.host.baseline.forget();
+        self.context.operations.end_all();
+        self.context.baseline.forget();
         let until = Instant::now() + LAST_PATIENCE;
         let mut calls = self.lock_calls();
         while !calls.is_empty() && Instant::now() < until {
@@ -114,7 +114,7 @@ impl Server {
         match Message::parse(line) {
             Ok(Message::Request(request)) => self.receive_request(&request),
             Ok(Message::Notification(notification)) => self.receive_notification(&notification),
-            // Nothing was asked of the client.
+            // This server sends no requests, so a response answers nothing.
             Ok(Message::Response(_)) => {}
             Err(malformed) => {
                 let error = ErrorReply::new(malformed.code, malformed.to_string());
@@ -140,14 +140,14 @@ impl Server {
             method::TOOLS_CALL => return self.call_tool(request),
             "resources/list" => {
                 return self.in_background(request, |server, params| {
-                    resources::list(&server.host, params).map_err(Into::into)
+                    resources::list(&server.context, params).map_err(Into::into)
                 });
             }
-            "resources/templates/list" => Ok(resources::templates(&self.host)),
-            method::RESOURCES_READ => resources::read(&self.host, request.params()).map_err(Into::into),
-            method::SUBSCRIBE => self.watches.subscribe(request.params()).map_err(Into::into),
-            method::UNSUBSCRIBE => self.watches.unsubscribe(request.params()).map_err(Into::into),
-            "completion/complete" => completion::complete(&self.host, request.params()),
+            "resources/templates/list" => Ok(resources::templates(&self.context)),
+            method::RESOURCES_READ => resources::read(&self.context, request.params()).map_err(Into::into),
+            method::SUBSCRIBE => self.subscriptions.subscribe(request.params()).map_err(Into::into),
+            method::UNSUBSCRIBE => self.subscriptions.unsubscribe(request.params()).map_err(Into::into),
+            "completion/complete" => completion::complete(&self.context, request.params()),
             other => Err(ErrorReply::new(code::METHOD_NOT_FOUND, format!("there is no method `{other}`"))),
         };
         self.respond(&request.id, answer);
@@ -160,12 +160,13 @@ impl Server {
         }
     }
 
-    /// One tool after the other becomes text: all of them as data would be most of what a worker ever needs.
+    /// Serializes one tool after the other: all of them at once would be most of the memory that a worker ever
+    /// needs.
     fn list_tools(&self, id: &Id) {
         let mut batch = Batch::default();
         batch.answer_with(id, |line| {
             line.extend_from_slice(b"{\"tools\":[");
-            for (place, tool) in TOOLS.iter().filter(|tool| self.host.offers(tool)).enumerate() {
+            for (place, tool) in TOOLS.iter().filter(|tool| self.context.offers(tool.name)).enumerate() {
                 if place > 0 {
                     line.push(b',');
                 }
@@ -174,7 +175,7 @@ impl Server {
             line.extend_from_slice(b"]}");
         });
         self.output.send(&batch);
-        // The longest of the usual answers, and most clients ask once: what it took need not be kept.
+        // This is the longest usual answer, and most clients ask once: return its memory to the system.
         drop(batch);
         self.first_list.call_once(fence::give_back_memory);
     }
@@ -188,9 +189,9 @@ impl Server {
         }
         let params: Params = match serde_json::from_str(request.params_text().unwrap_or("{}")) {
             Ok(params) => params,
-            Err(error) => return self.respond(&request.id, Err(invalid(&error.to_string()))),
+            Err(error) => return self.respond(&request.id, Err(invalid_params(&error.to_string()))),
         };
-        let Some(tool) = Tool::named(&params.name).filter(|tool| self.host.offers(tool)) else {
+        let Some(tool) = tools::find(&params.name).filter(|tool| self.context.offers(tool.name)) else {
             return self.respond(&request.id, Err(no_such_tool(&params.name)));
         };
         let progress = request.wants_progress().and_then(|token| {
@@ -204,7 +205,7 @@ impl Server {
         self.on_a_thread(&request.id, move |server, cancellation| server.work(job, cancellation));
     }
 
-    /// Does what takes long where it holds nobody up.
+    /// Runs `work` on a thread of its own, so that other requests do not wait for it.
     fn on_a_thread(self: &Arc<Self>, id: &Id, work: impl FnOnce(&Arc<Self>, &Cancellation) + Send + 'static) {
         let cancellation = Cancellation::default();
         {
@@ -213,7 +214,7 @@ impl Server {
                 drop(calls);
                 let error = ErrorReply::new(
                     code::INTERNAL_ERROR,
-                    format!("{MAX_LONG_CALLS} calls are under way already"),
+                    format!("{MAX_LONG_CALLS} calls are already running"),
                 );
                 return self.respond(id, Err(error));
             }
@@ -229,7 +230,10 @@ impl Server {
             self.lock_calls().remove(id);
             self.respond(
                 id,
-                Err(ErrorReply::new(code::INTERNAL_ERROR, format!("no thread for the call: {error}"))),
+                Err(ErrorReply::new(
+                    code::INTERNAL_ERROR,
+                    format!("cannot start a thread for the call: {error}"),
+                )),
             );
         }
     }
@@ -250,15 +254,15 @@ impl Server {
 
     fn work(&self, job: Job, cancellation: &Cancellation) {
         let Job { id, tool, mut arguments, progress } = job;
-        let call = Call::new(&self.host, cancellation, progress);
-        let outcome = take_session(&self.host.identity, &mut arguments)
-            .and_then(|()| Arguments::read(tool.takes, arguments).map_err(Failure::from))
+        let call = Call::new(&self.context, cancellation, progress);
+        let outcome = take_session(&self.context.identity, &mut arguments)
+            .and_then(|()| Arguments::read(tool.takes, arguments).map_err(ToolError::from))
             .and_then(|arguments| run_safely(tool, &call, &arguments));
-        let answer = outcome.unwrap_or_else(|failure| {
-            if let Some(path) = &failure.path {
-                call.report("refused", || path.clone(), 0, failure.code);
+        let answer = outcome.unwrap_or_else(|error| {
+            if let Some(path) = &error.path {
+                call.report("refused", || path.clone(), 0, error.code);
             }
-            failure.into_answer()
+            error.into_answer()
         });
         let mut batch = Batch::default();
         Self::report(&mut batch, &id, tool, &call);
@@ -268,7 +272,7 @@ impl Server {
         self.output.send(&batch);
     }
 
-    /// Tells the gateway what was done to files, before the answer tells the client.
+    /// Adds the report of file operations for the gateway, ahead of the answer for the client.
     fn report(batch: &mut Batch, id: &Id, tool: &Tool, call: &Call<'_>) {
         let operations = call.take_reports();
         if !operations.is_empty() {
@@ -279,17 +283,17 @@ impl Server {
     }
 }
 
-/// A mistake of ours in one tool is no reason to end the session.
-fn run_safely(tool: &Tool, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+/// Turns a panic in a tool into an error, so that the session survives it.
+fn run_safely(tool: &Tool, call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     catch_unwind(AssertUnwindSafe(|| (tool.run)(call, arguments))).unwrap_or_else(|_| {
-        Err(Failure::new(
+        Err(ToolError::new(
             "internal_error",
-            "the tool failed because of a mistake in ringfence; please report it",
+            "the tool failed because of a bug in ringfence; please report it",
         ))
     })
 }
 
-/// A call on its way to a tool.
+/// A tool call that is ready to run.
 struct Job {
     id: Id,
     tool: &'static Tool,
@@ -298,7 +302,7 @@ struct Job {
 }
 
 fn initialize(request: &Request) -> Result<Value, ErrorReply> {
-    let params = InitializeParams::read(request.params()).map_err(|reason| invalid(&reason))?;
+    let params = InitializeParams::read(request.params()).map_err(|reason| invalid_params(&reason))?;
     Ok(json!({
         "protocolVersion": params.version().as_str(),
         "capabilities": {
@@ -315,12 +319,8 @@ fn initialize(request: &Request) -> Result<Value, ErrorReply> {
     }))
 }
 
-pub(crate) fn invalid(reason: &str) -> ErrorReply {
-    ErrorReply::new(code::INVALID_PARAMS, reason)
-}
-
 fn no_such_tool(name: &str) -> ErrorReply {
-    let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
+    let names = tools::names();
     let is_known = names.contains(&name);
     let nearest = similar::get_close_matches(name, &names, 1, 0.6);
     let message = match (is_known, nearest.first()) {
@@ -328,7 +328,7 @@ fn no_such_tool(name: &str) -> ErrorReply {
         (false, Some(nearest)) => format!("Unknown tool: `{name}`; there is `{nearest}`"),
         (false, None) => format!("Unknown tool: `{name}`"),
     };
-    invalid(&message)
+    invalid_params(&message)
 }
 
 impl From<ResourceError> for ErrorReply {

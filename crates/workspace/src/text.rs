@@ -1,8 +1,8 @@
-//! The text of a file: how its bytes become one, and become bytes again.
+//! Decodes the bytes of a file to text and encodes text back to bytes.
 //!
-//! [`FileText`] is what an edit works on; its [`TextStyle`] remembers what the text does not show (encoding,
-//! byte order mark, line endings), so that an edit changes nothing else. [`Lines`] counts and cuts, and
-//! [`FileKind`] says what a file is that has no text.
+//! An edit works on a [`FileText`]; its [`TextStyle`] remembers what the text does not show (encoding, byte order
+//! mark, line endings), so that an edit changes nothing else. [`Lines`] counts lines and cuts out ranges;
+//! [`FileKind`] tells what a file without text is.
 
 mod decode;
 mod encode;
@@ -10,9 +10,9 @@ mod kind;
 mod lines;
 mod style;
 
-pub use decode::{FileText, NotText};
-pub use encode::Unencodable;
+pub use decode::FileText;
+pub(crate) use encode::EncodeError;
 pub use kind::FileKind;
-pub(crate) use lines::split_lines;
-pub use lines::{Line, LineSlice, Lines};
-pub use style::{Encoding, LineEnding, TextStyle};
+pub use lines::Lines;
+pub(crate) use lines::{Line, split_lines};
+pub(crate) use style::{LineEnding, TextStyle};

@@ -1,14 +1,16 @@
-//! The tools: one file each, one table of them all.
+//! The tools: one file each, and the table of all of them.
 
 mod answer;
 mod arguments;
 mod call;
 mod parameters;
+mod tool;
 
 mod apply_patch;
 mod await_operation;
 mod cancel_operation;
 mod changes;
+mod contents;
 mod copy_file;
 mod create_directory;
 mod delete_file;
@@ -23,66 +25,29 @@ mod listing;
 mod long_file;
 mod move_file;
 mod multi_edit;
+mod operation_answer;
 mod operation_status;
-mod operations;
 mod read_file;
 mod run_terminal_cmd;
 mod search_replace;
 mod session_argument;
 mod session_diff;
 mod session_info;
+mod text_answer;
 mod write_file;
 
-pub(crate) use answer::{Answer, Failure};
+pub(crate) use answer::{Answer, ToolError};
 pub(crate) use arguments::Arguments;
 pub(crate) use call::{Call, Cancellation, Progress};
-pub use changes::hash_of;
+pub use contents::hash_of;
 pub use describe::tools_in_markdown;
 pub use listing::size_in_words;
-pub(crate) use parameters::Field;
 pub(crate) use session_argument::take_session;
+pub(crate) use tool::{Pace, Tool};
 
-use serde_json::{Value, json};
+use tool::Effect;
 
-use parameters::{object_schema, result_schema};
-
-/// One tool.
-#[derive(Debug)]
-pub(crate) struct Tool {
-    pub(crate) name: &'static str,
-    pub(crate) title: &'static str,
-    /// For the model: what it does, and when to use it.
-    pub(crate) about: &'static str,
-    pub(crate) effect: Effect,
-    pub(crate) pace: Pace,
-    pub(crate) takes: &'static [Field],
-    /// The fields of `structuredContent`.
-    pub(crate) gives: &'static [Field],
-    pub(crate) run: fn(&Call<'_>, &Arguments) -> Result<Answer, Failure>,
-}
-
-/// What a tool does to the workspace.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
-    Reads,
-    /// Adds something; doing it twice is doing it once.
-    Adds,
-    /// Changes or removes what is there.
-    Changes,
-    /// Anything that a command can do.
-    Runs,
-    /// Ends or waits for commands.
-    Manages,
-}
-
-/// Whether others may wait for it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pace {
-    Brief,
-    Long,
-}
-
-/// All of them, in the order in which they are listed.
+/// All tools, in the order of `tools/list`.
 pub(crate) static TOOLS: &[Tool] = &[
     read_file::TOOL,
     write_file::TOOL,
@@ -108,33 +73,21 @@ pub(crate) static TOOLS: &[Tool] = &[
     session_diff::TOOL,
 ];
 
-impl Tool {
-    pub(crate) fn named(name: &str) -> Option<&'static Self> {
-        TOOLS.iter().find(|tool| tool.name == name)
-    }
+/// The tool with this name.
+pub(crate) fn find(name: &str) -> Option<&'static Tool> {
+    TOOLS.iter().find(|tool| tool.name == name)
+}
 
-    pub(crate) fn writes_files(&self) -> bool {
-        matches!(self.effect, Effect::Adds | Effect::Changes)
-    }
+/// The names of all tools.
+pub(crate) fn names() -> Vec<&'static str> {
+    TOOLS.iter().map(|tool| tool.name).collect()
+}
 
-    /// As `tools/list` shows it.
-    pub(crate) fn to_json(&self) -> Value {
-        let reads = self.effect == Effect::Reads;
-        json!({
-            "name": self.name,
-            "title": self.title,
-            "description": self.about,
-            "inputSchema": object_schema(self.takes),
-            "outputSchema": result_schema(self.gives),
-            "annotations": {
-                "title": self.title,
-                "readOnlyHint": reads,
-                "destructiveHint": matches!(self.effect, Effect::Changes | Effect::Runs),
-                "idempotentHint": reads || self.effect == Effect::Adds,
-                "openWorldHint": self.effect == Effect::Runs,
-            },
-        })
-    }
+/// The names of the tools that remain when nothing may be written. Outside a fence that excludes commands too,
+/// because nothing else keeps them from writing.
+pub(crate) fn names_of_readers(is_fenced: bool) -> Vec<&'static str> {
+    let may_write = |tool: &Tool| tool.writes_files() || (tool.effect == Effect::Runs && !is_fenced);
+    TOOLS.iter().filter(|tool| !may_write(tool)).map(|tool| tool.name).collect()
 }
 
 #[cfg(test)]

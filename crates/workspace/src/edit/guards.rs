@@ -1,7 +1,7 @@
-//! Changes that look like accidents, refused until the one who asks says that they are meant.
+//! Refuses changes that look like accidents, unless the caller confirms them.
 //!
-//! Each guard stands for a loss that happened: a file overwritten by a fragment, half of one gone in a merge, one
-//! grown without end. All edit tools share them, and they hold in a dry run too.
+//! Each guard prevents a loss that has happened: a file overwritten by a fragment, cut in half by a merge, or grown
+//! without end. All edit tools share them, in dry runs too.
 
 use thiserror::Error;
 
@@ -9,17 +9,17 @@ use crate::text::split_lines;
 
 /// Files shorter than this many lines may lose most of them.
 const MIN_LINES: usize = 40;
-/// What must be left of a longer one, in percent.
+/// Percentage of its lines that a longer file must keep.
 const MIN_PERCENT_LEFT: usize = 60;
-/// How much a file may grow by replacing several occurrences, in percent of its size.
+/// Largest size after replacing several occurrences, in percent of the size before.
 const MAX_PERCENT_GROWN: usize = 150;
 
-/// Why a change is refused.
+/// Why a change was refused.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Guard {
+pub(crate) enum GuardError {
     #[error(
         "the file exists, and the content has no marker line such as `// ... existing code ...`, so it would \
-         replace the whole file. Mark what stays, or say that the whole file is to be replaced (full_replace)"
+         replace the whole file. Mark what stays, or set full_replace to replace the whole file"
     )]
     Overwrite,
     #[error(
@@ -28,19 +28,19 @@ pub enum Guard {
     )]
     PhantomBase,
     #[error(
-        "the change would leave {after} of {before} lines. Check that nothing was left out without a marker; if \
-         the file is to shrink, say so (allow_shrink)"
+        "the change would leave {after} of {before} lines. Check that nothing was left out without a marker; set \
+         allow_shrink if the file is meant to shrink"
     )]
     Collapse { before: usize, after: usize },
     #[error(
         "replacing {hits} occurrences would grow the file from {before} to {after} bytes. Check that the \
-         replacement does not repeat too much; if the file is to grow, say so (allow_growth)"
+         replacement does not repeat too much; set allow_growth if the file is meant to grow"
     )]
     Growth { hits: usize, before: usize, after: usize },
 }
 
-impl Guard {
-    pub fn code(&self) -> &'static str {
+impl GuardError {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Overwrite => "overwrite_guard",
             Self::PhantomBase => "phantom_base",
@@ -50,34 +50,39 @@ impl Guard {
     }
 }
 
-/// Whether content may be put where a file is, or is not. `has_markers` is of the content.
-pub fn check_base(file_exists: bool, has_markers: bool, full_replace: bool) -> Result<(), Guard> {
+/// Checks that content with or without markers suits a file that exists or does not.
+pub(crate) fn check_base(file_exists: bool, has_markers: bool, full_replace: bool) -> Result<(), GuardError> {
     match (file_exists, has_markers) {
-        (true, false) if !full_replace => Err(Guard::Overwrite),
-        (false, true) => Err(Guard::PhantomBase),
+        (true, false) if !full_replace => Err(GuardError::Overwrite),
+        (false, true) => Err(GuardError::PhantomBase),
         _ => Ok(()),
     }
 }
 
-/// Whether too much of a file would be gone.
-pub fn check_collapse(original: &str, result: &str, allow_shrink: bool) -> Result<(), Guard> {
+/// Checks that a change leaves enough of the file.
+pub(crate) fn check_collapse(original: &str, result: &str, allow_shrink: bool) -> Result<(), GuardError> {
     let (before, after) = (lines_of(original), lines_of(result));
     if allow_shrink || before < MIN_LINES || after * 100 >= before * MIN_PERCENT_LEFT {
         return Ok(());
     }
-    Err(Guard::Collapse { before, after })
+    Err(GuardError::Collapse { before, after })
 }
 
-/// Whether a file would grow too much by replacing `hits` occurrences.
-pub fn check_growth(original: &str, result: &str, hits: usize, allow_growth: bool) -> Result<(), Guard> {
+/// Checks that replacing `hits` occurrences does not grow the file too much.
+pub(crate) fn check_growth(
+    original: &str,
+    result: &str,
+    hits: usize,
+    allow_growth: bool,
+) -> Result<(), GuardError> {
     let (before, after) = (original.len(), result.len());
     if allow_growth || hits < 2 || after * 100 <= before * MAX_PERCENT_GROWN {
         return Ok(());
     }
-    Err(Guard::Growth { hits, before, after })
+    Err(GuardError::Growth { hits, before, after })
 }
 
-/// Lines without the blank ones at the end.
+/// Counts the lines without the blank ones at the end.
 fn lines_of(text: &str) -> usize {
     split_lines(text).iter().rposition(|line| !line.is_blank()).map_or(0, |last| last + 1)
 }
@@ -88,7 +93,7 @@ mod tests {
 
     #[test]
     fn a_file_is_not_overwritten_by_accident() {
-        assert_eq!(check_base(true, false, false), Err(Guard::Overwrite));
+        assert_eq!(check_base(true, false, false), Err(GuardError::Overwrite));
         assert_eq!(check_base(true, false, true), Ok(()));
         assert_eq!(check_base(true, true, false), Ok(()));
         assert_eq!(check_base(false, false, false), Ok(()));
@@ -96,8 +101,8 @@ mod tests {
 
     #[test]
     fn markers_need_a_file() {
-        assert_eq!(check_base(false, true, false), Err(Guard::PhantomBase));
-        assert_eq!(check_base(false, true, true), Err(Guard::PhantomBase));
+        assert_eq!(check_base(false, true, false), Err(GuardError::PhantomBase));
+        assert_eq!(check_base(false, true, true), Err(GuardError::PhantomBase));
     }
 
     #[test]
@@ -106,7 +111,7 @@ mod tests {
         assert_eq!(check_collapse(&lines(39), "", false), Ok(()));
         assert_eq!(check_collapse(&lines(40), &lines(24), false), Ok(()));
         let refused = check_collapse(&lines(40), &lines(23), false);
-        assert_eq!(refused, Err(Guard::Collapse { before: 40, after: 23 }));
+        assert_eq!(refused, Err(GuardError::Collapse { before: 40, after: 23 }));
         assert_eq!(check_collapse(&lines(40), &lines(23), true), Ok(()));
         let padded = format!("{}{}", lines(23), "\n \n".repeat(20));
         assert_eq!(

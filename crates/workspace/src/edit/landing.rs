@@ -1,4 +1,4 @@
-//! What a change did: its diff, how many lines, and where.
+//! Describes a change: its diff, how many lines it touched, and where.
 
 use std::fmt::Write as _;
 
@@ -9,27 +9,27 @@ use crate::text::{Line, split_lines};
 
 /// Lines of context around a change.
 const CONTEXT: usize = 3;
-/// What is shown of a diff, at most.
+/// Limits for the diff that is shown.
 const MAX_LINES: usize = 400;
 const MAX_BYTES: usize = 32 * 1024;
-/// The most lines, of both texts and between what is the same at both ends, that are compared one by one.
-/// The time grows faster than what differs; above this, all of it counts as replaced.
+/// Lines of both texts together, without their common start and end, that are compared one by one. Comparing
+/// takes more than linear time; above this limit everything counts as replaced.
 const MAX_COMPARED: usize = 100_000;
 
 /// Where a change landed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Landing {
-    /// A unified diff. Of a long one only the beginning, and how much was left out.
+    /// A unified diff. A long one is cut and tells how many lines were left out.
     pub diff: String,
     pub added: usize,
     pub removed: usize,
-    /// First and last line of the new text that changed, counted from 1. Where lines are only gone, the line
-    /// that took their place. `None` if nothing changed, or nothing is left.
+    /// First and last line of the new text that changed, counted from 1. For a deletion, the line that took the
+    /// place of the deleted ones. `None` if nothing changed or the new text is empty.
     pub changed: Option<(usize, usize)>,
 }
 
 impl Landing {
-    /// The same texts always give the same landing.
+    /// Compares two texts. The same texts always give the same result.
     pub fn between(old: &str, new: &str, path: &str) -> Self {
         let (old_lines, new_lines) = (split_lines(old), split_lines(new));
         let ops = compare(&old_lines, &new_lines);
@@ -50,7 +50,7 @@ fn changed<'a>(mut changes: impl Iterator<Item = &'a DiffOp>, total: usize) -> O
     (total > 0).then(|| (begin, last.new_range().end.max(begin)))
 }
 
-/// A line differs also if it ends differently.
+/// Lines that end differently are different.
 fn compare(old: &[Line<'_>], new: &[Line<'_>]) -> Vec<DiffOp> {
     let prefix = old.iter().zip(new).take_while(|(old, new)| old == new).count();
     let (old_rest, new_rest) = (&old[prefix..], &new[prefix..]);
@@ -94,7 +94,7 @@ fn moved(mut op: DiffOp, by: usize) -> DiffOp {
     op
 }
 
-/// The text of a diff, as long as there is room for it.
+/// Collects the text of a diff up to its limits.
 #[derive(Default)]
 struct Page {
     text: String,

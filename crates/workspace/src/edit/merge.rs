@@ -1,31 +1,31 @@
-//! The marker merge: an edit shows the new code, and says `... existing code ...` where the file stays.
+//! The marker merge: an edit shows the new code, with `... existing code ...` where the file stays as it is.
 //!
-//! Markers split the edit into segments. A segment takes the place of the lines of the file from its first
-//! line to its last one, both of which stay; every line under a marker stays byte for byte. Where the edit
-//! begins (ends) without a marker, its first (last) segment reaches to the start (end) of the file.
+//! Markers split the edit into segments. A segment replaces the lines of the file from its first line to its last
+//! one; these two stay, and every line under a marker stays byte for byte. Where the edit begins (ends) without a
+//! marker, its first (last) segment reaches to the start (end) of the file.
 //!
-//! Nothing is guessed. An edit can be read in as many ways as its first and last lines occur in the file, in
-//! the order of the edit; only if there is one way it is followed. A last line such as `}` occurs often, though:
-//! it may also be settled by the lines before it, if no shortest diff could have been meant by another one.
+//! Nothing is guessed. The first and last lines of all segments must occur in the file, in order, in exactly one
+//! way. A last line such as `}` occurs often, so the lines before it may decide which one is meant, provided that
+//! no shortest diff could mean another one.
 
 mod anchors;
 mod assemble;
 mod error;
+mod last_line;
 mod markers;
 mod placement;
 #[cfg(test)]
 mod property;
-mod tail;
 #[cfg(test)]
 mod tests;
 
-pub use error::{MergeError, Side};
-pub use markers::has_markers;
+pub(crate) use error::MergeError;
+pub(crate) use markers::has_markers;
 
 use crate::text::split_lines;
 
-/// The file after the edit. The same input always gives the same bytes, or the same error.
-pub fn merge(original: &str, edit: &str) -> Result<String, MergeError> {
+/// Returns the file after the edit. The same input always gives the same bytes or the same error.
+pub(crate) fn merge(original: &str, edit: &str) -> Result<String, MergeError> {
     let (old, written) = (split_lines(original), split_lines(edit));
     let segments = markers::segments(&written)?;
     let spans = placement::place(&old, &segments)?;

@@ -1,14 +1,14 @@
-//! Lines of a file that resemble one that was looked for in vain. They are shown, never taken: nothing is
-//! placed by likeness.
+//! Finds lines of a file that resemble one that was not found. They only appear in error messages: no edit is
+//! placed by similarity.
 
 use std::collections::HashMap;
 
 use super::quote::Place;
 use crate::text::Line;
 
-/// The most lines that are named.
+/// Lines that are suggested at most.
 const MAX_NEAREST: usize = 3;
-/// The most lines of a file that are compared, and the most bytes of each; a hint is not worth more.
+/// Lines of a file that are compared at most, and bytes of each. A hint is not worth more time.
 const MAX_LINES: usize = 20_000;
 const MAX_BYTES: usize = 200;
 
@@ -22,12 +22,12 @@ pub(crate) fn nearest(lines: &[Line<'_>], wanted: &str) -> Vec<Place> {
         .map(|(index, line)| (pattern.likeness(line.body), index))
         .filter(|(score, _)| *score >= 50)
         .collect();
-    // Equally good lines stand in the order of the file.
+    // Equally similar lines keep the order of the file.
     scored.sort_by_key(|(score, index)| (std::cmp::Reverse(*score), *index));
     scored.iter().take(MAX_NEAREST).map(|(_, index)| Place::new(*index, lines[*index].body)).collect()
 }
 
-/// Pairs of neighbouring bytes, without white space.
+/// Counts of neighbouring byte pairs, without white space.
 struct Pairs {
     counts: HashMap<[u8; 2], u32>,
     total: u32,
@@ -44,7 +44,7 @@ impl Pairs {
         Self { counts, total }
     }
 
-    /// From 0 to 100: how much of both is common to both.
+    /// Similarity from 0 to 100: the share of pairs that both texts have.
     fn likeness(&self, other: &str) -> u32 {
         let other = Self::of(other);
         let common: u32 = other

@@ -1,40 +1,40 @@
 //! Patches: unified diffs as tools and agents write them, and the envelope `*** Begin Patch`.
 //!
-//! [`parse`] reads what a patch says, leniently where nothing can be misunderstood (counts that are wrong, line
-//! numbers that are missing). [`FilePatch::apply`] is exact: a hunk goes where its lines are.
+//! [`parse`] tolerates mistakes that cannot be misunderstood (wrong counts, missing line numbers).
+//! [`FilePatch::apply`] is exact: a hunk goes where its lines are.
 
 mod apply;
 mod envelope;
 mod error;
-mod names;
+mod file_names;
 mod parse;
 #[cfg(test)]
 mod tests;
 
-pub use error::PatchError;
-pub use parse::parse;
+pub(crate) use error::PatchError;
+pub(crate) use parse::parse;
 
-/// What a patch says of one file.
+/// The part of a patch about one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FilePatch {
+pub(crate) struct FilePatch {
     /// `None` if the file is new.
-    pub old_path: Option<String>,
-    /// `None` if the file is to be deleted.
-    pub new_path: Option<String>,
-    pub is_rename: bool,
-    /// Whether the file is to be a program from now on, if the patch says so.
-    pub executable: Option<bool>,
-    pub hunks: Vec<Hunk>,
-    /// The patch tells CRLF from LF, so its line endings count; else new lines end like those of the file.
+    pub(crate) old_path: Option<String>,
+    /// `None` if the patch deletes the file.
+    pub(crate) new_path: Option<String>,
+    pub(crate) is_rename: bool,
+    /// The executable bit, if the patch sets it.
+    pub(crate) executable: Option<bool>,
+    pub(crate) hunks: Vec<Hunk>,
+    /// The patch uses both CRLF and LF, so its line endings are meant. Otherwise new lines end like the file's.
     pub(crate) has_own_endings: bool,
 }
 
-/// Lines of a file that change, and lines around them.
+/// Lines that change, with their context.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Hunk {
-    /// Where it should be, if the patch says so.
+pub(crate) struct Hunk {
+    /// The position in the header, if there is one.
     pub(crate) position: Option<Position>,
-    /// A line that stands somewhere before the hunk (envelope only).
+    /// A line of the file somewhere before the hunk (envelope only).
     pub(crate) section: Option<String>,
     /// The hunk reaches to the end of the file (envelope only).
     pub(crate) is_at_end: bool,
@@ -67,19 +67,19 @@ pub(crate) enum Role {
 
 /// A file after its patch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Applied {
-    pub text: String,
-    /// How many lines each hunk was away from where its header said; 0 without a header.
-    pub offsets: Vec<isize>,
+pub(crate) struct Applied {
+    pub(crate) text: String,
+    /// Distance in lines between each hunk and the position in its header; 0 without a header.
+    pub(crate) offsets: Vec<isize>,
 }
 
 impl Hunk {
-    /// The lines that must be in the file.
+    /// The lines that the file must have.
     pub(crate) fn old_lines(&self) -> impl Iterator<Item = &HunkLine> {
         self.lines.iter().filter(|line| line.role != Role::Add)
     }
 
-    /// How many lines it says are there before and after.
+    /// The number of lines before and after the change.
     pub(crate) fn counts(&self) -> (usize, usize) {
         let count = |not: Role| self.lines.iter().filter(|line| line.role != not).count();
         (count(Role::Add), count(Role::Remove))

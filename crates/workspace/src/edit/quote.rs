@@ -1,20 +1,20 @@
-//! Lines of a file in messages: numbered, and never more or longer than a reader needs.
+//! Quotes lines of a file in messages: numbered, shortened, and only a few.
 
 use std::fmt::{self, Write as _};
 
-/// The most characters of a line that are shown.
+/// Characters of a line that are shown at most.
 const MAX_CHARACTERS: usize = 160;
 
-/// The most lines that are listed.
+/// Lines that are listed at most.
 pub(crate) const MAX_PLACES: usize = 8;
 
 /// A line of a file as it is shown in a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Place {
+pub(crate) struct Place {
     /// Counted from 1.
-    pub line: usize,
+    pub(crate) line: usize,
     /// Cut if it is long.
-    pub text: String,
+    pub(crate) text: String,
 }
 
 impl Place {
@@ -30,7 +30,7 @@ impl fmt::Display for Place {
     }
 }
 
-/// A line as a message shows it.
+/// Shortens a line for a message.
 pub(crate) fn cut(body: &str) -> String {
     match body.char_indices().nth(MAX_CHARACTERS) {
         Some((end, _)) => format!("{}…", &body[..end]),
@@ -38,7 +38,7 @@ pub(crate) fn cut(body: &str) -> String {
     }
 }
 
-/// Several lines below one another, and how many more there are.
+/// Lists places, one per line, and how many more there are.
 pub(crate) fn list(places: &[Place], total: usize) -> String {
     let mut text = String::new();
     for place in places.iter().take(MAX_PLACES) {
@@ -52,7 +52,7 @@ pub(crate) fn list(places: &[Place], total: usize) -> String {
     text
 }
 
-/// Line numbers in a row, and how many more there are.
+/// Lists line numbers, and how many more there are.
 pub(crate) fn numbers(lines: &[usize]) -> String {
     let shown: Vec<_> = lines.iter().take(MAX_PLACES).map(ToString::to_string).collect();
     let more = lines.len().saturating_sub(MAX_PLACES);

@@ -1,4 +1,4 @@
-//! This for that: exact search and replacement.
+//! Exact search and replacement.
 
 use thiserror::Error;
 
@@ -7,25 +7,24 @@ use crate::text::{Line, split_lines};
 
 /// One replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Edit {
-    pub old: String,
-    pub new: String,
-    /// Every occurrence, instead of the only one.
-    pub all: bool,
+pub(crate) struct Edit {
+    pub(crate) old: String,
+    pub(crate) new: String,
+    /// Replace every occurrence. Otherwise there must be exactly one.
+    pub(crate) all: bool,
 }
 
 /// A text after its replacements.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Replaced {
-    pub text: String,
-    /// The line that each occurrence began in, counted from 1, in the text before (for several replacements:
-    /// before each of them).
-    pub places: Vec<usize>,
+pub(crate) struct Replaced {
+    pub(crate) text: String,
+    /// The line in which each occurrence began, counted from 1, in the text before that replacement.
+    pub(crate) places: Vec<usize>,
 }
 
 /// Why nothing was replaced.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum ReplaceError {
+pub(crate) enum ReplaceError {
     #[error(
         "the text to search for is empty; to add to a file, search for a line next to the place and repeat it"
     )]
@@ -43,19 +42,19 @@ pub enum ReplaceError {
     NotUnique { lines: Vec<usize> },
 }
 
-/// What a search would have found if it had been less exact.
+/// What a less exact search would have found.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NearMiss {
-    /// The lines are there, but end differently (CRLF or LF).
+pub(crate) enum NearMiss {
+    /// The lines match, but end differently (CRLF or LF).
     LineEndings(Place),
-    /// But for indentation, trailing blanks or other white space.
+    /// Only indentation, trailing blanks or other white space differ.
     Whitespace(Place),
-    /// Only the first line is there.
+    /// Only the first lines match.
     FirstLine { found: Place, expected: String, actual: Option<Place> },
 }
 
 impl ReplaceError {
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::EmptySearch => "empty_search",
             Self::NoChange => "no_change",
@@ -65,9 +64,9 @@ impl ReplaceError {
     }
 }
 
-/// Puts `new` in the place of `old`, which must be there once, or in that of every occurrence, from left to
-/// right. The replacement is literal.
-pub fn replace(original: &str, old: &str, new: &str, all: bool) -> Result<Replaced, ReplaceError> {
+/// Replaces `old`, which must occur exactly once, by `new`; with `all`, every occurrence from left to right. Both
+/// texts are literal.
+pub(crate) fn replace(original: &str, old: &str, new: &str, all: bool) -> Result<Replaced, ReplaceError> {
     if old.is_empty() {
         return Err(ReplaceError::EmptySearch);
     }
@@ -87,9 +86,9 @@ pub fn replace(original: &str, old: &str, new: &str, all: bool) -> Result<Replac
     Ok(Replaced { text: original.replace(old, new), places })
 }
 
-/// Several replacements, each in the result of the one before. If one fails, its index and reason are
-/// returned, and nothing is changed.
-pub fn replace_many(original: &str, edits: &[Edit]) -> Result<Replaced, (usize, ReplaceError)> {
+/// Makes several replacements, each in the result of the previous one. If one fails, returns its index and the
+/// reason.
+pub(crate) fn replace_many(original: &str, edits: &[Edit]) -> Result<Replaced, (usize, ReplaceError)> {
     let mut result = Replaced { text: original.to_owned(), places: Vec::new() };
     for (index, edit) in edits.iter().enumerate() {
         let next = replace(&result.text, &edit.old, &edit.new, edit.all).map_err(|error| (index, error))?;
@@ -99,7 +98,7 @@ pub fn replace_many(original: &str, edits: &[Edit]) -> Result<Replaced, (usize, 
     Ok(result)
 }
 
-/// Where `needle` begins, also within another occurrence of itself.
+/// The offsets of all occurrences, including overlapping ones.
 fn overlapping(text: &str, needle: &str) -> Vec<usize> {
     let step = needle.chars().next().map_or(1, char::len_utf8);
     let mut starts = Vec::new();
@@ -111,7 +110,7 @@ fn overlapping(text: &str, needle: &str) -> Vec<usize> {
     starts
 }
 
-/// The line of each offset; offsets are in order.
+/// The line of each offset. The offsets must be sorted.
 fn line_numbers(text: &str, offsets: &[usize]) -> Vec<usize> {
     let (mut line, mut from) = (1, 0);
     let mut number = |offset: &usize| {
@@ -138,7 +137,7 @@ fn near_miss(original: &str, old: &str) -> Option<NearMiss> {
     first_line(&lines, wanted)
 }
 
-/// Line by line, white space left out. Blank lines count.
+/// Compares line by line, ignoring white space within lines but not blank lines.
 fn matches_loosely(lines: &[Line<'_>], wanted: &[Line<'_>]) -> bool {
     let same = |one: &str, other: &str| {
         let [one, other] = [one, other].map(|text| text.chars().filter(|letter| !letter.is_whitespace()));
@@ -147,7 +146,7 @@ fn matches_loosely(lines: &[Line<'_>], wanted: &[Line<'_>]) -> bool {
     lines.len() >= wanted.len() && lines.iter().zip(wanted).all(|(line, wanted)| same(line.body, wanted.body))
 }
 
-/// The place where most of the wanted lines follow one another, at least the first one.
+/// The place where the most wanted lines match in a row, at least the first.
 fn first_line(lines: &[Line<'_>], wanted: &[Line<'_>]) -> Option<NearMiss> {
     let agreeing = |at: usize| {
         lines[at..]

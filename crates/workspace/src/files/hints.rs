@@ -1,20 +1,22 @@
-//! What may help whoever named a path that leads nowhere: names that look like it, and the same path inside.
+//! Hints for paths that lead nowhere: similar names, and the same path inside the workspace.
 
 use std::os::fd::AsFd;
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Dir, OFlags};
 
-use super::{PathError, SessionPath, Workspace};
+use super::path_error::PathError;
+use super::session_path::SessionPath;
+use super::workspace::Workspace;
 use crate::rules::PathRules;
 
-/// More names of a directory than this are not compared.
+/// Names of a directory that are compared at most.
 const MAX_COMPARED: usize = 2000;
-/// More steps of a path are not tried.
+/// Steps of a path that are tried at most.
 const MAX_STEPS: usize = 32;
 
 impl Workspace {
-    /// The refusal of a path outside, with the same path inside if there is one.
+    /// The error for a path outside the workspace, with the same path inside if there is one.
     pub(super) fn outside(&self, written: &str, path: &Path) -> PathError {
         PathError::Outside {
             path: written.to_owned(),
@@ -23,7 +25,7 @@ impl Workspace {
         }
     }
 
-    /// `/elsewhere/project/src/main.rs` is `src/main.rs`, if the workspace has that.
+    /// Finds `src/main.rs` for `/elsewhere/project/src/main.rs`, if the workspace has it.
     fn same_path_inside(&self, path: &Path) -> Option<String> {
         let steps: Vec<_> = path.components().filter(|step| matches!(step, Component::Normal(_))).collect();
         (0..steps.len().min(MAX_STEPS))
@@ -41,7 +43,7 @@ impl Workspace {
             .map(|below| below.to_string_lossy().into_owned())
     }
 
-    /// Names beside a missing one that look like it.
+    /// Existing names that resemble a missing one.
     pub(super) fn nearest_names(&self, path: &SessionPath) -> Vec<String> {
         let Some((parent, wanted)) = self.first_missing(path) else { return Vec::new() };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY;
@@ -59,7 +61,7 @@ impl Workspace {
         similar::get_close_matches(wanted.as_str(), &candidates, 3, 0.6).into_iter().map(shown).collect()
     }
 
-    /// The deepest directory on the way that is there, and the name that is missing in it.
+    /// The deepest existing directory of a path, and the name that is missing in it.
     fn first_missing(&self, path: &SessionPath) -> Option<(PathBuf, String)> {
         let mut reached = PathBuf::from(".");
         for step in path.below.components().take(MAX_STEPS) {

@@ -1,4 +1,4 @@
-//! What can be wrong about a path, in words that an agent can act on.
+//! What can be wrong with a path, in words that an agent can act on.
 
 use std::io;
 
@@ -6,9 +6,9 @@ use thiserror::Error;
 
 /// Why an operation on a path was refused or failed. `path` is what the client wrote.
 #[derive(Debug, Error)]
-pub enum PathError {
+pub(crate) enum PathError {
     #[error("`{path}` is not a path here: {reason}")]
-    Spelling { path: String, reason: Spelling },
+    Spelling { path: String, reason: SpellingError },
     #[error("`{path}` is outside the workspace")]
     Outside { path: String, workspace: String, inside: Option<String> },
     #[error("`{path}` does not exist")]
@@ -25,38 +25,38 @@ pub enum PathError {
     LinkLoop { path: String },
     #[error("`{path}` is {size} bytes long, more than the {limit} that can be handled at once")]
     TooLarge { path: String, size: u64, limit: u64 },
-    #[error("`{path}` was changed by somebody else since it was read")]
+    #[error("`{path}` has changed since it was read")]
     Changed { path: String },
-    #[error("`{path}` is being moved around by somebody else")]
+    #[error("`{path}` is being moved by another process")]
     Restless { path: String },
-    #[error("`{path}` may not be touched: {rule}")]
+    #[error("`{path}` is blocked: {rule}")]
     Blocked { path: String, rule: String },
     #[error("`{path}`: {error}")]
     Io { path: String, error: io::Error },
 }
 
-/// What is wrong with a spelling alone.
+/// What is wrong with the spelling of a path.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum Spelling {
+pub(crate) enum SpellingError {
     #[error("it is empty")]
     Empty,
-    #[error("it holds a NUL character")]
+    #[error("it contains a NUL character")]
     Nul,
     #[error("it is longer than the 4096 bytes that the system takes")]
     TooLong,
-    #[error("it is in the style of Windows, or has a backslash in it; separate names with `/`")]
+    #[error("it is a Windows path or contains a backslash; separate names with `/`")]
     Backslash,
-    #[error("it names no file: it ends in `.`, `..` or nothing")]
+    #[error("it does not name a file: it ends in `.`, `..` or nothing")]
     NoName,
     #[error(transparent)]
     Uri(#[from] wire::FileUriError),
-    #[error("its percent-encoding hides what it means")]
+    #[error("it hides where it leads, by encoding it twice or by `.` and `..`")]
     DoubleEncoding,
 }
 
 impl PathError {
-    /// For programs.
-    pub fn code(&self) -> &'static str {
+    /// A stable code for programs.
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Spelling { .. } => "bad_path",
             Self::Outside { .. } => "outside_workspace",
@@ -76,7 +76,7 @@ impl PathError {
         }
     }
 
-    pub fn path(&self) -> &str {
+    pub(crate) fn path(&self) -> &str {
         match self {
             Self::Spelling { path, .. }
             | Self::Outside { path, .. }
@@ -94,7 +94,7 @@ impl PathError {
         }
     }
 
-    pub fn hint(&self) -> Option<String> {
+    pub(crate) fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Outside { workspace, inside: None, .. } => {
                 format!("the workspace is {workspace}; use a path below it, or one relative to it")
@@ -109,7 +109,7 @@ impl PathError {
                 )
             }
             Self::NotFound { .. } => "list_dir shows a directory, file_search finds files by name".to_owned(),
-            Self::Exists { .. } => "choose another name, or say `overwrite: true`".to_owned(),
+            Self::Exists { .. } => "choose another name, or set `overwrite: true`".to_owned(),
             Self::IsDirectory { .. } => "list_dir shows what is in it".to_owned(),
             Self::TooLarge { .. } => {
                 "grep_search finds the lines that matter, and run_terminal_cmd can show parts of it"
@@ -124,7 +124,7 @@ impl PathError {
         })
     }
 
-    /// From what the kernel said about `path`, where nothing better is known.
+    /// Wraps a system error that needs no further explanation.
     pub(crate) fn io(path: &str, error: impl Into<io::Error>) -> Self {
         Self::Io { path: path.to_owned(), error: error.into() }
     }

@@ -1,5 +1,5 @@
-//! The resolver on its own, without a fence: how paths may be spelled, where links may lead, and what a write
-//! leaves behind. Every refusal stands beside something that works.
+//! The resolver without a fence: how paths may be spelled, where links may lead, and what a write leaves behind.
+//! Every refusal has a control that succeeds.
 
 mod links;
 mod spellings;
@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::{Expected, FileMode, Parents, PathError, SessionPath, Target, Workspace};
 
-const SECRET: &str = "what nobody inside may read";
+const SECRET: &str = "unreadable from inside";
 
 /// `ws` with a few files in it, and `outside` and `ws-evil` with a secret each.
 struct Ground {
@@ -25,7 +25,7 @@ impl Ground {
     fn new() -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        // Beside the test's own binary, which may be written to inside a fence too.
+        // Beside the test binary, which is writable inside a fence too.
         let target = std::env::current_exe().unwrap().parent().unwrap().canonicalize().unwrap();
         let base = target.join(format!("files-test-{}-{number}", std::process::id()));
         drop(std::fs::remove_dir_all(&base));
@@ -91,7 +91,7 @@ impl Ground {
         self.workspace.write(&target, contents.as_bytes(), Expected::Anything).map(|written| written.is_new)
     }
 
-    /// Everything outside, with its contents, to be compared later.
+    /// Everything outside with its contents, for a later comparison.
     fn everything_outside(&self) -> Vec<(PathBuf, Option<Vec<u8>>)> {
         let mut found: Vec<_> =
             ["outside", "ws-evil"].iter().flat_map(|name| contents_below(&self.base.join(name))).collect();

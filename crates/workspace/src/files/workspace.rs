@@ -1,30 +1,27 @@
-//! The directories of the session, open from the beginning, and the kernel's way from them to a file:
-//! `openat2` with `RESOLVE_BENEATH`, which follows links and `..` only as long as they stay below.
+//! The directories of the session, opened at the start, and the resolution of paths beneath them: `openat2` with
+//! `RESOLVE_BENEATH`, which follows links and `..` only as long as they stay below.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, mkdirat, openat2, readlinkat, statat,
-};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags, Stat, fstat, openat2};
 use rustix::io::Errno;
 
-use super::{PathError, SessionPath};
-use crate::rules::{PathRules, real_path};
+use super::path_error::PathError;
+use super::session_path::{self, SessionPath};
+use crate::rules::PathRules;
 
-/// A rename elsewhere can make the kernel give up on a `..`; then it is asked again.
+/// Attempts to resolve a path: a concurrent rename can make the kernel give up on a `..`.
 const MAX_ATTEMPTS: usize = 64;
-/// As many links as the kernel follows.
-const MAX_LINKS: usize = 40;
 
-/// Where the session works.
+/// The directories of the session.
 #[derive(Debug)]
-pub struct Workspace {
+pub(crate) struct Workspace {
     roots: Vec<Root>,
     /// Whether writes reach the disk before they are reported.
     pub(super) is_durable: bool,
@@ -37,32 +34,16 @@ struct Root {
     directory: Arc<OwnedFd>,
 }
 
-/// A file that was opened, with what the kernel says about it.
+/// An open file and its metadata.
 #[derive(Debug)]
-pub struct FoundFile {
-    pub file: File,
-    pub stat: Stat,
-}
-
-/// A name in a directory that is open.
-#[derive(Debug)]
-pub struct Target {
-    pub(super) directory: Arc<OwnedFd>,
-    pub(super) name: OsString,
-    /// As the client wrote it.
-    pub(super) written: String,
-}
-
-/// What to do about directories that are missing on the way.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Parents {
-    Create,
-    Expect,
+pub(crate) struct FoundFile {
+    pub(crate) file: File,
+    pub(crate) stat: Stat,
 }
 
 impl Workspace {
-    /// Opens the directories of the session; the first is where relative paths begin.
-    pub fn open(paths: &[PathBuf]) -> io::Result<Self> {
+    /// Opens the directories of the session. Relative paths start at the first.
+    pub(crate) fn open(paths: &[PathBuf]) -> io::Result<Self> {
         let roots = paths
             .iter()
             .map(|path| {
@@ -79,12 +60,12 @@ impl Workspace {
 
     /// Makes every write reach the disk before it is reported.
     #[must_use]
-    pub fn durable(mut self, is_durable: bool) -> Self {
+    pub(crate) fn durable(mut self, is_durable: bool) -> Self {
         self.is_durable = is_durable;
         self
     }
 
-    /// Keeps to the operator's rules about paths.
+    /// Applies the operator's rules about paths.
     #[must_use]
     pub(crate) fn with_rules(mut self, rules: Option<PathRules>) -> Self {
         self.rules = rules;
@@ -95,7 +76,7 @@ impl Workspace {
         self.rules.as_ref()
     }
 
-    pub fn roots(&self) -> impl Iterator<Item = &Path> {
+    pub(crate) fn roots(&self) -> impl Iterator<Item = &Path> {
         self.roots.iter().map(|root| root.path.as_path())
     }
 
@@ -103,12 +84,19 @@ impl Workspace {
         &self.roots[root].path
     }
 
-    pub fn path(&self, text: &str) -> Result<SessionPath, PathError> {
-        SessionPath::read(self, text)
+    /// Reads a relative path, an absolute one inside the workspace, or a `file:` URI of one. Opens nothing.
+    pub(crate) fn path(&self, text: &str) -> Result<SessionPath, PathError> {
+        let path = session_path::parse(text)?;
+        let (root, below) = if path.is_absolute() {
+            self.root_of(&path).ok_or_else(|| self.outside(text, &path))?
+        } else {
+            (0, path)
+        };
+        Ok(SessionPath::new(root, below, text))
     }
 
-    /// How a path is told to clients: relative to the first root, absolute below the others.
-    pub fn show(&self, path: &SessionPath) -> String {
+    /// How clients see a path: relative to the first root, absolute below the others.
+    pub(crate) fn show(&self, path: &SessionPath) -> String {
         let below = path.plain_below();
         let shown = match path.root {
             0 if below.as_os_str().is_empty() => PathBuf::from("."),
@@ -118,29 +106,29 @@ impl Workspace {
         shown.to_string_lossy().into_owned()
     }
 
-    /// Absolute, as it is spelled; for URIs.
+    /// The absolute path, as it is spelled. For URIs.
     pub(crate) fn absolute(&self, path: &SessionPath) -> PathBuf {
         let root = &self.roots[path.root].path;
         if path.below == Path::new(".") { root.clone() } else { root.join(&path.below) }
     }
 
-    /// The innermost root that an absolute path is below of, by its spelling.
+    /// The innermost root above an absolute path, by its spelling, and the path below that root.
     pub(crate) fn root_of(&self, path: &Path) -> Option<(usize, PathBuf)> {
         let below =
             |(index, root): (usize, &Root)| Some((index, path.strip_prefix(&root.path).ok()?.to_owned()));
         self.roots.iter().enumerate().filter_map(below).min_by_key(|(_, below)| below.as_os_str().len())
     }
 
-    pub(super) fn directory(&self, root: usize) -> BorrowedFd<'_> {
-        self.roots[root].directory.as_fd()
+    pub(super) fn root_directory(&self, root: usize) -> &Arc<OwnedFd> {
+        &self.roots[root].directory
     }
 
-    /// The kernel's answer to a path, whatever it is.
+    /// Opens a path beneath a root and returns the kernel's plain answer.
     pub(super) fn resolve(&self, root: usize, below: &Path, flags: OFlags) -> Result<OwnedFd, Errno> {
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let flags = flags | OFlags::CLOEXEC;
         for _ in 0..MAX_ATTEMPTS {
-            match openat2(self.directory(root), below, flags, Mode::empty(), resolve) {
+            match openat2(self.root_directory(root), below, flags, Mode::empty(), resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 outcome => return outcome,
             }
@@ -149,16 +137,16 @@ impl Workspace {
     }
 
     fn reach(&self, path: &SessionPath, flags: OFlags) -> Result<OwnedFd, PathError> {
-        self.resolve(path.root, &path.below, flags).map_err(|errno| self.failure(path, errno))
+        self.resolve(path.root, &path.below, flags).map_err(|errno| self.path_error(path, errno))
     }
 
-    /// Opens a file to read. Never waits for the other end of a pipe.
-    pub fn open_file(&self, path: &SessionPath) -> Result<FoundFile, PathError> {
+    /// Opens a file for reading. Never blocks on a pipe.
+    pub(crate) fn open_file(&self, path: &SessionPath) -> Result<FoundFile, PathError> {
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = match self.resolve(path.root, &path.below, flags) {
-            // What a socket, or a device without a driver, says.
+            // The errors of sockets and of devices without a driver.
             Err(Errno::NXIO | Errno::NODEV) => return Err(special(path, "socket or device")),
-            outcome => outcome.map_err(|errno| self.failure(path, errno))?,
+            outcome => outcome.map_err(|errno| self.path_error(path, errno))?,
         };
         let stat = fstat(&file).map_err(|errno| PathError::io(&path.written, errno))?;
         check_regular(path, &stat)?;
@@ -166,14 +154,14 @@ impl Workspace {
         Ok(FoundFile { file: file.into(), stat })
     }
 
-    /// Opens a directory to list it or to begin a walk in it.
-    pub fn open_directory(&self, path: &SessionPath) -> Result<OwnedFd, PathError> {
+    /// Opens a directory for listing or walking.
+    pub(crate) fn open_directory(&self, path: &SessionPath) -> Result<OwnedFd, PathError> {
         let directory = self.reach(path, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK)?;
         self.check_rules(path, directory.as_fd(), None)?;
         Ok(directory)
     }
 
-    /// The directory that a file is in, opened to be searched, with the name of the file.
+    /// Opens the directory of a file for searching, and returns it with the file's name.
     pub(crate) fn directory_of(
         &self,
         path: &SessionPath,
@@ -183,20 +171,20 @@ impl Workspace {
         Ok(((directory.clone(), self.open_directory(&directory)?), name))
     }
 
-    /// Where something that is open really is, below its root. `None` if it is nowhere any more.
+    /// The real path of an open file below its root. `None` if it was deleted or moved outside.
     pub(crate) fn real_below(&self, open: BorrowedFd<'_>) -> Option<PathBuf> {
         let is_there = fstat(open).is_ok_and(|stat| stat.st_nlink > 0);
         let real = real_path(open).filter(|_| is_there)?;
         self.root_of(&real).map(|(_, below)| below)
     }
 
-    /// What the operator's rules say about what is in a directory that is open.
+    /// The operator's rules for the entries of an open directory.
     pub(crate) fn rules_in(&self, directory: BorrowedFd<'_>) -> RulesIn<'_> {
         RulesIn { rules: self.rules.as_ref().map(|rules| (rules, self.real_below(directory))) }
     }
 
-    /// Asks the rules about what is open, or about a name in it: where it really is, not how it was spelled.
-    fn check_rules(
+    /// Applies the rules to an open file, or to a name in an open directory, by its real path.
+    pub(super) fn check_rules(
         &self,
         path: &SessionPath,
         open: BorrowedFd<'_>,
@@ -204,8 +192,7 @@ impl Workspace {
     ) -> Result<(), PathError> {
         let Some(rules) = &self.rules else { return Ok(()) };
         let blocked = |rule: String| PathError::Blocked { path: path.written.clone(), rule };
-        let below =
-            self.real_below(open).ok_or_else(|| blocked("where it is cannot be found out".to_owned()))?;
+        let below = self.real_below(open).ok_or_else(|| blocked("its real path is unknown".to_owned()))?;
         let is_directory =
             || fstat(open).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Directory);
         let verdict = match name {
@@ -215,125 +202,19 @@ impl Workspace {
         verdict.map_or(Ok(()), |rule| Err(blocked(rule)))
     }
 
-    /// What a path leads to, and whether there was anything.
-    pub fn stat(&self, path: &SessionPath) -> Result<Stat, PathError> {
+    /// The metadata of what a path leads to.
+    pub(crate) fn stat(&self, path: &SessionPath) -> Result<Stat, PathError> {
         let place = self.reach(path, OFlags::PATH)?;
         self.check_rules(path, place.as_fd(), None)?;
         fstat(&place).map_err(|errno| PathError::io(&path.written, errno))
     }
 
-    pub fn exists(&self, path: &SessionPath) -> bool {
+    pub(crate) fn exists(&self, path: &SessionPath) -> bool {
         self.resolve(path.root, &path.below, OFlags::PATH).is_ok()
     }
 
-    /// The name itself, for what acts on names: deleting, moving. A link is not followed.
-    pub fn target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
-        let (parent, name) = path.split()?;
-        let directory = self.parent_directory(path, (&parent, &name), parents)?;
-        self.check_rules(path, directory.as_fd(), Some(&name))?;
-        Ok(Target { directory, name, written: path.written.clone() })
-    }
-
-    /// The name that a write goes to: links are followed, each step by the kernel from the root again.
-    pub fn write_target(&self, path: &SessionPath, parents: Parents) -> Result<Target, PathError> {
-        let mut current = path.clone();
-        for _ in 0..MAX_LINKS {
-            let (parent, name) = current.split()?;
-            let directory = self.parent_directory(&current, (&parent, &name), parents)?;
-            let link = match readlinkat(&directory, &name, Vec::new()) {
-                Ok(link) => PathBuf::from(OsStr::from_bytes(link.as_bytes())),
-                // No link, or nothing there yet.
-                Err(Errno::INVAL | Errno::NOENT) => {
-                    self.check_rules(path, directory.as_fd(), Some(&name))?;
-                    return Ok(Target { directory, name, written: path.written.clone() });
-                }
-                Err(errno) => return Err(PathError::io(&path.written, errno)),
-            };
-            if link.is_absolute() {
-                return Err(self.outside(&path.written, &link));
-            }
-            current = current.at(parent.join(link));
-        }
-        Err(PathError::LinkLoop { path: path.written.clone() })
-    }
-
-    fn parent_directory(
-        &self,
-        path: &SessionPath,
-        (parent, name): (&Path, &OsStr),
-        parents: Parents,
-    ) -> Result<Arc<OwnedFd>, PathError> {
-        if parent == Path::new(".") {
-            return Ok(Arc::clone(&self.roots[path.root].directory));
-        }
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let directory = match self.resolve(path.root, parent, flags) {
-            Err(Errno::NOENT) if parents == Parents::Create => self.make_directories(path, parent, name)?,
-            outcome => outcome.map_err(|errno| self.failure(&path.at(parent.to_owned()), errno))?,
-        };
-        Ok(Arc::new(directory))
-    }
-
-    /// Makes the directories above a name that are missing. Each step is resolved from the root again.
-    fn make_directories(
-        &self,
-        path: &SessionPath,
-        directory: &Path,
-        name: &OsStr,
-    ) -> Result<OwnedFd, PathError> {
-        let flags = OFlags::PATH | OFlags::DIRECTORY;
-        let mut reached = PathBuf::from(".");
-        let mut current =
-            self.resolve(path.root, &reached, flags).map_err(|errno| self.failure(path, errno))?;
-        let mut steps = directory.components();
-        while let Some(step) = steps.next() {
-            let next = reached.join(step);
-            current = match self.resolve(path.root, &next, flags) {
-                Err(Errno::NOENT) => {
-                    // Nothing is made on the way to what may not be.
-                    let rest = Path::new(step.as_os_str()).join(steps.as_path()).join(name);
-                    self.check_rules(path, current.as_fd(), Some(rest.as_os_str()))?;
-                    match mkdirat(&current, step.as_os_str(), Mode::from_raw_mode(0o777)) {
-                        Ok(()) | Err(Errno::EXIST) => {}
-                        Err(errno) => return Err(PathError::io(&path.written, errno)),
-                    }
-                    self.resolve(path.root, &next, flags)
-                }
-                outcome => outcome,
-            }
-            .map_err(|errno| self.failure(path, errno))?;
-            reached = next;
-        }
-        Ok(current)
-    }
-
-    /// The directories above a path that are not there, the outermost first.
-    pub(crate) fn missing_above(&self, path: &SessionPath) -> Vec<SessionPath> {
-        let above = path.below.ancestors().skip(1).filter(|below| !below.as_os_str().is_empty());
-        let mut missing: Vec<SessionPath> =
-            above.map(|below| path.at(below.to_owned())).take_while(|above| !self.exists(above)).collect();
-        missing.reverse();
-        missing
-    }
-
-    /// Makes a directory. False: it was there.
-    pub fn make_directory(&self, path: &SessionPath, parents: Parents) -> Result<bool, PathError> {
-        if let Ok(stat) = self.stat(path) {
-            return match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => Ok(false),
-                _ => Err(PathError::Exists { path: path.written.clone() }),
-            };
-        }
-        let target = self.target(path, parents)?;
-        match mkdirat(&target.directory, &target.name, Mode::from_raw_mode(0o777)) {
-            Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Err(PathError::Exists { path: path.written.clone() }),
-            Err(errno) => Err(PathError::io(&path.written, errno)),
-        }
-    }
-
-    /// What an error of the kernel means for a path, with what may help.
-    pub(crate) fn failure(&self, path: &SessionPath, errno: Errno) -> PathError {
+    /// Explains an error of the kernel for a path, with hints.
+    pub(crate) fn path_error(&self, path: &SessionPath, errno: Errno) -> PathError {
         let written = path.written.clone();
         match errno {
             Errno::NOENT => PathError::NotFound { path: written, nearest: self.nearest_names(path) },
@@ -347,16 +228,16 @@ impl Workspace {
         }
     }
 
-    /// The workspace, in words.
+    /// The roots, for messages.
     pub(super) fn described(&self) -> String {
         self.roots().map(|path| path.display().to_string()).collect::<Vec<_>>().join(" and ")
     }
 }
 
-/// The operator's rules, from where a directory really is, whatever path led to it.
+/// The operator's rules for one directory, by its real path.
 #[derive(Debug)]
 pub(crate) struct RulesIn<'a> {
-    /// `None`: there are none. A directory that is nowhere has nothing in it that is allowed.
+    /// `None`: there are no rules. In a directory without a real path, everything is blocked.
     rules: Option<(&'a PathRules, Option<PathBuf>)>,
 }
 
@@ -369,44 +250,11 @@ impl RulesIn<'_> {
     }
 }
 
-impl Target {
-    /// What has this name now; links are not followed.
-    pub(super) fn stat(&self) -> Result<Option<Stat>, PathError> {
-        match statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(Some(stat)),
-            Err(Errno::NOENT) => Ok(None),
-            Err(errno) => Err(PathError::io(&self.written, errno)),
-        }
-    }
-
-    /// Whether something has this name.
-    pub(crate) fn is_taken(&self) -> bool {
-        !matches!(self.stat(), Ok(None))
-    }
-
-    pub(crate) fn is_directory(&self) -> bool {
-        self.kind() == Some(FileType::Directory)
-    }
-
-    pub(crate) fn is_file(&self) -> bool {
-        self.kind() == Some(FileType::RegularFile)
-    }
-
-    fn kind(&self) -> Option<FileType> {
-        self.stat().ok().flatten().map(|stat| FileType::from_raw_mode(stat.st_mode))
-    }
-
-    pub fn directory(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
-    }
-
-    pub fn name(&self) -> &OsStr {
-        &self.name
-    }
-
-    pub fn written(&self) -> &str {
-        &self.written
-    }
+/// The real path of an open file.
+fn real_path(file: BorrowedFd<'_>) -> Option<PathBuf> {
+    let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+    let path = rustix::fs::readlink(link, Vec::new()).ok()?;
+    Some(Path::new(OsStr::from_bytes(path.as_bytes())).to_owned())
 }
 
 fn check_regular(path: &SessionPath, stat: &Stat) -> Result<(), PathError> {
@@ -421,7 +269,7 @@ fn special(path: &SessionPath, kind: &'static str) -> PathError {
     PathError::Special { path: path.written.clone(), kind }
 }
 
-/// What a kind of file is called.
+/// The name of a file type in messages.
 pub(crate) fn kind_name(kind: FileType) -> &'static str {
     match kind {
         FileType::RegularFile => "file",

@@ -1,4 +1,4 @@
-//! Writes that are whole or not at all: into a file beside the target, which then takes its name.
+//! Atomic writes: into a temporary file beside the target, which is then renamed to it.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,15 +13,16 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::workspace::kind_name;
-use super::{PathError, Target, Workspace};
+use super::path_error::PathError;
+use super::target::Target;
+use super::workspace::{Workspace, kind_name};
 
-/// Set-id and sticky bits are not passed on to new contents.
+/// Permission bits that new contents keep: no set-id or sticky bits.
 const PERMISSIONS: RawMode = 0o777;
 
-/// A file as it was at some moment.
+/// Identifies one version of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(crate) struct Seen {
     device: u64,
     inode: u64,
     size: i64,
@@ -42,25 +43,25 @@ impl From<&Stat> for Seen {
     }
 }
 
-/// What must be there for a write to be right.
+/// What a write expects to find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Expected {
-    /// Nothing.
+pub(crate) enum Expected {
+    /// No file.
     Absent,
     /// The file that was read, unchanged.
     Unchanged(Seen),
-    /// Whatever; a file is replaced.
+    /// Anything: an existing file is replaced.
     Anything,
 }
 
-/// Who may do what with a file that is written.
+/// The permissions of a written file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FileMode {
-    /// As before; as usual for a new file.
+pub(crate) enum FileMode {
+    /// Those of the existing file, or the default for a new one.
     Kept,
-    /// The same, and whether it is a program.
+    /// The same, with executable bits set or cleared.
     Program(bool),
-    /// For a new file, as that of another one.
+    /// For a new file, those of another file.
     Of(RawMode),
 }
 
@@ -69,7 +70,7 @@ impl FileMode {
         match self {
             Self::Kept => current,
             Self::Of(_) if !is_new => current,
-            // Whoever may read it may run it.
+            // Sets an executable bit for each read bit.
             Self::Program(true) => current | ((current & 0o444) >> 2),
             Self::Program(false) => current & !0o111,
             Self::Of(mode) => mode,
@@ -79,18 +80,23 @@ impl FileMode {
 
 /// What a write did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Written {
-    pub is_new: bool,
-    pub bytes: u64,
+pub(crate) struct Written {
+    pub(crate) is_new: bool,
+    pub(crate) bytes: u64,
 }
 
 impl Workspace {
-    /// Puts a file in a place, whole or not at all. The permissions of a file that was there are kept.
-    pub fn write(&self, target: &Target, contents: &[u8], expected: Expected) -> Result<Written, PathError> {
+    /// Writes a whole file atomically. Keeps the permissions of an existing file.
+    pub(crate) fn write(
+        &self,
+        target: &Target,
+        contents: &[u8],
+        expected: Expected,
+    ) -> Result<Written, PathError> {
         self.write_as(target, contents, expected, FileMode::Kept)
     }
 
-    pub fn write_as(
+    pub(crate) fn write_as(
         &self,
         target: &Target,
         contents: &[u8],
@@ -102,7 +108,7 @@ impl Workspace {
         })
     }
 
-    /// The same, with contents that come from elsewhere.
+    /// Writes a whole file atomically, with contents that `put` writes.
     pub(crate) fn write_with(
         &self,
         target: &Target,
@@ -122,14 +128,14 @@ impl Workspace {
             if self.is_durable {
                 fsync(&file).map_err(|errno| failed(errno.into()))?;
             }
-            // Somebody else may have written in the meantime.
+            // Another process may have written in the meantime.
             check_expected(target, target.stat()?.as_ref(), expected)?;
             take_name(target, &name, before.is_none())?;
             Ok(bytes)
         };
         let written = put_in_place();
         if written.is_err() {
-            // The error that is told is the one that matters.
+            // The first error is the one to report.
             let _ = unlinkat(&target.directory, &name, AtFlags::empty());
         }
         let bytes = written?;
@@ -138,50 +144,52 @@ impl Workspace {
         }
         Ok(Written { is_new: before.is_none(), bytes })
     }
+}
 
-    /// Removes a name; a link, never what it leads to.
-    pub fn delete(&self, target: &Target) -> Result<Stat, PathError> {
-        let stat = target.stat()?.ok_or_else(|| missing(target))?;
-        match unlinkat(&target.directory, &target.name, AtFlags::empty()) {
-            Ok(()) => Ok(stat),
+impl Target {
+    /// Deletes a name; of a link, only the link itself.
+    pub(crate) fn delete(&self) -> Result<(), PathError> {
+        let stat = self.stat()?.ok_or_else(|| missing(self))?;
+        match unlinkat(&self.directory, &self.name, AtFlags::empty()) {
+            Ok(()) => Ok(()),
             Err(Errno::ISDIR | Errno::PERM)
                 if FileType::from_raw_mode(stat.st_mode) == FileType::Directory =>
             {
-                Err(PathError::IsDirectory { path: target.written.clone() })
+                Err(PathError::IsDirectory { path: self.written.clone() })
             }
-            Err(Errno::NOENT) => Err(missing(target)),
-            Err(errno) => Err(PathError::io(&target.written, errno)),
+            Err(Errno::NOENT) => Err(missing(self)),
+            Err(errno) => Err(PathError::io(&self.written, errno)),
         }
     }
 
-    /// Removes a file, unless it is another than the one that was seen.
-    pub fn delete_unchanged(&self, target: &Target, seen: Seen) -> Result<(), PathError> {
-        match target.stat()? {
-            Some(stat) if Seen::from(&stat) == seen => self.delete(target).map(drop),
-            _ => Err(PathError::Changed { path: target.written.clone() }),
+    /// Deletes a file, unless it has changed since it was seen.
+    pub(crate) fn delete_unchanged(&self, seen: Seen) -> Result<(), PathError> {
+        match self.stat()? {
+            Some(stat) if Seen::from(&stat) == seen => self.delete(),
+            _ => Err(PathError::Changed { path: self.written.clone() }),
         }
     }
 
-    /// Removes a directory that is empty.
-    pub fn delete_empty_directory(&self, target: &Target) -> Result<(), PathError> {
-        unlinkat(&target.directory, &target.name, AtFlags::REMOVEDIR)
-            .map_err(|errno| PathError::io(&target.written, errno))
+    /// Deletes an empty directory.
+    pub(crate) fn delete_empty_directory(&self) -> Result<(), PathError> {
+        unlinkat(&self.directory, &self.name, AtFlags::REMOVEDIR)
+            .map_err(|errno| PathError::io(&self.written, errno))
     }
 
-    /// Gives something another name.
-    pub fn rename(&self, from: &Target, to: &Target, overwrite: bool) -> Result<(), PathError> {
+    /// Renames a file, directory or link.
+    pub(crate) fn rename_to(&self, to: &Self, overwrite: bool) -> Result<(), PathError> {
         let renamed = if overwrite {
-            renameat(&from.directory, &from.name, &to.directory, &to.name)
+            renameat(&self.directory, &self.name, &to.directory, &to.name)
         } else {
-            rename_to_free(&from.directory, &from.name, &to.directory, &to.name)
+            rename_to_free(&self.directory, &self.name, &to.directory, &to.name)
         };
         match renamed {
             Ok(()) => Ok(()),
             Err(Errno::EXIST | Errno::NOTEMPTY) => Err(PathError::Exists { path: to.written.clone() }),
-            Err(Errno::NOENT) => Err(missing(from)),
+            Err(Errno::NOENT) => Err(missing(self)),
             Err(Errno::ISDIR) => Err(PathError::IsDirectory { path: to.written.clone() }),
             Err(Errno::NOTDIR) => Err(PathError::NotADirectory { path: to.written.clone() }),
-            Err(errno) => Err(PathError::io(&from.written, errno)),
+            Err(errno) => Err(PathError::io(&self.written, errno)),
         }
     }
 }
@@ -189,7 +197,7 @@ impl Workspace {
 /// Renames, unless the new name is taken.
 fn rename_to_free(from: &OwnedFd, name: &OsStr, to: &OwnedFd, new_name: &OsStr) -> rustix::io::Result<()> {
     match renameat_with(from, name, to, new_name, RenameFlags::NOREPLACE) {
-        // Some file systems cannot do it in one step.
+        // Some file systems cannot do this in one step.
         Err(Errno::INVAL | Errno::NOSYS) => match statat(to, new_name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(_) => Err(Errno::EXIST),
             Err(_) => renameat(from, name, to, new_name),
@@ -208,7 +216,7 @@ fn check_expected(target: &Target, found: Option<&Stat>, expected: Expected) -> 
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => {}
             FileType::Directory => return Err(PathError::IsDirectory { path: path() }),
-            // A link that appeared just now, or a pipe: nothing that contents are put in place of.
+            // A link that appeared just now, or a pipe, is not replaced.
             other => return Err(PathError::Special { path: path(), kind: kind_name(other) }),
         }
     }
@@ -220,7 +228,7 @@ fn check_expected(target: &Target, found: Option<&Stat>, expected: Expected) -> 
     }
 }
 
-/// A new file in the target's directory, under a name that nobody has; private if it gets its mode later.
+/// Creates a temporary file in the target's directory; private if it gets its mode later.
 fn create_beside(target: &Target, is_private: bool) -> io::Result<(OsString, OwnedFd)> {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -237,7 +245,7 @@ fn create_beside(target: &Target, is_private: bool) -> io::Result<(OsString, Own
     }
 }
 
-/// Contents are new, the file is the same to its owner.
+/// Gives the new file the owner and the mode of the old one.
 fn set_owner_and_mode(file: &File, before: Option<&Stat>, mode: FileMode) -> io::Result<()> {
     if before.is_none() && mode == FileMode::Kept {
         return Ok(());
@@ -245,14 +253,14 @@ fn set_owner_and_mode(file: &File, before: Option<&Stat>, mode: FileMode) -> io:
     let own = rustix::fs::fstat(file)?;
     let like = before.unwrap_or(&own);
     if (own.st_uid, own.st_gid) != (like.st_uid, like.st_gid) {
-        // Only the privileged may give files away; then the file is ours from now on.
+        // Only a privileged process can change the owner; otherwise the file becomes ours.
         let _ = fchown(file, Some(Uid::from_raw(like.st_uid)), Some(Gid::from_raw(like.st_gid)));
     }
     fchmod(file, Mode::from_raw_mode(mode.from(like.st_mode, before.is_none()) & PERMISSIONS))
         .map_err(io::Error::from)
 }
 
-/// Gives a finished file the name that it was made for.
+/// Renames a finished temporary file to its target.
 fn take_name(target: &Target, name: &OsStr, must_be_free: bool) -> Result<(), PathError> {
     let directory = &target.directory;
     let renamed = if must_be_free {
@@ -268,7 +276,7 @@ fn take_name(target: &Target, name: &OsStr, must_be_free: bool) -> Result<(), Pa
 }
 
 fn sync_directory(directory: &OwnedFd) -> io::Result<()> {
-    // The descriptor of a path cannot be synced itself.
+    // An `O_PATH` descriptor cannot be synced.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = openat(directory.as_fd(), ".", flags, Mode::empty())?;
     fsync(&directory).map_err(io::Error::from)

@@ -1,4 +1,4 @@
-//! Files by parts of their path, the best first.
+//! Finds files by a fuzzy query on their path, best match first.
 
 use parking_lot::Mutex;
 use std::path::PathBuf;
@@ -7,17 +7,17 @@ use nucleo_matcher::pattern::{CaseMatching, Normalization, Pattern};
 use nucleo_matcher::{Config, Matcher, Utf32Str};
 use rustix::fs::FileType;
 
-use super::{Finding, Walk, WalkOutcome};
+use super::walk::{Finding, Walk, WalkOutcome};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FuzzyHit {
+pub(crate) struct FuzzyHit {
     /// Below the root of the session.
-    pub below: PathBuf,
-    pub score: u32,
+    pub(crate) below: PathBuf,
+    pub(crate) score: u32,
 }
 
-/// The best `limit` files, and how many there were.
-pub fn find_by_name(walk: Walk<'_>, query: &str, limit: usize) -> (Vec<FuzzyHit>, usize, WalkOutcome) {
+/// Returns the best `limit` files, and how many matched.
+pub(crate) fn find_by_name(walk: Walk<'_>, query: &str, limit: usize) -> (Vec<FuzzyHit>, usize, WalkOutcome) {
     let pattern = Pattern::parse(query, CaseMatching::Smart, Normalization::Smart);
     let all = Mutex::new((Vec::new(), 0_usize));
     let outcome = walk.run(|| {
@@ -35,19 +35,19 @@ pub fn find_by_name(walk: Walk<'_>, query: &str, limit: usize) -> (Vec<FuzzyHit>
             let mut all = all.lock();
             all.1 += 1;
             all.0.push(FuzzyHit { below: finding.below.to_owned(), score });
-            // Kept bounded, whatever the size of the tree.
+            // Bounds the memory in large trees.
             if all.0.len() > limit.saturating_mul(4).max(1024) {
                 keep_best(&mut all.0, limit);
             }
             true
         }
     });
-    let (mut hits, count) = all.into_inner();
+    let (mut hits, count) = std::mem::take(&mut *all.lock());
     keep_best(&mut hits, limit);
     (hits, count, outcome)
 }
 
-/// By score; equal ones by length, then by name, so that the order is always the same.
+/// Sorts by score, then length, then name, so that the order is always the same.
 fn keep_best(hits: &mut Vec<FuzzyHit>, limit: usize) {
     hits.sort_by(|a, b| {
         let length = |hit: &FuzzyHit| hit.below.as_os_str().len();

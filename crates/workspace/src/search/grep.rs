@@ -1,5 +1,5 @@
-//! Lines that match a regular expression, found with ripgrep's own searcher: linear in time whatever the
-//! expression, binary files left alone.
+//! Finds lines that match a regular expression, with ripgrep's own searcher: in linear time for any expression,
+//! skipping binary files.
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -15,47 +15,47 @@ use grep_searcher::{
 use rustix::fs::FileType;
 use thiserror::Error;
 
-use super::{Finding, Walk, WalkOutcome};
+use super::walk::{Finding, Walk, WalkOutcome};
 
-/// A pattern may grow to this much memory when it is compiled.
+/// Memory limit for a compiled pattern.
 const MAX_PATTERN_BYTES: usize = 8 * 1024 * 1024;
-/// A file with a longer line is not searched beyond it.
+/// The search of a file stops at a longer line.
 const MAX_LINE_IN_MEMORY: usize = 256 * 1024 * 1024;
-/// All lines that are shown take this much at most.
+/// Bytes of all shown lines together, at most.
 const MAX_SHOWN_BYTES: usize = 1024 * 1024;
-/// Longer lines are shown in part.
+/// Longer lines are cut.
 const MAX_LINE_BYTES: usize = 400;
 
-/// What is looked for.
+/// What to search for.
 #[derive(Clone, Debug)]
-pub struct GrepQuery {
-    pub pattern: String,
-    pub case_sensitive: bool,
-    /// The pattern is text, not an expression.
-    pub is_literal: bool,
+pub(crate) struct GrepQuery {
+    pub(crate) pattern: String,
+    pub(crate) case_sensitive: bool,
+    /// The pattern is plain text, not an expression.
+    pub(crate) is_literal: bool,
     /// Lines shown before and after each match.
-    pub context: usize,
+    pub(crate) context: usize,
     /// Matching lines that are shown; all are counted.
-    pub limit: usize,
-    /// Only which files.
-    pub files_only: bool,
+    pub(crate) limit: usize,
+    /// Report only which files match.
+    pub(crate) files_only: bool,
 }
 
 #[derive(Debug, Error)]
-pub enum GrepRequestError {
+pub(crate) enum GrepRequestError {
     #[error("`{pattern}` is not a regular expression: {reason}")]
     Pattern { pattern: String, reason: String },
 }
 
 /// The matches of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GrepHit {
+pub(crate) struct GrepHit {
     /// Below the root of the session.
-    pub below: PathBuf,
-    /// In order, with the lines around.
-    pub lines: Vec<HitLine>,
-    /// Matching lines in all.
-    pub count: u64,
+    pub(crate) below: PathBuf,
+    /// Matching lines and their context, in order.
+    pub(crate) lines: Vec<HitLine>,
+    /// All matching lines, shown or not.
+    pub(crate) count: u64,
 }
 
 impl GrepHit {
@@ -65,29 +65,29 @@ impl GrepHit {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HitLine {
-    pub number: u64,
-    pub text: String,
-    pub is_match: bool,
+pub(crate) struct HitLine {
+    pub(crate) number: u64,
+    pub(crate) text: String,
+    pub(crate) is_match: bool,
 }
 
 #[derive(Debug, Default)]
-pub struct GrepReport {
-    /// By path.
-    pub hits: Vec<GrepHit>,
-    pub total_matches: u64,
-    pub files_with_matches: u64,
-    pub files_searched: u64,
-    pub walk: WalkOutcome,
+pub(crate) struct GrepReport {
+    /// Sorted by path.
+    pub(crate) hits: Vec<GrepHit>,
+    pub(crate) total_matches: u64,
+    pub(crate) files_with_matches: u64,
+    pub(crate) files_searched: u64,
+    pub(crate) walk: WalkOutcome,
 }
 
-/// What the threads of a search have found: the first files by path that are needed to fill the limit.
+/// Collects the hits of all threads: the first files by path that fill the limit.
 struct Gathered {
     limit: usize,
-    /// With how much of the limit each takes.
+    /// Each hit with its share of the limit.
     hits: BTreeMap<PathBuf, (GrepHit, usize)>,
     taken: usize,
-    /// What the lines take.
+    /// Bytes of all kept lines.
     bytes: usize,
 }
 
@@ -97,7 +97,7 @@ impl Gathered {
         self.taken += weight;
         self.bytes += hit.bytes();
         self.hits.insert(hit.below.clone(), (hit, weight));
-        // What comes after enough others is not shown.
+        // Drops the last files as long as the others fill the limit.
         while let Some(last) = self.hits.last_entry()
             && (self.taken - last.get().1 >= self.limit
                 || self.bytes - last.get().0.bytes() >= MAX_SHOWN_BYTES)
@@ -109,7 +109,7 @@ impl Gathered {
     }
 }
 
-pub fn grep(walk: Walk<'_>, query: &GrepQuery) -> Result<GrepReport, GrepRequestError> {
+pub(crate) fn grep(walk: Walk<'_>, query: &GrepQuery) -> Result<GrepReport, GrepRequestError> {
     let matcher = matcher(query)?;
     let patience = walk.patience();
     let gathered = Mutex::new(Gathered { limit: query.limit, hits: BTreeMap::new(), taken: 0, bytes: 0 });
@@ -132,12 +132,12 @@ pub fn grep(walk: Walk<'_>, query: &GrepQuery) -> Result<GrepReport, GrepRequest
             !patience.is_over()
         }
     });
-    let gathered = gathered.into_inner();
+    let hits = std::mem::take(&mut gathered.lock().hits);
     Ok(GrepReport {
-        hits: gathered.hits.into_values().map(|(hit, _)| hit).collect(),
-        total_matches: total.into_inner(),
-        files_with_matches: with_matches.into_inner(),
-        files_searched: searched.into_inner(),
+        hits: hits.into_values().map(|(hit, _)| hit).collect(),
+        total_matches: total.load(Ordering::Relaxed),
+        files_with_matches: with_matches.load(Ordering::Relaxed),
+        files_searched: searched.load(Ordering::Relaxed),
         walk: outcome,
     })
 }
@@ -176,12 +176,12 @@ fn search_file(
 ) -> Option<GrepHit> {
     let file = File::from(finding.open().ok()?);
     let mut sink = Lines::new(query, is_over);
-    // A file that cannot be read to its end has no match that could be relied on beyond what was seen.
+    // After a read error, keeps the matches that were found.
     let _ = searcher.search_reader(matcher, Watched { file, is_over }, &mut sink);
     sink.into_hit(finding.below.to_owned())
 }
 
-/// A file that is read as long as somebody waits.
+/// A file whose reads fail once the search is over.
 struct Watched<'a> {
     file: File,
     is_over: &'a dyn Fn() -> bool,
@@ -189,7 +189,7 @@ struct Watched<'a> {
 
 impl Read for Watched<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if (self.is_over)() { Err(io::Error::other("nobody waits any more")) } else { self.file.read(buffer) }
+        if (self.is_over)() { Err(io::Error::other("the search is over")) } else { self.file.read(buffer) }
     }
 }
 
@@ -236,7 +236,7 @@ impl Sink for Lines<'_> {
         if !self.is_full() {
             self.add(found.line_number(), found.bytes(), true);
         }
-        // Asking for the time at every line would take longer than finding it.
+        // Checking the clock at every match would take longer than the search.
         Ok(!self.count.is_multiple_of(1024) || !(self.is_over)())
     }
 
@@ -254,7 +254,7 @@ impl Sink for Lines<'_> {
     }
 }
 
-/// A line without its end, cut where it becomes too long to be read.
+/// A line without its ending, cut if it is too long.
 fn shown(line: &[u8]) -> String {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -262,6 +262,6 @@ fn shown(line: &[u8]) -> String {
         return String::from_utf8_lossy(line).into_owned();
     }
     let text = String::from_utf8_lossy(&line[..MAX_LINE_BYTES]);
-    // The cut may have gone through a character.
+    // The cut may have split a character.
     format!("{}… ({} bytes)", text.trim_end_matches('\u{fffd}'), line.len())
 }

@@ -1,5 +1,5 @@
-//! Which names a walk leaves out: `.gitignore`, `.ignore`, `.rgignore` and git's own exclusions, those of inner
-//! directories before those of outer ones.
+//! Decides which names a walk skips, by `.gitignore`, `.ignore`, `.rgignore` and git's own exclusions. Inner
+//! directories take precedence over outer ones.
 
 use std::fs::File;
 use std::io::Read;
@@ -18,17 +18,17 @@ const MAX_BYTES: u64 = 1024 * 1024;
 #[derive(Debug, Default)]
 pub(super) struct IgnoreFiles {
     above: Option<Arc<IgnoreFiles>>,
-    /// `.rgignore` and `.ignore`, which are for searching and win over what is for git.
+    /// `.rgignore` and `.ignore`, which take precedence over git's files.
     for_searches: Vec<Gitignore>,
     for_git: Vec<Gitignore>,
 }
 
-/// The files that have rules in them, the most particular first.
+/// Names of ignore files, highest precedence first.
 const FOR_SEARCHES: &[&str] = &[".rgignore", ".ignore"];
 const FOR_GIT: &[&str] = &[".gitignore", ".git/info/exclude"];
 
 impl IgnoreFiles {
-    /// Those of a directory, which is open as `directory`. `has` says whether it holds a name.
+    /// Reads the rules of a directory, which is open as `directory`. `has` tells whether it contains a name.
     pub(super) fn of(
         above: &Arc<Self>,
         path: &Path,
@@ -46,8 +46,8 @@ impl IgnoreFiles {
         Arc::new(Self { above: Some(Arc::clone(above)), for_searches, for_git })
     }
 
-    /// Whether something is to be left out. Paths are absolute.
-    pub(super) fn leave_out(&self, path: &Path, is_directory: bool) -> bool {
+    /// Whether a walk skips this absolute path.
+    pub(super) fn skips(&self, path: &Path, is_directory: bool) -> bool {
         let decide = |rules: fn(&Self) -> &[Gitignore]| {
             let chain = std::iter::successors(Some(self), |files| files.above.as_deref());
             chain
@@ -60,7 +60,7 @@ impl IgnoreFiles {
     }
 }
 
-/// A file of rules that is really a file, and in this directory.
+/// Reads an ignore file of this directory. Does not follow links.
 fn read(path: &Path, directory: BorrowedFd<'_>, name: &str) -> Option<Gitignore> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let resolve = rustix::fs::ResolveFlags::BENEATH | rustix::fs::ResolveFlags::NO_SYMLINKS;
@@ -73,7 +73,7 @@ fn read(path: &Path, directory: BorrowedFd<'_>, name: &str) -> Option<Gitignore>
     File::from(file).take(MAX_BYTES).read_to_end(&mut text).ok()?;
     let mut builder = GitignoreBuilder::new(path);
     for line in String::from_utf8_lossy(&text).lines() {
-        // A line that is no pattern is left out, as git does.
+        // Skips lines that are not patterns, as git does.
         let _ = builder.add_line(None, line);
     }
     builder.build().ok().filter(|rules| !rules.is_empty())

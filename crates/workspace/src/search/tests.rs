@@ -1,4 +1,4 @@
-//! What a search sees, and in which order.
+//! What a search sees, and in which order it reports.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use ignore::overrides::OverrideBuilder;
 use super::*;
 use crate::files::Workspace;
 
-/// A directory that goes with the test.
+/// A directory that is removed with the test.
 struct Tree(PathBuf);
 
 impl Tree {
@@ -142,7 +142,7 @@ fn context_is_shown_around_matches() {
 }
 
 #[test]
-fn a_pattern_is_a_pattern_whatever_it_begins_with() {
+fn a_pattern_may_begin_with_a_dash() {
     let tree = Tree::new("options", &[("a", "--help\n-e x\nfile (1)\nCASE\n")]);
     let found = |query: GrepQuery| tree.grep(".", &query, WalkFilter::default()).total_matches;
     assert_eq!(found(query("--help")), 1);
@@ -186,7 +186,7 @@ fn names_are_found_by_their_parts() {
 }
 
 #[test]
-fn a_search_ends_when_nobody_waits_for_it() {
+fn a_cancelled_search_ends() {
     let tree = Tree::new("cancel", &[("a/b/c/d", "x")]);
     let workspace = Workspace::open(std::slice::from_ref(&tree.0)).unwrap();
     let path = workspace.path(".").unwrap();

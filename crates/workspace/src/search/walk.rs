@@ -1,5 +1,5 @@
-//! A walk below a directory, on several threads. Every directory is opened beneath its parent's descriptor and
-//! no link is ever followed, so that nobody who moves things around can lead it elsewhere.
+//! Walks a directory tree on several threads. Opens every directory beneath its parent's descriptor and never
+//! follows links, so that concurrent renames cannot lead the walk elsewhere.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ffi::{OsStr, OsString};
@@ -16,27 +16,27 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, openat, statat};
 use super::ignore_files::IgnoreFiles;
 use crate::files::{SessionPath, Workspace};
 
-/// The most threads of one walk: beyond, the disk or the memory is the limit.
+/// Threads per walk at most. Beyond that, the disk or the memory is the limit.
 const MAX_THREADS: usize = 8;
-/// Deeper directories are not gone into.
+/// Deeper directories are not read.
 const MAX_DEPTH: usize = 256;
-/// What is read of a directory at once.
+/// Buffer size for reading a directory.
 pub(crate) const LISTING_BYTES: usize = 32 * 1024;
 
-/// What a walk shows and what it passes by.
+/// What a walk reports and what it skips.
 #[derive(Clone, Debug)]
-pub struct WalkFilter {
-    /// Names that begin with a dot too.
-    pub hidden: bool,
-    /// What ignore files name too.
-    pub ignored: bool,
-    /// Globs in the manner of `rg -g`: if any includes, only what is included; what is excluded, never.
-    pub globs: Override,
-    pub max_depth: usize,
-    /// Only this name, in the directory where the walk begins.
-    pub only: Option<OsString>,
-    /// What the operator's rules block too.
-    pub blocked: bool,
+pub(crate) struct WalkFilter {
+    /// Include names that begin with a dot.
+    pub(crate) hidden: bool,
+    /// Include what ignore files exclude.
+    pub(crate) ignored: bool,
+    /// Globs as for `rg -g`: if any of them includes, only included files are reported; excluded files never are.
+    pub(crate) globs: Override,
+    pub(crate) max_depth: usize,
+    /// Report only this name, in the start directory.
+    pub(crate) only: Option<OsString>,
+    /// Include what the operator's rules block.
+    pub(crate) blocked: bool,
 }
 
 impl Default for WalkFilter {
@@ -52,11 +52,11 @@ impl Default for WalkFilter {
     }
 }
 
-/// How long somebody is ready to wait.
+/// How long a search may take, and whether it was cancelled.
 #[derive(Clone, Copy)]
-pub struct Patience<'a> {
-    pub until: Instant,
-    pub is_cancelled: &'a (dyn Fn() -> bool + Sync),
+pub(crate) struct Patience<'a> {
+    pub(crate) until: Instant,
+    pub(crate) is_cancelled: &'a (dyn Fn() -> bool + Sync),
 }
 
 impl std::fmt::Debug for Patience<'_> {
@@ -66,26 +66,25 @@ impl std::fmt::Debug for Patience<'_> {
 }
 
 impl Patience<'_> {
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         (self.is_cancelled)() || Instant::now() >= self.until
     }
 }
 
-/// Something that the walk came by.
+/// An entry that the walk found.
 #[derive(Clone, Copy, Debug)]
-pub struct Finding<'a> {
+pub(crate) struct Finding<'a> {
     /// The directory that it is in.
-    pub directory: BorrowedFd<'a>,
-    pub name: &'a OsStr,
+    pub(crate) directory: BorrowedFd<'a>,
+    pub(crate) name: &'a OsStr,
     /// Below the root of the session.
-    pub below: &'a Path,
-    pub kind: FileType,
-    pub depth: usize,
+    pub(crate) below: &'a Path,
+    pub(crate) kind: FileType,
 }
 
 impl Finding<'_> {
-    /// Opens a file to read; not a link, and never waiting.
-    pub fn open(&self) -> rustix::io::Result<OwnedFd> {
+    /// Opens a file for reading. Fails for links and never blocks.
+    pub(crate) fn open(&self) -> rustix::io::Result<OwnedFd> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         openat(self.directory, self.name, flags, Mode::empty())
     }
@@ -93,24 +92,24 @@ impl Finding<'_> {
 
 /// How a walk ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct WalkOutcome {
-    /// It was given up before everything was seen.
-    pub is_partial: bool,
-    /// Directories that lie too deep to be gone into.
-    pub too_deep: usize,
+pub(crate) struct WalkOutcome {
+    /// It ended before everything was seen.
+    pub(crate) is_partial: bool,
+    /// Directories that were too deep to be read.
+    pub(crate) too_deep: usize,
     /// Directories that could not be read.
-    pub unreadable: usize,
+    pub(crate) unreadable: usize,
 }
 
-/// A walk that can begin.
+/// A walk that is ready to run.
 #[derive(Debug)]
-pub struct Walk<'a> {
+pub(crate) struct Walk<'a> {
     workspace: &'a Workspace,
     root: &'a Path,
     root_number: usize,
-    /// Where it begins, open.
+    /// The start directory.
     start: OwnedFd,
-    /// The same below the root of the session; empty for the root.
+    /// Its path below the root of the session; empty for the root.
     below: PathBuf,
     filter: WalkFilter,
     patience: Patience<'a>,
@@ -118,7 +117,7 @@ pub struct Walk<'a> {
 
 impl<'a> Walk<'a> {
     /// A walk from `path`, which is open as `start`.
-    pub fn new(
+    pub(crate) fn new(
         workspace: &'a Workspace,
         path: &SessionPath,
         start: OwnedFd,
@@ -130,14 +129,14 @@ impl<'a> Walk<'a> {
         Self { workspace, root, root_number, start, below, filter, patience }
     }
 
-    pub fn patience(&self) -> Patience<'a> {
+    pub(crate) fn patience(&self) -> Patience<'a> {
         self.patience
     }
 }
 
-/// A directory that waits to be looked at.
+/// A directory that is waiting to be read.
 struct Pending {
-    /// The directory that it is in, and its name there; `None` for the start.
+    /// Its parent directory and its name there; `None` for the start.
     place: Option<(Arc<OwnedFd>, OsString)>,
     below: PathBuf,
     depth: usize,
@@ -156,7 +155,7 @@ struct Shared {
 #[derive(Default)]
 struct Queue {
     waiting: Vec<Pending>,
-    /// Threads that are looking at a directory, which may bring more.
+    /// Threads that are reading a directory and may add to the queue.
     busy: usize,
 }
 
@@ -165,7 +164,7 @@ impl Shared {
         self.queue.lock()
     }
 
-    /// The next directory; `None` when there will be no more.
+    /// Waits for the next directory. `None`: there are no more.
     fn next(&self) -> Option<Pending> {
         let mut queue = self.lock();
         loop {
@@ -205,14 +204,14 @@ impl Shared {
 
 impl WalkOutcome {
     /// Whether there may be more than was seen.
-    pub fn is_incomplete(&self) -> bool {
+    pub(crate) fn is_incomplete(&self) -> bool {
         self.is_partial || self.too_deep > 0
     }
 }
 
 impl Walk<'_> {
-    /// Shows everything to visitors, one for each thread. A visitor that returns false ends the walk.
-    pub fn run<V>(self, visitor: impl Fn() -> V + Sync) -> WalkOutcome
+    /// Passes every entry to a visitor; each thread has its own. A visitor that returns false ends the walk.
+    pub(crate) fn run<V>(self, visitor: impl Fn() -> V + Sync) -> WalkOutcome
     where
         V: FnMut(&Finding<'_>) -> bool,
     {
@@ -230,7 +229,7 @@ impl Walk<'_> {
             let mut visit = visitor();
             let mut listing = Vec::with_capacity(LISTING_BYTES);
             while let Some(pending) = shared.next() {
-                let found = self.look_at(&pending, &shared, &mut listing, &mut visit);
+                let found = self.read_directory(&pending, &shared, &mut listing, &mut visit);
                 if self.patience.is_over() {
                     shared.give_up();
                 }
@@ -239,7 +238,7 @@ impl Walk<'_> {
         };
         std::thread::scope(|scope| {
             for _ in 1..threads {
-                // One thread alone does it too, only later.
+                // The walk works with fewer threads too, only slower.
                 let _ = std::thread::Builder::new().spawn_scoped(scope, work);
             }
             work();
@@ -251,7 +250,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The rules of the directories above the one where the walk begins.
+    /// The ignore rules of the directories above the start.
     fn ignore_files_above(&self) -> Arc<IgnoreFiles> {
         let mut ignore = Arc::new(IgnoreFiles::default());
         if self.filter.ignored {
@@ -268,8 +267,8 @@ impl Walk<'_> {
         ignore
     }
 
-    /// Shows what is in one directory; returns the directories in it.
-    fn look_at(
+    /// Visits the entries of one directory and returns its subdirectories.
+    fn read_directory(
         &self,
         pending: &Pending,
         shared: &Shared,
@@ -298,11 +297,11 @@ impl Walk<'_> {
             let below = pending.below.join(&name);
             let is_directory = kind == FileType::Directory;
             let is_blocked = !self.filter.blocked && rules.block(&name, is_directory);
-            if is_blocked || self.passes_by(&name, &below, is_directory, &ignore) {
+            if is_blocked || self.skips(&name, &below, is_directory, &ignore) {
                 continue;
             }
             let depth = pending.depth + 1;
-            let finding = Finding { directory: directory.as_fd(), name: &name, below: &below, kind, depth };
+            let finding = Finding { directory: directory.as_fd(), name: &name, below: &below, kind };
             if !visit(&finding) {
                 shared.give_up();
                 return Vec::new();
@@ -328,7 +327,7 @@ impl Walk<'_> {
         }
     }
 
-    fn passes_by(&self, name: &OsStr, below: &Path, is_directory: bool, ignore: &IgnoreFiles) -> bool {
+    fn skips(&self, name: &OsStr, below: &Path, is_directory: bool, ignore: &IgnoreFiles) -> bool {
         if let Some(only) = &self.filter.only {
             return name != only;
         }
@@ -340,17 +339,17 @@ impl Walk<'_> {
         if globbed.is_ignore() {
             return true;
         }
-        // Git's own files are never what is looked for.
+        // Git's own files are never reported.
         if (name == ".git" && !self.filter.blocked)
             || (!self.filter.hidden && name.as_bytes().starts_with(b".") && !globbed.is_whitelist())
         {
             return true;
         }
-        !self.filter.ignored && ignore.leave_out(&self.root.join(below), is_directory)
+        !self.filter.ignored && ignore.skips(&self.root.join(below), is_directory)
     }
 }
 
-/// The names in a directory, with what kind they are if the file system says so at once.
+/// The names in a directory, with their kind if the file system reports it.
 pub(crate) fn list_entries(
     directory: BorrowedFd<'_>,
     buffer: &mut Vec<u8>,
@@ -367,7 +366,7 @@ pub(crate) fn list_entries(
     Ok(entries)
 }
 
-/// What kind something is, if that is not known yet; links are not followed.
+/// Looks up a kind that is still unknown. Does not follow links.
 pub(crate) fn known_kind(directory: BorrowedFd<'_>, name: &OsStr, kind: FileType) -> FileType {
     if kind != FileType::Unknown {
         return kind;

@@ -1,11 +1,11 @@
-//! What a command has written: its beginning and its end are kept, what lies between is only counted.
+//! The output of a command. Keeps its beginning and its end, and only counts what is between them.
 //!
-//! The beginning says what was attempted, the end how it went; a build that writes 50 MB between them must not
+//! The beginning shows what was attempted, the end how it went; a build that writes 50 MB between them must not
 //! cost 50 MB. Memory grows with the output, up to both limits.
 
 use std::collections::VecDeque;
 
-/// How far a cut moves to fall between two lines.
+/// How far a cut may move to fall between two lines.
 const LINE_SEARCH: usize = 4 * 1024;
 
 #[derive(Debug)]
@@ -17,7 +17,7 @@ pub(super) struct Capture {
     total: u64,
 }
 
-/// What is shown of the output: both ends, and how much is missing between them.
+/// The kept output: both ends, and how many bytes are missing between them.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Kept {
     pub(super) head: Vec<u8>,
@@ -41,7 +41,7 @@ impl Capture {
         self.tail.extend(rest);
     }
 
-    /// Grows in large steps, but never beyond the limit, as doubling would.
+    /// Grows in large steps, but not beyond the limit as doubling would.
     fn make_room(&mut self, bytes: usize) {
         let needed = self.tail.len() + bytes;
         if needed > self.tail.capacity() {
@@ -50,18 +50,18 @@ impl Capture {
         }
     }
 
-    /// All bytes ever written.
+    /// The size of the whole output.
     pub(super) fn total(&self) -> u64 {
         self.total
     }
 
-    /// The memory that this takes.
+    /// Bytes of output that are kept.
     pub(super) fn kept_bytes(&self) -> usize {
         self.head.len() + self.tail.len()
     }
 
-    /// Both ends. If something was left out, each is cut between two lines if there is an end of a line near,
-    /// and between two characters in any case.
+    /// Both ends. If something was left out, each is cut at a line break if one is near, and otherwise between two
+    /// characters.
     pub(super) fn kept(&self) -> Kept {
         let mut head = self.head.clone();
         let mut tail: Vec<u8> = self.tail.iter().copied().collect();
@@ -75,13 +75,13 @@ impl Capture {
         Kept { omitted: self.total - (head.len() + tail.len()) as u64, head, tail }
     }
 
-    /// What was written after `position`, at most the newest `limit` bytes of it, without half a character at
-    /// either end; and the position to ask from the next time.
+    /// The output after `position`, at most its newest `limit` bytes, without partial characters at either end; and
+    /// the position to continue from.
     pub(super) fn since(&self, position: u64, limit: usize) -> (Vec<u8>, u64) {
         let wanted = usize::try_from(self.total.saturating_sub(position)).unwrap_or(usize::MAX);
         let count = wanted.min(limit);
         let from_tail = count.min(self.tail.len());
-        // Before anything is left out, head and tail are one text.
+        // Until something is left out, head and tail are contiguous.
         let from_head = if self.total == self.kept_bytes() as u64 { count - from_tail } else { 0 };
         let mut bytes = self.head[self.head.len() - from_head.min(self.head.len())..].to_vec();
         bytes.extend(self.tail.range(self.tail.len() - from_tail..));
@@ -109,7 +109,7 @@ fn start_of_whole_lines(bytes: &[u8]) -> usize {
         .map_or_else(|| start_of_whole_characters(bytes), |newline| newline + 1)
 }
 
-/// Where the last character that is complete ends. Bytes that are no text at all are taken as they are.
+/// The end of the last complete character. Bytes that are not UTF-8 count as complete.
 fn end_of_whole_characters(bytes: &[u8]) -> usize {
     for back in 1..=bytes.len().min(4) {
         let byte = bytes[bytes.len() - back];
@@ -127,7 +127,7 @@ fn end_of_whole_characters(bytes: &[u8]) -> usize {
 
 fn start_of_whole_characters(bytes: &[u8]) -> usize {
     let continuation = bytes.iter().take_while(|&&byte| (0x80..=0xBF).contains(&byte)).count();
-    // More cannot follow one first byte: then this is no text.
+    // A character has at most three continuation bytes; more of them are not UTF-8.
     if continuation <= 3 { continuation } else { 0 }
 }
 
@@ -173,7 +173,7 @@ mod tests {
         assert_eq!(capture.total(), 7_770_000);
         assert_eq!(capture.kept_bytes(), 4000);
         assert!(capture.tail.capacity() <= 3000, "{}", capture.tail.capacity());
-        // One piece that is larger than everything.
+        // One piece that is larger than both limits.
         capture.append(&vec![b'y'; 100_000]);
         assert_eq!(capture.kept_bytes(), 4000);
     }

@@ -1,4 +1,4 @@
-//! How a script becomes a process: which shell, with what environment, and where its output goes.
+//! Starts a script as a process: finds the shell, builds the environment and connects the output.
 
 use std::collections::BTreeMap;
 use std::ffi::{CString, OsString};
@@ -14,32 +14,33 @@ use rustix::fs::{Access, OFlags};
 use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 
-use super::operation::OperationId;
+use super::operation_id::OperationId;
 use super::tree::MARK_VARIABLE;
 
-/// Says to a command, and to whoever looks at its environment, which operation it belongs to.
+/// Names the operation in the environment of its processes.
 const OPERATION_VARIABLE: &str = "RINGFENCE_OPERATION";
 
-/// Nobody sits at a terminal: no pagers, no questions, no cursor movements. Only where nothing else is set.
+/// There is no terminal, so programs should use no pagers, prompts or cursor movements. Applied only to variables
+/// that are not set.
 const DEFAULTS: &[(&str, &str)] =
     &[("PAGER", "cat"), ("GIT_PAGER", "cat"), ("GIT_TERMINAL_PROMPT", "0"), ("TERM", "dumb")];
 
-/// In this order, before the search path is asked.
+/// Searched in this order, before `PATH`.
 const SYSTEM_DIRECTORIES: &[&str] = &["/bin", "/usr/bin", "/usr/local/bin"];
 
 /// A command to start.
 #[derive(Debug)]
-pub struct ShellCommand {
-    /// Given to the shell as it is.
-    pub script: String,
-    /// Where it runs. A descriptor, so that what was checked is what is used.
-    pub directory: OwnedFd,
-    /// The same for people.
-    pub directory_name: String,
+pub(crate) struct ShellCommand {
+    /// Passed to the shell verbatim.
+    pub(crate) script: String,
+    /// The working directory. A descriptor, so that the directory that was checked is the one that is used.
+    pub(crate) directory: OwnedFd,
+    /// The name of the directory in reports.
+    pub(crate) directory_name: String,
     /// Added to the server's own environment.
-    pub environment: Vec<(String, String)>,
-    /// When this has passed, everything that the command has started is ended.
-    pub timeout: Option<Duration>,
+    pub(crate) environment: Vec<(String, String)>,
+    /// After this time, everything that the command started is ended.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// The system's bash, or else its plain shell.
@@ -48,7 +49,7 @@ pub(super) fn find_shell() -> Option<PathBuf> {
     let directories: Vec<PathBuf> = SYSTEM_DIRECTORIES
         .iter()
         .map(PathBuf::from)
-        // A relative entry means another program in every directory.
+        // A relative entry would mean another program in every directory.
         .chain(std::env::split_paths(&search_path).filter(|directory| directory.is_absolute()))
         .collect();
     let find = |name: &str| {
@@ -61,8 +62,8 @@ fn is_executable(path: &Path) -> bool {
     path.is_file() && rustix::fs::access(path, Access::EXEC_OK).is_ok()
 }
 
-/// Starts the shell. What it and its children write to output or error comes out of one pipe, in the order in
-/// which it was written, and can be read without blocking.
+/// Starts the shell. Its standard output and error share one pipe, so that they keep their order. The pipe is read
+/// without blocking.
 pub(super) fn spawn(
     shell: &Path,
     command: &ShellCommand,
@@ -75,14 +76,14 @@ pub(super) fn spawn(
     let shell = CString::new(shell.as_os_str().as_bytes())?;
     let nested = NestedCommand {
         program: shell.clone(),
-        // A script that begins with a dash is still a script.
+        // After `--`, a script that begins with a dash is not taken for an option.
         arguments: vec![shell, c"-c".to_owned(), c"--".to_owned(), CString::new(command.script.as_str())?],
         environment: environment(command, id, mark)?,
     };
     Ok((domain.spawn(&nested, command.directory.as_fd(), writer.as_fd())?, reader.into()))
 }
 
-/// The server's own, the command's, and what nobody may set differently.
+/// The server's environment and the command's. Our own variables override both.
 fn environment(command: &ShellCommand, id: OperationId, mark: &str) -> io::Result<Vec<CString>> {
     let given = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
     let mut variables: BTreeMap<OsString, OsString> = DEFAULTS.iter().map(given).collect();

@@ -1,87 +1,66 @@
-//! One command that was started: what is known of it, and waiting for it.
+//! One started command: its state, its report, and waiting for it.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::fmt;
 use std::os::fd::OwnedFd;
-use std::str::FromStr;
 use std::time::{Duration, Instant};
 
 use super::capture::Capture;
+use super::operation_id::OperationId;
 use super::report::{Report, State};
 use super::screen;
 use super::tree::Tree;
 
-/// Between two looks at new output, and at whether the one who waits still wants to.
+/// Interval for checking for new output and for cancellation.
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
-/// The most that is shown of new output at once.
+/// Bytes of new output per progress message, at most.
 const PROGRESS_BYTES: usize = 4 * 1024;
 
-/// Counts the operations of one server, from 1, and is never used again. Reads `op-1`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct OperationId(pub(super) u64);
-
-impl fmt::Display for OperationId {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "op-{}", self.0)
-    }
-}
-
-impl FromStr for OperationId {
-    type Err = ();
-
-    fn from_str(text: &str) -> Result<Self, ()> {
-        let id = text.strip_prefix("op-").and_then(|number| number.parse().ok()).map(Self);
-        // Only the one way to write it: `op-01` and `op-+1` are nobody's.
-        id.filter(|id| id.to_string() == text).ok_or(())
-    }
-}
-
-/// Why a wait is over.
+/// Why a wait ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Waited {
-    /// The operation has ended, and nothing of it is being ended any more.
+pub(crate) enum Waited {
+    /// The operation has ended, and no request to end it is pending.
     Ended,
     TimeOver,
     Cancelled,
 }
 
-/// A command that was started. It goes on whether somebody waits for it or not.
+/// A started command. It runs on whether or not a call waits for it.
 #[derive(Debug)]
-pub struct Operation {
+pub(crate) struct Operation {
     id: OperationId,
     script: String,
     directory_name: String,
     started_at: Instant,
     pub(super) tree: Tree,
     progress: Mutex<Progress>,
-    /// Told when the state changes, not when output comes.
+    /// Notified when the state changes, but not for new output.
     changed: Condvar,
 }
 
-/// What changes in the life of an operation.
+/// The mutable state of an operation.
 #[derive(Debug)]
 pub(super) struct Progress {
     pub(super) state: State,
     pub(super) ended_at: Option<Instant>,
     pub(super) capture: Capture,
-    /// Up to where output was given to those who wait.
+    /// How far waiting calls have seen the output.
     shown: u64,
-    /// Asked for, and not yet done.
+    /// A request to end the operation that is still pending.
     pub(super) request: Option<EndRequest>,
     cancel_reason: Option<String>,
-    /// Wakes the thread of the operation. `None`: the thread has gone, and nothing of the operation runs.
+    /// Wakes the operation's thread. `None`: the thread has ended, and no process of the operation runs.
     pub(super) wake: Option<OwnedFd>,
 }
 
-/// To end everything that belongs to the operation.
+/// A request to end all processes of the operation.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EndRequest {
     pub(super) state: State,
-    /// Between asking politely and killing.
+    /// Time between SIGTERM and SIGKILL.
     pub(super) grace: Duration,
 }
 
-/// What an operation begins with.
+/// The parts of a new operation.
 pub(super) struct Beginning {
     pub(super) id: OperationId,
     pub(super) script: String,
@@ -114,20 +93,20 @@ impl Operation {
         }
     }
 
-    pub fn id(&self) -> OperationId {
+    pub(crate) fn id(&self) -> OperationId {
         self.id
     }
 
-    pub fn script(&self) -> &str {
+    pub(crate) fn script(&self) -> &str {
         &self.script
     }
 
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         self.progress().state
     }
 
-    /// How it stands now.
-    pub fn report(&self) -> Report {
+    /// Takes a snapshot of the operation.
+    pub(crate) fn report(&self) -> Report {
         let progress = self.progress();
         let state = progress.state;
         let kept = progress.capture.kept();
@@ -150,9 +129,9 @@ impl Operation {
         }
     }
 
-    /// Waits until the operation has ended, the time is over, or `cancelled` says so, which is asked about ten
-    /// times a second. As often at most, `on_output` gets the newest of what was written and not shown yet.
-    pub fn wait(
+    /// Waits until the operation has ended, the deadline has passed, or `cancelled` returns true. About ten times
+    /// a second, checks `cancelled` and passes the newest unseen output to `on_output`.
+    pub(crate) fn wait(
         &self,
         until: Instant,
         cancelled: &dyn Fn() -> bool,
@@ -182,19 +161,19 @@ impl Operation {
         }
     }
 
-    /// Asks the operation's thread to end everything. What the shell has left behind is ended too; then the
-    /// state stays what it is.
+    /// Asks the operation's thread to end all processes, including those that the shell left behind. The state of
+    /// a shell that has already ended does not change.
     pub(super) fn request_end(&self, reason: &str, grace: Duration) {
         let mut progress = self.progress();
         let Some(wake) = &progress.wake else { return };
-        // The count cannot overflow: it is read and reset at once. A wake that is lost is made up for by the
-        // next look at the clock.
+        // The counter cannot overflow, because the thread resets it at once. If the wake-up is lost, the thread
+        // sees the request at its next check.
         let _ = rustix::io::write(wake, &1_u64.to_ne_bytes());
         progress.cancel_reason.get_or_insert_with(|| reason.to_owned());
         progress.request.get_or_insert(EndRequest { state: State::Cancelled, grace });
     }
 
-    /// Whether nothing of the operation runs any more, so that it may be forgotten.
+    /// Whether all its processes have ended, so that it may be forgotten.
     pub(super) fn is_quiet(&self) -> bool {
         self.progress().wake.is_none()
     }

@@ -1,4 +1,4 @@
-//! The table of all operations: how many may run, which are remembered, and how all of them end.
+//! The table of operations: limits how many run, remembers finished ones, and ends them all with the server.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
@@ -14,35 +14,36 @@ use rustix::process::Signal;
 
 use super::capture::Capture;
 use super::command::{self, ShellCommand};
-use super::operation::{Beginning, Operation, OperationId};
+use super::operation::{Beginning, Operation};
+use super::operation_id::OperationId;
 use super::tree::Tree;
 use super::watcher::{Watched, Watcher};
 
-/// The kernel takes no longer argument (`MAX_ARG_STRLEN`, with the byte that ends it).
+/// The kernel's limit for one argument (`MAX_ARG_STRLEN`), without the final NUL.
 const LONGEST_SCRIPT: usize = 128 * 1024 - 1;
-/// What of a script is quoted in an error.
+/// Characters of a script that an error quotes.
 const QUOTED_CHARACTERS: usize = 60;
-/// Between asking and killing when the server itself ends, whose own time is short.
+/// Time between SIGTERM and SIGKILL when the server itself ends, which must be quick.
 const LAST_GRACE: Duration = Duration::from_millis(500);
 const LAST_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Bounds of everything that operations may take.
+/// Limits for all operations of a server.
 #[derive(Clone, Copy, Debug)]
-pub struct OperationLimits {
-    /// Operations at the same time.
-    pub running: usize,
-    /// Finished operations that have left something running.
-    pub left: usize,
+pub(crate) struct OperationLimits {
+    /// Operations that run at the same time.
+    pub(crate) running: usize,
+    /// Finished operations that left processes running.
+    pub(crate) left: usize,
     /// Finished operations that are remembered.
-    pub kept: usize,
+    pub(crate) kept: usize,
     /// Bytes of output and scripts of finished operations that are remembered.
-    pub kept_bytes: usize,
-    /// Of each output, bytes from the beginning.
-    pub head: usize,
-    /// Of each output, bytes from the end.
-    pub tail: usize,
-    /// Between asking a tree of processes to end and killing it.
-    pub grace: Duration,
+    pub(crate) kept_bytes: usize,
+    /// Bytes that are kept from the beginning of each output.
+    pub(crate) head: usize,
+    /// Bytes that are kept from the end of each output.
+    pub(crate) tail: usize,
+    /// Time between SIGTERM and SIGKILL.
+    pub(crate) grace: Duration,
 }
 
 impl Default for OperationLimits {
@@ -61,7 +62,7 @@ impl Default for OperationLimits {
 
 /// All operations of one server. Shared by its threads.
 #[derive(Debug)]
-pub struct Operations {
+pub(crate) struct Operations {
     limits: OperationLimits,
     domain: NestedDomain,
     shell: Option<PathBuf>,
@@ -70,7 +71,7 @@ pub struct Operations {
 
 #[derive(Debug, Default)]
 struct Table {
-    /// How many were ever started.
+    /// How many operations were started so far.
     started: u64,
     /// Oldest first.
     operations: VecDeque<Arc<Operation>>,
@@ -79,7 +80,7 @@ struct Table {
 
 /// Why a command was not started.
 #[derive(Debug, thiserror::Error)]
-pub enum StartError {
+pub(crate) enum StartError {
     #[error(
         "{} commands are running already, which is the most at one time; wait for one or cancel one: {}",
         running.len(), listed(running)
@@ -102,11 +103,11 @@ pub enum StartError {
     Spawn(#[source] io::Error),
 }
 
-/// An operation that stands in the way of another.
+/// An operation that counts against a limit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unfinished {
-    pub id: OperationId,
-    pub script: String,
+pub(crate) struct Unfinished {
+    pub(crate) id: OperationId,
+    pub(crate) script: String,
 }
 
 impl fmt::Display for Unfinished {
@@ -122,19 +123,19 @@ fn listed(operations: &[Unfinished]) -> String {
     operations.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
 }
 
-/// Why there is nothing to say about an operation.
+/// Why an operation was not found.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LookupError {
-    #[error("there never was an operation {id:?}; list the operations to see which there are")]
+pub(crate) enum LookupError {
+    #[error("there was never an operation {id:?}; list the operations to see their ids")]
     Unknown { id: String },
-    #[error("the operation {id} has ended and was forgotten, because others ended after it")]
+    #[error("the operation {id} has ended and was forgotten, because later operations took its place")]
     Forgotten { id: OperationId },
 }
 
 impl Operations {
-    /// Also shields this process from the commands that it will run, and makes it the one who adopts what they
-    /// leave behind: without that, neither their ends nor their limits would hold.
-    pub fn new(limits: OperationLimits) -> io::Result<Self> {
+    /// Also shields this process from its commands and makes it adopt their orphans. Without that, commands could
+    /// outlive their end and escape their limits.
+    pub(crate) fn new(limits: OperationLimits) -> io::Result<Self> {
         shield_this_process()?;
         Ok(Self {
             limits,
@@ -144,22 +145,22 @@ impl Operations {
         })
     }
 
-    /// What commands run in; says what it protects this process from.
-    pub fn domain(&self) -> &NestedDomain {
+    /// The nested domain that commands run in.
+    pub(crate) fn domain(&self) -> &NestedDomain {
         &self.domain
     }
 
-    pub fn limits(&self) -> &OperationLimits {
+    pub(crate) fn limits(&self) -> &OperationLimits {
         &self.limits
     }
 
-    /// What runs scripts, if there is anything.
-    pub fn shell(&self) -> Option<&Path> {
+    /// The shell that runs scripts, if one was found.
+    pub(crate) fn shell(&self) -> Option<&Path> {
         self.shell.as_deref()
     }
 
     /// Starts a command and returns at once.
-    pub fn start(&self, command: ShellCommand) -> Result<Arc<Operation>, StartError> {
+    pub(crate) fn start(&self, command: ShellCommand) -> Result<Arc<Operation>, StartError> {
         let shell = self.shell.as_deref().ok_or(StartError::NoShell)?;
         if command.script.len() > LONGEST_SCRIPT {
             return Err(StartError::ScriptTooLong { bytes: command.script.len() });
@@ -208,7 +209,7 @@ impl Operations {
         let watched =
             Watched { output, wake: watcher_wake, timeout: command.timeout, grace: self.limits.grace };
         if let Err(error) = Watcher::start(Arc::clone(&operation), watched) {
-            // Nobody would watch it: it has only just begun, and is killed as a whole.
+            // Without its thread the command would run unwatched, so it is killed.
             operation.tree.signal(Signal::KILL);
             while operation.tree.wait_for_root().is_none() {
                 std::thread::sleep(Duration::from_millis(1));
@@ -218,15 +219,15 @@ impl Operations {
         Ok(operation)
     }
 
-    /// Ends an operation and everything that it has started, or what it has left running. Returns at once;
-    /// [`Operation::wait`] returns when it is done.
-    pub fn cancel(&self, id: &str, reason: &str) -> Result<Arc<Operation>, LookupError> {
+    /// Ends an operation with everything that it started, including what it left running. Returns at once;
+    /// [`Operation::wait`] returns when that is done.
+    pub(crate) fn cancel(&self, id: &str, reason: &str) -> Result<Arc<Operation>, LookupError> {
         let operation = self.get(id)?;
         operation.request_end(reason, self.limits.grace);
         Ok(operation)
     }
 
-    pub fn get(&self, id: &str) -> Result<Arc<Operation>, LookupError> {
+    pub(crate) fn get(&self, id: &str) -> Result<Arc<Operation>, LookupError> {
         let unknown = || LookupError::Unknown { id: id.to_owned() };
         let id: OperationId = id.parse().map_err(|()| unknown())?;
         let table = self.table();
@@ -237,13 +238,13 @@ impl Operations {
     }
 
     /// Newest first.
-    pub fn list(&self) -> Vec<Arc<Operation>> {
+    pub(crate) fn list(&self) -> Vec<Arc<Operation>> {
         self.table().operations.iter().rev().cloned().collect()
     }
 
-    /// Ends everything, and starts nothing more. Returns when nobody is left, or after a few seconds. What no
-    /// operation claims ends with the fence.
-    pub fn end_all(&self) {
+    /// Ends all operations and starts no more. Returns when all have ended, or after a few seconds. Processes that
+    /// belong to no operation end with the fence.
+    pub(crate) fn end_all(&self) {
         let mut table = self.table();
         table.is_closed = true;
         let operations: Vec<_> = table.operations.iter().cloned().collect();
@@ -257,7 +258,7 @@ impl Operations {
         }
     }
 
-    /// The table, without what need not be remembered any more.
+    /// Locks the table and forgets old operations.
     fn table(&self) -> MutexGuard<'_, Table> {
         let mut table = self.table.lock();
         table.forget_beyond(&self.limits);
@@ -266,7 +267,7 @@ impl Operations {
 }
 
 impl Table {
-    /// Only what is over is forgotten, oldest first.
+    /// Forgets finished operations beyond the limits, oldest first.
     fn forget_beyond(&mut self, limits: &OperationLimits) {
         let (mut kept, mut bytes) = (0, 0);
         let mut is_remembered: Vec<bool> = Vec::with_capacity(self.operations.len());
@@ -276,7 +277,7 @@ impl Table {
                 kept += 1;
                 bytes += operation.kept_bytes();
             }
-            // The newest stays, however large it is.
+            // The newest stays, even if it is too large.
             is_remembered.push(!is_over || kept <= 1 || (kept <= limits.kept && bytes <= limits.kept_bytes));
         }
         let mut is_remembered = is_remembered.into_iter().rev();

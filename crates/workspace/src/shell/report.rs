@@ -1,27 +1,27 @@
-//! How an operation stands, for whoever asks.
+//! Snapshots of an operation.
 
 use std::fmt;
 use std::time::Duration;
 
 use rustix::process::{Signal, WaitStatus};
 
-use super::operation::OperationId;
+use super::operation_id::OperationId;
 
-/// What has become of the shell of an operation.
+/// The state of an operation's shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub(crate) enum State {
     Running,
     Exited {
         code: i32,
     },
-    /// Ended by a signal that did not come from here.
+    /// Ended by a signal that this server did not send.
     Signalled {
         signal: i32,
         name: &'static str,
     },
-    /// Ended here, with all that it had started, because its time was over.
+    /// Ended by this server, with everything that it started, because of its timeout.
     TimedOut,
-    /// Ended here, with all that it had started, because somebody wanted it.
+    /// Ended by this server, with everything that it started, because it was cancelled.
     Cancelled,
 }
 
@@ -33,11 +33,11 @@ impl State {
         }
     }
 
-    pub fn is_running(self) -> bool {
+    pub(crate) fn is_running(self) -> bool {
         self == Self::Running
     }
 
-    pub fn is_success(self) -> bool {
+    pub(crate) fn is_success(self) -> bool {
         self == Self::Exited { code: 0 }
     }
 }
@@ -54,25 +54,25 @@ impl fmt::Display for State {
     }
 }
 
-/// An operation at one moment.
+/// An operation at one point in time.
 #[derive(Clone, Debug)]
-pub struct Report {
-    pub id: OperationId,
-    pub script: String,
-    pub directory_name: String,
-    pub state: State,
-    /// Why somebody ended it, or what it had left running.
-    pub cancel_reason: Option<String>,
-    /// Until the end of the shell, or until now.
-    pub duration: Duration,
+pub(crate) struct Report {
+    pub(crate) id: OperationId,
+    pub(crate) script: String,
+    pub(crate) directory_name: String,
+    pub(crate) state: State,
+    /// The reason for cancelling it, or for ending what it left running.
+    pub(crate) cancel_reason: Option<String>,
+    /// From the start to the end of the shell, or to now.
+    pub(crate) duration: Duration,
     /// As a terminal would show it. Of long output, the beginning and the end.
-    pub output: String,
-    /// All that was written.
-    pub output_bytes: u64,
-    /// What of it is not in `output`.
-    pub omitted_bytes: u64,
-    /// Processes that the shell has left behind and that still run.
-    pub left_running: usize,
+    pub(crate) output: String,
+    /// The size of the whole output.
+    pub(crate) output_bytes: u64,
+    /// How much of it is not in `output`.
+    pub(crate) omitted_bytes: u64,
+    /// Processes that still run after the shell has ended.
+    pub(crate) left_running: usize,
 }
 
 fn name_of(signal: i32) -> &'static str {

@@ -1,11 +1,11 @@
-//! Output as a terminal would finally show it: without colours and cursor movements, and of a progress bar that
-//! writes over itself only what was there at last.
+//! Renders output as a terminal would finally show it: without colours and cursor movements, and with only the
+//! last state of a progress bar.
 
 use std::fmt::Write;
 
 use super::capture::Kept;
 
-/// The kept output as text, with a line that says what is missing.
+/// The kept output as text, with a line that tells how much is missing.
 pub(super) fn show(kept: &Kept) -> String {
     let mut text = plain(&kept.head);
     if kept.omitted > 0 {
@@ -46,10 +46,10 @@ type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
 
 #[derive(Default)]
 struct Screen {
-    /// Lines that are done.
+    /// Finished lines.
     shown: String,
-    /// The line that is being written, and where in it. Never beyond its end, so that a few bytes which move
-    /// the cursor far away cannot become much text.
+    /// The current line, and the cursor in it. The cursor never moves beyond the end, so that a short escape
+    /// sequence cannot produce much text.
     line: Vec<char>,
     column: usize,
 }
@@ -69,7 +69,7 @@ impl Screen {
         self.column = 0;
     }
 
-    /// To a column that may lie beyond the end: one blank stands for the way there.
+    /// Moves to a column. One blank stands for any distance beyond the end of the line.
     fn move_to(&mut self, column: usize) {
         if column > self.line.len() {
             self.line.push(' ');
@@ -80,9 +80,9 @@ impl Screen {
     fn escape(&mut self, characters: &mut Characters<'_>) {
         match characters.next() {
             Some('[') => self.control_sequence(characters),
-            // Titles, links and the like: up to their end, or the line's if that was lost.
+            // Titles, links and the like: skips to their end, or to that of the line if it is missing.
             Some(']' | 'P' | 'X' | '^' | '_') => skip_string(characters),
-            // Character sets: one more character.
+            // Character sets: skips one more character.
             Some('(' | ')' | '*' | '+' | '#' | '%') => {
                 characters.next_if(|next| !next.is_control());
             }
@@ -93,7 +93,7 @@ impl Screen {
     fn control_sequence(&mut self, characters: &mut Characters<'_>) {
         let mut parameters = String::new();
         while let Some(parameter) = characters.next_if(|next| (' '..='?').contains(next)) {
-            // Longer ones are no sequences that mean something here.
+            // No sequence that matters here has longer parameters.
             if parameters.len() < 16 {
                 parameters.push(parameter);
             }

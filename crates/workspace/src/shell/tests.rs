@@ -1,4 +1,4 @@
-//! Operations with real shells. Nothing here looks at the clock to decide: tests wait on conditions.
+//! Operations with real shells. Tests wait on conditions, not on the clock.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use super::{
     LookupError, Operation, OperationLimits, Operations, Report, ShellCommand, StartError, State, Waited,
 };
 
-/// Long enough for a busy machine; reached only by a test that fails.
+/// Long enough for a busy machine; only a failing test waits this long.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn operations() -> Operations {
-    // Trees that do not listen are killed after the grace; nothing is gained by a long one here.
+    // Processes that ignore SIGTERM are killed after this time, so it is kept short here.
     with_limits(|_| {})
 }
 
@@ -35,7 +35,7 @@ fn command(script: &str) -> ShellCommand {
     }
 }
 
-/// Inside a fence not every directory may be listed; this one may be written, too.
+/// The directory of the test binary, which is readable and writable inside a fence too.
 fn here() -> File {
     File::open(std::env::current_exe().unwrap().parent().unwrap()).unwrap()
 }
@@ -57,7 +57,7 @@ fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// The numbers that a script has written with `echo $$` and the like, once there are as many.
+/// Waits until a script has written `count` process ids.
 fn pids(operation: &Operation, count: usize) -> Vec<Pid> {
     let mut found = Vec::new();
     until("the pids are written", || {
@@ -100,7 +100,7 @@ fn a_script_is_taken_as_it_is() {
         "it's quo\"ted $HOME\nsecond\n"
     );
     assert_eq!(run("cat <<END\nhere\nEND").output, "here\n");
-    // As a program of that name, not as an option of the shell.
+    // Runs a program of that name; it is not an option of the shell.
     assert_eq!(run("-x").state, State::Exited { code: 127 });
     assert_eq!(run("--version").state, State::Exited { code: 127 });
     assert_eq!(run("").state, State::Exited { code: 0 });
@@ -140,10 +140,10 @@ fn commands_run_where_and_with_what_they_are_told() {
 
 #[test]
 fn commands_inherit_no_descriptors() {
-    // Not even one that the server itself has inherited from somebody careless.
+    // Not even a descriptor without the close-on-exec flag.
     let careless = rustix::io::dup(here()).unwrap();
     rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
-    // Two commands, so that the shell does not become the first of them.
+    // With two commands, the shell does not replace itself by the first.
     assert_eq!(run("ls /proc/$$/fd; true").output, "0\n1\n2\n");
 }
 
@@ -152,7 +152,7 @@ fn progress_bars_and_colours_are_shown_as_at_last() {
     assert_eq!(run("printf ' 1%%\\r99%%\\r\\033[K\\033[32mdone\\033[0m\\n'").output, "done\n");
 }
 
-/// The pages of this process that are in memory, in KiB.
+/// The resident memory of this process, in KiB.
 fn resident() -> u64 {
     let text = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = text.lines().find(|line| line.starts_with("VmRSS")).unwrap();
@@ -172,7 +172,7 @@ fn much_output_leaves_both_ends_and_little_memory() {
     assert!(report.output.lines().any(|line| line == said));
     let shown = report.output.len() - said.len() - 1;
     assert_eq!(report.omitted_bytes + shown as u64, report.output_bytes);
-    // Other tests run beside this one; 50 MB would still be seen.
+    // Leaves room for other tests in this process; 50 MB would still show.
     assert!(resident() < before + 20 * 1024, "{before} {}", resident());
 }
 
@@ -193,7 +193,7 @@ fn a_time_out_ends_what_has_left_the_session() {
     let report = finish(&operation);
     assert_eq!((report.state, report.left_running), (State::TimedOut, 0));
     let pids = pids(&operation, 2);
-    until("nobody is left", || pids.iter().all(|pid| is_gone(*pid)));
+    until("all processes have ended", || pids.iter().all(|pid| is_gone(*pid)));
 }
 
 #[test]
@@ -242,7 +242,7 @@ fn what_runs_in_the_background_goes_on_and_can_be_ended() {
     until("two sleep", || operation.report().left_running == 2);
     operations.cancel(&operation.id().to_string(), "enough").unwrap();
     let report = finish(&operation);
-    // How the shell itself ended stays true.
+    // The exit status of the shell itself stays.
     assert_eq!((report.state, report.left_running), (State::Exited { code: 0 }, 0));
     until("the thread has gone", || operation.is_quiet());
 }
@@ -258,7 +258,7 @@ fn a_command_can_end_what_an_earlier_one_has_left() {
 }
 
 #[test]
-fn processes_that_write_to_nobody_are_not_killed_by_it() {
+fn background_processes_can_write_after_the_call() {
     let operations = operations();
     let operation = operations.start(command("(sleep 0.2; echo one; echo two; exec sleep 1000) &")).unwrap();
     finish(&operation);
@@ -398,7 +398,7 @@ fn many_operations_leave_nothing_behind() {
         until("the thread has gone", || operation.is_quiet());
     }
     assert_eq!(operations.list().len(), 64);
-    // Tests beside this one have descriptors and zombies for a moment too; 200 would stay.
+    // Other tests in this process may briefly have descriptors and zombies too; 200 would stay.
     until("descriptors are closed", || own_descriptors() < before + 60);
     until("zombies are collected", || {
         super::tree::reap_orphans();

@@ -1,7 +1,8 @@
-//! The thread of an operation: reads what comes, notices the end of the shell, and ends what must be ended.
+//! The thread of an operation: reads its output, notices the end of the shell, and ends its processes on timeout or
+//! cancellation.
 //!
-//! An operation has ended when its shell has, not when its output closes: what it left in the background may
-//! hold that for as long as it likes. The thread stays for those, so that they can go on writing.
+//! An operation ends with its shell, not with its output: background processes may keep that open for as long as
+//! they like. The thread stays for them, so that they can go on writing.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -16,33 +17,33 @@ use super::operation::{EndRequest, Operation};
 use super::report::State;
 use super::tree;
 
-/// Little is called from the thread, and nothing large lies on its stack.
+/// The calls of the thread are shallow and keep nothing large on the stack.
 const STACK_BYTES: usize = 128 * 1024;
 const BUFFER_BYTES: usize = 32 * 1024;
 
-/// Between two looks for zombies while the shell runs.
+/// Interval for collecting zombies while the shell runs.
 const RUNNING_INTERVAL: Duration = Duration::from_secs(5);
-/// Between two looks at what was left behind.
+/// Interval for checking background processes after the shell has ended.
 const LEFT_INTERVAL: Duration = Duration::from_secs(1);
-/// Between two looks at a tree that was asked to end.
+/// Interval for checking processes that got SIGTERM.
 const GRACE_INTERVAL: Duration = Duration::from_millis(20);
-/// Between two rounds of killing: what was forked meanwhile is met in the next.
+/// Interval between rounds of SIGKILL. The next round reaches processes that were forked in between.
 const KILL_INTERVAL: Duration = Duration::from_millis(5);
-/// A process in the kernel's uninterruptible sleep cannot be waited for without end.
+/// How long to wait for killed processes: one in uninterruptible sleep may never end.
 const KILL_PATIENCE: Duration = Duration::from_secs(5);
 
 pub(super) struct Watcher {
     operation: Arc<Operation>,
-    /// `None`: everybody has closed it.
+    /// `None`: all writers have closed it.
     output: Option<File>,
-    /// Readable when the shell has ended. `None`: it was waited for.
+    /// Readable when the shell has ended. `None`: its exit status was collected.
     shell: Option<OwnedFd>,
     /// Readable when there is a request.
     wake: OwnedFd,
     deadline: Option<Instant>,
     grace: Duration,
     phase: Phase,
-    /// When to look at the processes again, if nothing happens before.
+    /// When to check the processes again, if nothing happens before.
     next_look: Instant,
     buffer: Vec<u8>,
 }
@@ -51,9 +52,9 @@ pub(super) struct Watcher {
 enum Phase {
     /// The shell runs.
     Running,
-    /// The shell has ended; others may hold its output, or run without.
+    /// The shell has ended; background processes may still run.
     Left,
-    /// Everybody was asked to end.
+    /// All processes got SIGTERM.
     Ending {
         request: EndRequest,
         kill_at: Instant,
@@ -61,7 +62,7 @@ enum Phase {
     Done,
 }
 
-/// What a watcher is given besides the operation.
+/// What a watcher needs besides the operation.
 pub(super) struct Watched {
     pub(super) output: File,
     pub(super) wake: OwnedFd,
@@ -70,7 +71,7 @@ pub(super) struct Watched {
 }
 
 impl Watcher {
-    /// Begins to watch, in a thread of its own.
+    /// Starts the thread.
     pub(super) fn start(operation: Arc<Operation>, watched: Watched) -> io::Result<()> {
         let shell = pidfd_open(operation.tree.root(), PidfdFlags::empty())?;
         let started_at = operation.started_at();
@@ -80,7 +81,7 @@ impl Watcher {
             output: Some(watched.output),
             shell: Some(shell),
             wake: watched.wake,
-            // A time that no clock reaches is none.
+            // A timeout beyond the range of the clock means none.
             deadline: watched.timeout.and_then(|timeout| started_at.checked_add(timeout)),
             grace: watched.grace,
             phase: Phase::Running,
@@ -108,24 +109,24 @@ impl Watcher {
         }
     }
 
-    /// Until something happens or it is time to look.
+    /// Sleeps until something happens or the next check is due.
     fn sleep(&self) {
         let until = match (self.phase, self.deadline) {
             (Phase::Running, Some(deadline)) => deadline.min(self.next_look),
             _ => self.next_look,
         };
         let time = until.saturating_duration_since(Instant::now());
-        // Never early, and a wait that is interrupted or refused is only shorter.
+        // The extra microsecond prevents waking early. A wait that is interrupted or fails is only shorter.
         let time = Timespec::try_from(time + Duration::from_micros(1)).ok();
         let mut descriptors = vec![PollFd::new(&self.wake, PollFlags::IN)];
         descriptors.extend(self.output.iter().map(|output| PollFd::new(output, PollFlags::IN)));
         descriptors.extend(self.shell.iter().map(|shell| PollFd::new(shell, PollFlags::IN)));
         let _ = poll(&mut descriptors, time.as_ref());
-        // Whatever the count is, the request itself is looked at next.
+        // Resets the counter. The request itself is checked next.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
     }
 
-    /// Reads what is there, at most `limit` bytes; never waits.
+    /// Reads available output, at most `limit` bytes. Never blocks.
     fn read_output(&mut self, mut limit: usize) {
         while limit > 0
             && let Some(output) = &mut self.output
@@ -144,7 +145,7 @@ impl Watcher {
         }
     }
 
-    /// Reads what had been written when this was called. Somebody in the background may write without end.
+    /// Reads only what was written before this call: a background process may write without end.
     fn drain_output(&mut self) {
         let waiting = self.output.as_ref().and_then(|output| rustix::io::ioctl_fionread(output).ok());
         self.read_output(waiting.and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0));
@@ -180,7 +181,7 @@ impl Watcher {
     }
 
     fn left(&mut self) -> Phase {
-        // Only here still if it could not be killed in time.
+        // The shell is still here only if it could not be killed in time.
         self.shell_status();
         if let Some(ending) = self.begin_ending() {
             return ending;
@@ -197,7 +198,7 @@ impl Watcher {
         self.close()
     }
 
-    /// Under one lock, so that no request comes between the last look and the end of the thread.
+    /// Ends the thread unless there is a request. Uses one lock, so that no request is lost in between.
     fn close(&self) -> Phase {
         let mut phase = Phase::Left;
         self.operation.change(|progress| {
@@ -238,7 +239,7 @@ impl Watcher {
         self.look_again_at_once()
     }
 
-    /// The shell's own end is final; a later request only ends what it has left.
+    /// Publishes the final state. The shell's own end is final; a later request only ends what it left running.
     fn publish(&self, state: State) {
         let was_asked = matches!(self.phase, Phase::Ending { .. });
         self.operation.change(|progress| {

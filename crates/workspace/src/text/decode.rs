@@ -1,4 +1,4 @@
-//! From the bytes of a file to its text, or the reason why it has none.
+//! Decodes the bytes of a file, or tells why they are not text.
 
 use encoding_rs::WINDOWS_1252;
 use thiserror::Error;
@@ -17,9 +17,9 @@ pub struct FileText {
     pub style: TextStyle,
 }
 
-/// Why the bytes of a file are no text.
+/// Why the bytes of a file are not text.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
-pub enum NotText {
+pub enum DecodeError {
     #[error("it holds NUL bytes")]
     Nul,
     #[error("it begins like UTF-8 text, but is not valid UTF-8")]
@@ -30,18 +30,12 @@ pub enum NotText {
     ControlCharacters,
 }
 
-impl NotText {
-    pub fn code(&self) -> &'static str {
-        "not_text"
-    }
-}
-
 impl FileText {
-    /// A byte order mark decides; without one the bytes are UTF-8, or else windows-1252 if they look like text.
-    pub fn decode(bytes: &[u8]) -> Result<Self, NotText> {
+    /// Decodes by the byte order mark; without one as UTF-8, or else as windows-1252 if the bytes look like text.
+    pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (text, encoding, has_bom) = match bytes {
             [0xEF, 0xBB, 0xBF, rest @ ..] => {
-                let text = std::str::from_utf8(rest).map_err(|_| NotText::BrokenUtf8)?;
+                let text = std::str::from_utf8(rest).map_err(|_| DecodeError::BrokenUtf8)?;
                 (text.to_owned(), Encoding::Utf8, true)
             }
             [0xFF, 0xFE, rest @ ..] => (utf16(rest, u16::from_le_bytes)?, Encoding::Utf16Le, true),
@@ -49,40 +43,40 @@ impl FileText {
             _ => without_mark(bytes)?,
         };
         if text.contains('\0') {
-            return Err(NotText::Nul);
+            return Err(DecodeError::Nul);
         }
         let line_ending = LineEnding::of(&text);
         Ok(Self { text, style: TextStyle { encoding, has_bom, line_ending } })
     }
 }
 
-fn without_mark(bytes: &[u8]) -> Result<(String, Encoding, bool), NotText> {
+fn without_mark(bytes: &[u8]) -> Result<(String, Encoding, bool), DecodeError> {
     if let Ok(text) = std::str::from_utf8(bytes) {
         return Ok((text.to_owned(), Encoding::Utf8, false));
     }
     if bytes.contains(&0) {
-        return Err(NotText::Nul);
+        return Err(DecodeError::Nul);
     }
     let controls = bytes.iter().filter(|byte| is_control(**byte)).count();
     if controls * CHARACTERS_PER_CONTROL > bytes.len() {
-        return Err(NotText::ControlCharacters);
+        return Err(DecodeError::ControlCharacters);
     }
     let (text, _) = WINDOWS_1252.decode_without_bom_handling(bytes);
     Ok((text.into_owned(), Encoding::Windows1252, false))
 }
 
-/// Control characters that texts do not hold: not tab, line feed, form feed, carriage return or escape.
+/// Control characters that do not occur in text: all but tab, line feed, form feed, carriage return and escape.
 fn is_control(byte: u8) -> bool {
     byte == 0x7F || (byte < 0x20 && !matches!(byte, b'\t' | b'\n' | 0x0C | b'\r' | 0x1B))
 }
 
-fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, NotText> {
+fn utf16(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> Result<String, DecodeError> {
     let (pairs, rest) = bytes.as_chunks::<2>();
     if !rest.is_empty() {
-        return Err(NotText::BrokenUtf16);
+        return Err(DecodeError::BrokenUtf16);
     }
     let units = pairs.iter().map(|pair| unit(*pair));
-    char::decode_utf16(units).collect::<Result<_, _>>().map_err(|_| NotText::BrokenUtf16)
+    char::decode_utf16(units).collect::<Result<_, _>>().map_err(|_| DecodeError::BrokenUtf16)
 }
 
 #[cfg(test)]
@@ -110,13 +104,17 @@ mod tests {
 
     #[test]
     fn what_is_no_text_says_why() {
-        assert_eq!(FileText::decode(b"a\0b"), Err(NotText::Nul));
-        assert_eq!(FileText::decode(b"\xEF\xBB\xBF\xFF"), Err(NotText::BrokenUtf8));
-        assert_eq!(FileText::decode(b"\xFF\xFEa"), Err(NotText::BrokenUtf16), "an odd number of bytes");
-        assert_eq!(FileText::decode(b"\xFE\xFF\xD8\x00\0a"), Err(NotText::BrokenUtf16), "a lone surrogate");
-        assert_eq!(FileText::decode(b"\xFF\xFE\0\0a\0\0\0"), Err(NotText::Nul), "that is UTF-32");
-        assert_eq!(FileText::decode(b"\xC3\x28\x01\x02\x03"), Err(NotText::ControlCharacters));
-        assert_eq!(FileText::decode(b"\xE9\0"), Err(NotText::Nul));
+        assert_eq!(FileText::decode(b"a\0b"), Err(DecodeError::Nul));
+        assert_eq!(FileText::decode(b"\xEF\xBB\xBF\xFF"), Err(DecodeError::BrokenUtf8));
+        assert_eq!(FileText::decode(b"\xFF\xFEa"), Err(DecodeError::BrokenUtf16), "an odd number of bytes");
+        assert_eq!(
+            FileText::decode(b"\xFE\xFF\xD8\x00\0a"),
+            Err(DecodeError::BrokenUtf16),
+            "a lone surrogate"
+        );
+        assert_eq!(FileText::decode(b"\xFF\xFE\0\0a\0\0\0"), Err(DecodeError::Nul), "that is UTF-32");
+        assert_eq!(FileText::decode(b"\xC3\x28\x01\x02\x03"), Err(DecodeError::ControlCharacters));
+        assert_eq!(FileText::decode(b"\xE9\0"), Err(DecodeError::Nul));
     }
 
     #[test]
@@ -140,7 +138,7 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(4000))]
 
         #[test]
-        fn whatever_is_decoded_comes_back_byte_for_byte(bytes in bytes()) {
+        fn decoded_text_encodes_to_the_same_bytes(bytes in bytes()) {
             if let Ok(decoded) = FileText::decode(&bytes) {
                 prop_assert_eq!(decoded.style.encode(&decoded.text).unwrap(), bytes);
             }

@@ -1,4 +1,4 @@
-//! From a text back to bytes, in the style of its file.
+//! Encodes a text to bytes, in the style of its file.
 
 use encoding_rs::WINDOWS_1252;
 use thiserror::Error;
@@ -13,22 +13,21 @@ use super::style::{Encoding, TextStyle};
     encoding.name(),
     u32::from(*character)
 )]
-pub struct Unencodable {
+pub struct EncodeError {
     pub character: char,
     /// Counted from 1, in the text that was to be encoded.
     pub line: usize,
     pub encoding: Encoding,
 }
 
-impl Unencodable {
-    pub fn code(&self) -> &'static str {
-        "unencodable"
-    }
+impl EncodeError {
+    /// The code of the error for programs.
+    pub(crate) const CODE: &'static str = "unencodable";
 }
 
 impl TextStyle {
     /// The bytes of a file with this text. Line endings are written as they are.
-    pub fn encode(&self, text: &str) -> Result<Vec<u8>, Unencodable> {
+    pub fn encode(self, text: &str) -> Result<Vec<u8>, EncodeError> {
         let mark: &[u8] = match self.encoding {
             Encoding::Utf8 => b"\xEF\xBB\xBF",
             Encoding::Utf16Le => b"\xFF\xFE",
@@ -46,7 +45,7 @@ impl TextStyle {
     }
 }
 
-fn windows_1252(text: &str) -> Result<Vec<u8>, Unencodable> {
+fn windows_1252(text: &str) -> Result<Vec<u8>, EncodeError> {
     let (bytes, _, has_unmappable) = WINDOWS_1252.encode(text);
     if !has_unmappable {
         return Ok(bytes.into_owned());
@@ -55,7 +54,7 @@ fn windows_1252(text: &str) -> Result<Vec<u8>, Unencodable> {
     let mut line = 1;
     for character in text.chars() {
         if WINDOWS_1252.encode(character.encode_utf8(&mut buffer)).2 {
-            return Err(Unencodable { character, line, encoding: Encoding::Windows1252 });
+            return Err(EncodeError { character, line, encoding: Encoding::Windows1252 });
         }
         line += usize::from(character == '\n');
     }

@@ -1,15 +1,15 @@
-//! What a file is, from its first bytes.
+//! Recognises the kind of a file by its first bytes.
 
 use super::decode::FileText;
 
-/// As much of a file as is looked at to tell text from other data.
+/// Bytes of a file that are examined to tell text from other data.
 const HEAD: usize = 8 * 1024;
 
-/// What a file holds. SVG is text.
+/// The kind of a file's contents. SVG is text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
     Text,
-    /// With its MIME type, as the next ones.
+    /// Holds the MIME type, like the others below.
     Image(&'static str),
     Audio(&'static str),
     Pdf,
@@ -18,7 +18,7 @@ pub enum FileKind {
     Binary,
 }
 
-/// Bytes at the very start of a file that say what it is.
+/// The first bytes of known formats.
 const SIGNATURES: [(&[u8], FileKind); 31] = [
     (b"\x89PNG\r\n\x1A\n", FileKind::Image("image/png")),
     (b"\xFF\xD8\xFF", FileKind::Image("image/jpeg")),
@@ -54,12 +54,12 @@ const SIGNATURES: [(&[u8], FileKind); 31] = [
 ];
 
 impl FileKind {
-    /// Judges by the beginning of a file; some kilobytes are enough.
+    /// Recognises a kind by the beginning of a file; a few kilobytes are enough.
     pub fn of(head: &[u8]) -> Self {
         let head = &head[..head.len().min(HEAD)];
         let signed = SIGNATURES.iter().find(|(signature, _)| head.starts_with(signature));
         match signed.map(|(_, kind)| *kind).or_else(|| in_container(head)) {
-            // Short signatures of letters also begin texts, such as a note on `ID3 tags`.
+            // A text may begin with the letters of a short signature, such as a note on `ID3 tags`.
             Some(_) if is_text(head) && !head.starts_with(b"%PDF-") => Self::Text,
             Some(kind) => kind,
             None if is_text(head) => Self::Text,
@@ -76,7 +76,7 @@ impl FileKind {
         }
     }
 
-    /// In plain words, to follow "it is".
+    /// Completes the sentence "it is …".
     pub fn describe(&self) -> String {
         match self {
             Self::Text => "text".into(),
@@ -90,7 +90,7 @@ impl FileKind {
     }
 }
 
-/// Formats whose name stands behind other bytes.
+/// Formats whose signature is not at the very start.
 fn in_container(head: &[u8]) -> Option<FileKind> {
     let at = |offset: usize, length: usize| head.get(offset..offset + length);
     match (at(0, 4), at(4, 4), at(8, 4)) {

@@ -1,10 +1,10 @@
-//! Lines of a text: counted, numbered from 1, and cut out with their endings.
+//! Counts the lines of a text and cuts out ranges with their endings, numbered from 1.
 
-/// One line: what it says, and what ends it (`\n`, `\r\n`, or nothing at the end of the text).
+/// One line and its ending: `\n`, `\r\n`, or nothing at the end of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line<'a> {
-    pub body: &'a str,
-    pub ending: &'a str,
+pub(crate) struct Line<'a> {
+    pub(crate) body: &'a str,
+    pub(crate) ending: &'a str,
 }
 
 impl<'a> Line<'a> {
@@ -13,13 +13,13 @@ impl<'a> Line<'a> {
         Self { body, ending: &text[body.len()..] }
     }
 
-    /// Nothing but white space.
+    /// Whether the line is only white space.
     pub(crate) fn is_blank(&self) -> bool {
         self.body.trim().is_empty()
     }
 }
 
-/// The lines of a text. A last line without an ending is one; after the last ending there is none.
+/// Splits a text into lines. A last line without an ending counts; nothing after the last ending does not.
 pub(crate) fn split_lines(text: &str) -> Vec<Line<'_>> {
     let mut lines = Vec::new();
     let mut begin = 0;
@@ -33,19 +33,19 @@ pub(crate) fn split_lines(text: &str) -> Vec<Line<'_>> {
     lines
 }
 
-/// A text as lines.
+/// A text, seen as lines.
 #[derive(Clone, Copy, Debug)]
 pub struct Lines<'a> {
     text: &'a str,
     total: usize,
 }
 
-/// Some lines of a text that follow one another.
+/// Consecutive lines of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LineSlice<'a> {
     /// The lines with their endings, as in the text.
     pub text: &'a str,
-    /// First and last line, counted from 1; `None` if there is none.
+    /// The first and the last line, counted from 1; `None` if there are no lines.
     pub range: Option<(usize, usize)>,
 }
 
@@ -55,13 +55,13 @@ impl<'a> Lines<'a> {
         Self { text, total: breaks(text).count() + usize::from(ends_within_a_line) }
     }
 
-    /// How many lines there are; an empty text has none.
+    /// The number of lines; 0 for an empty text.
     pub fn total(&self) -> usize {
         self.total
     }
 
-    /// The lines from `start` to `end`, both counted from 1 and included. What lies outside of the text is
-    /// left out; a range that lies outside altogether is empty.
+    /// The lines from `start` to `end`, counted from 1, both included. The range is cut to the text and may end up
+    /// empty.
     pub fn slice(&self, start: usize, end: usize) -> LineSlice<'a> {
         let (first, last) = (start.max(1), end.min(self.total));
         if first > last {
@@ -74,12 +74,12 @@ impl<'a> Lines<'a> {
     }
 }
 
-/// Where the line feeds are.
+/// The offsets of the line feeds.
 pub(super) fn breaks(text: &str) -> memchr::Memchr<'_> {
     memchr::memchr_iter(b'\n', text.as_bytes())
 }
 
-/// The length of the first so many lines.
+/// The length in bytes of the first `lines` lines.
 fn end_of(text: &str, lines: usize) -> usize {
     match lines.checked_sub(1) {
         None => 0,

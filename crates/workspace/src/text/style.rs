@@ -1,21 +1,21 @@
-//! What a text does not show of its file: encoding, byte order mark and line endings.
+//! The properties of a file that its text does not show: encoding, byte order mark and line endings.
 
 use std::borrow::Cow;
 
 use super::lines::breaks;
 
-/// How characters are bytes.
+/// A character encoding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
     Utf8,
     Utf16Le,
     Utf16Be,
-    /// What old files are in that are no UTF-8; every byte is a character in it.
+    /// The usual encoding of old files that are not UTF-8. Every byte is a character.
     Windows1252,
 }
 
 impl Encoding {
-    /// The name as the web knows it.
+    /// The name in the WHATWG encoding standard.
     pub fn name(self) -> &'static str {
         match self {
             Self::Utf8 => "UTF-8",
@@ -26,7 +26,7 @@ impl Encoding {
     }
 }
 
-/// What ends the lines of a text. A carriage return alone ends none: it is a character of its line.
+/// How the lines of a text end. A carriage return alone does not end a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LineEnding {
     /// There is no line break at all.
@@ -57,7 +57,7 @@ impl LineEnding {
         }
     }
 
-    /// What a new line of the text should end with: what most of its lines do.
+    /// The ending for a new line of the text: that of most of its lines.
     pub fn dominant(text: &str) -> &'static str {
         let (crlf, lf) = count(text);
         if crlf > lf { "\r\n" } else { "\n" }
@@ -75,7 +75,7 @@ fn count(text: &str) -> (usize, usize) {
     (crlf, all - crlf)
 }
 
-/// Everything that turns a text back into the bytes of its file.
+/// What is needed to turn a text back into the bytes of its file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TextStyle {
     pub encoding: Encoding,
@@ -84,9 +84,8 @@ pub struct TextStyle {
 }
 
 impl TextStyle {
-    /// What an agent wrote, in the line endings of the file. Where those are mixed or not known, it stays as
-    /// it was written.
-    pub fn adapt<'a>(&self, text: &'a str) -> Cow<'a, str> {
+    /// Converts new text to the line endings of the file. Leaves it unchanged if those are mixed or unknown.
+    pub fn adapt(self, text: &str) -> Cow<'_, str> {
         match self.line_ending {
             LineEnding::Lf if text.contains("\r\n") => Cow::Owned(text.replace("\r\n", "\n")),
             LineEnding::Crlf if count(text).1 > 0 => Cow::Owned(to_crlf(text)),
@@ -96,7 +95,7 @@ impl TextStyle {
 }
 
 impl Default for TextStyle {
-    /// That of a new file.
+    /// The style of a new file.
     fn default() -> Self {
         Self { encoding: Encoding::Utf8, has_bom: false, line_ending: LineEnding::None }
     }

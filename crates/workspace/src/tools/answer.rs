@@ -1,4 +1,4 @@
-//! What a tool gives back: text for the model, the same as data for programs, and failures that say what to do.
+//! What a tool returns: text for the model and the same as data for programs, or an error with a hint.
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
@@ -10,12 +10,12 @@ use crate::files::PathError;
 /// What a tool found or did.
 #[derive(Debug)]
 pub(crate) struct Answer {
-    /// As JSON, like all of it: a long text is made ready to be sent once, however often it is in the answer.
+    /// Serialized, like `data`: a long text that is in both is escaped only once.
     pub(crate) text: Box<RawValue>,
     pub(crate) data: Box<RawValue>,
     /// Other content, such as an image.
     pub(crate) more: Vec<Value>,
-    /// The tool did its work, and the outcome is a failure all the same: a command that exits with an error.
+    /// The tool worked, but its outcome is an error, such as a command that exits with code 1.
     pub(crate) is_error: bool,
 }
 
@@ -24,7 +24,7 @@ impl Answer {
         Self { text: as_json(text.as_ref()), data: as_json(data), more: Vec::new(), is_error: false }
     }
 
-    /// As `tools/call` gives it.
+    /// The result of `tools/call`.
     pub(crate) fn to_result(&self) -> impl Serialize {
         let text = Content::Text { kind: "text", text: &self.text };
         ToolResult {
@@ -36,7 +36,7 @@ impl Answer {
 }
 
 pub(super) fn as_json(value: &(impl Serialize + ?Sized)) -> Box<RawValue> {
-    // What is ours always becomes JSON.
+    // Our own values always serialize.
     to_raw_value(value).unwrap_or_else(|_| RawValue::NULL.to_owned())
 }
 
@@ -60,17 +60,17 @@ enum Content<'a> {
     Other(&'a Value),
 }
 
-/// Why a tool did not do what it was asked to.
+/// Why a tool did not do what was asked.
 #[derive(Debug)]
-pub(crate) struct Failure {
-    /// For programs.
+pub(crate) struct ToolError {
+    /// A stable code for programs.
     pub(crate) code: &'static str,
     pub(crate) message: String,
     pub(crate) hint: Option<String>,
     pub(crate) path: Option<String>,
 }
 
-impl Failure {
+impl ToolError {
     pub(crate) fn new(code: &'static str, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), hint: None, path: None }
     }
@@ -99,7 +99,7 @@ impl Failure {
     }
 }
 
-impl From<PathError> for Failure {
+impl From<PathError> for ToolError {
     fn from(error: PathError) -> Self {
         Self {
             code: error.code(),
@@ -110,7 +110,7 @@ impl From<PathError> for Failure {
     }
 }
 
-impl From<ArgumentError> for Failure {
+impl From<ArgumentError> for ToolError {
     fn from(error: ArgumentError) -> Self {
         Self::new("bad_arguments", error.to_string())
     }

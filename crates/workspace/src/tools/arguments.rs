@@ -1,11 +1,11 @@
-//! The arguments of a call, checked against the tool's table: spellings settled, types right, defaults filled in.
+//! Checks the arguments of a call against the tool's table: resolves aliases, checks types, fills in defaults.
 
 use serde_json::{Map, Value};
 use thiserror::Error;
 
 use super::parameters::{Field, Kind, Presence};
 
-/// What models add to tell why they call; nothing depends on it.
+/// Models add this argument to explain a call. It is ignored.
 const EXPLANATION: &str = "explanation";
 
 #[derive(Clone, Debug)]
@@ -93,7 +93,7 @@ fn read_object(
     }
 }
 
-/// The value under any spelling of a field's name. `null` is as good as absent.
+/// Takes the value under any name of a field. `null` counts as absent.
 fn take(field: &Field, given: &mut Map<String, Value>, within: &str) -> Result<Option<Value>, ArgumentError> {
     let mut taken: Option<(&str, Value)> = None;
     for spelling in std::iter::once(&field.name).chain(field.aliases) {
@@ -149,7 +149,7 @@ fn read_objects(fields: &[Field], value: Value, name: &str) -> Option<Result<Val
     Some(Ok(Value::Array(read)))
 }
 
-/// Models write `"true"` and `"12"` now and then; there is no doubt about what they mean.
+/// Also accepts `"true"`, which models sometimes write.
 fn as_flag(value: &Value) -> Option<bool> {
     value.as_bool().or_else(|| value.as_str().and_then(|text| text.parse().ok()))
 }

@@ -1,20 +1,23 @@
-//! `await_operation`: waits for a command that was left running.
+//! `await_operation`: waits for a command that is still running.
 
 use std::time::Duration;
 
-use super::operations::{REPORT_FIELDS, answer, find_failure, wait};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, lookup_error, wait};
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "await_operation",
     title: "Wait for a command",
-    about: "Waits until a command that was left running ends, and returns its output. Returns how it stands when the time is over; call it again to wait longer.",
+    about: "Waits until a command that is still running ends, and returns its output. After `timeout` it returns the state so far; call it again to wait longer.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[
-        Field::required("operation_id", Kind::Text, "As run_terminal_cmd returned it.")
+        Field::required("operation_id", Kind::Text, "The id that run_terminal_cmd returned.")
             .or(&["id", "operationId"]),
         Field::number("timeout", (0, 50), 30, "Seconds to wait at most.")
             .or(&["timeout_seconds", "wait_seconds"]),
@@ -24,9 +27,9 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let operation =
-        call.host.operations.get(arguments.text("operation_id")).map_err(|error| find_failure(&error))?;
+        call.context.operations.get(arguments.text("operation_id")).map_err(|error| lookup_error(&error))?;
     wait(call, &operation, Duration::from_secs(arguments.number("timeout") as u64));
     Ok(answer(&operation.report()))
 }

@@ -1,4 +1,4 @@
-//! One call of a tool: what it may use, who waits for it, and what it reports.
+//! One call of a tool: what it can use, its cancellation, and the file operations that it reports.
 
 use std::cell::RefCell;
 use std::io::Read;
@@ -8,20 +8,20 @@ use std::time::{Duration, Instant};
 
 use serde_json::value::RawValue;
 
+use crate::context::ServerContext;
 use crate::files::{PathError, SessionPath};
-use crate::host::Host;
 use crate::journal::Original;
 use crate::output::Output;
 use crate::search::Patience;
 
-/// A search is given up after this long.
+/// Time limit for a search.
 const SEARCH_TIME: Duration = Duration::from_secs(55);
-/// Longer files are not kept as they were.
+/// Originals of longer files are not kept.
 const MAX_ORIGINAL: u64 = 4 * 1024 * 1024;
-/// More file operations of one call are only counted.
+/// Further file operations of one call are only counted.
 const MAX_REPORTS: usize = 4096;
 
-/// Whether somebody still wants the answer.
+/// Whether the client has cancelled the call.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cancellation(Arc<AtomicBool>);
 
@@ -35,7 +35,7 @@ impl Cancellation {
     }
 }
 
-/// Where news of a call go, if the client wants them.
+/// Where to send progress, if the client asked for it.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) token: Box<RawValue>,
@@ -48,28 +48,32 @@ pub(crate) struct FileReport {
     pub(crate) operation: &'static str,
     pub(crate) path: String,
     pub(crate) bytes: u64,
-    /// `ok`, or the code of the failure.
+    /// `ok`, or the code of the error.
     pub(crate) outcome: &'static str,
 }
 
 pub(crate) struct Call<'a> {
-    pub(crate) host: &'a Host,
+    pub(crate) context: &'a ServerContext,
     pub(crate) cancellation: &'a Cancellation,
     pub(crate) progress: Option<Progress>,
     reports: RefCell<Vec<FileReport>>,
 }
 
 impl<'a> Call<'a> {
-    pub(crate) fn new(host: &'a Host, cancellation: &'a Cancellation, progress: Option<Progress>) -> Self {
-        Self { host, cancellation, progress, reports: RefCell::default() }
+    pub(crate) fn new(
+        context: &'a ServerContext,
+        cancellation: &'a Cancellation,
+        progress: Option<Progress>,
+    ) -> Self {
+        Self { context, cancellation, progress, reports: RefCell::default() }
     }
 
-    /// Notes a file operation that was done.
+    /// Reports a file operation that succeeded.
     pub(crate) fn did(&self, operation: &'static str, path: &SessionPath, bytes: u64) {
-        self.report(operation, || self.host.workspace.show(path), bytes, "ok");
+        self.report(operation, || self.context.workspace.show(path), bytes, "ok");
     }
 
-    /// Notes a file operation, if the gateway wants to know.
+    /// Reports a file operation, if the gateway wants reports.
     pub(crate) fn report(
         &self,
         operation: &'static str,
@@ -77,7 +81,7 @@ impl<'a> Call<'a> {
         bytes: u64,
         outcome: &'static str,
     ) {
-        if !self.host.reports {
+        if !self.context.reports {
             return;
         }
         let mut reports = self.reports.borrow_mut();
@@ -102,10 +106,10 @@ impl<'a> Call<'a> {
         self.reports.take()
     }
 
-    /// How a file is before it is changed, unless that is known already.
+    /// Reads the original of a file before a change, unless the journal already has it.
     pub(crate) fn original(&self, path: &SessionPath) -> Original {
-        let workspace = &self.host.workspace;
-        if self.host.journal.knows(&workspace.absolute(path)) {
+        let workspace = &self.context.workspace;
+        if self.context.journal.knows(&workspace.absolute(path)) {
             return Original::Unkept;
         }
         let mut found = match workspace.open_file(path) {
@@ -122,12 +126,12 @@ impl<'a> Call<'a> {
         }
     }
 
-    /// A file was changed that was like this before.
+    /// Records the original of a file that was changed.
     pub(crate) fn note_change(&self, path: &SessionPath, before: Original) {
-        self.host.journal.note(self.host.workspace.absolute(path), before);
+        self.context.journal.note(self.context.workspace.absolute(path), before);
     }
 
-    /// Calls `search` with how long the client is ready to wait.
+    /// Runs a search within its time limit, until the call is cancelled.
     pub(crate) fn with_patience<T>(&self, search: impl FnOnce(Patience<'_>) -> T) -> T {
         let is_cancelled = || self.cancellation.is_cancelled();
         search(Patience { until: Instant::now() + SEARCH_TIME, is_cancelled: &is_cancelled })

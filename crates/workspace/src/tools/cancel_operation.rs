@@ -1,23 +1,26 @@
-//! `cancel_operation`: ends a command and all that it started.
+//! `cancel_operation`: ends a command and everything that it started.
 
 use std::time::Duration;
 
-use super::operations::{REPORT_FIELDS, answer, find_failure, wait};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, lookup_error, wait};
 use super::parameters::{Field, Kind, Presence};
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 
-/// What a tree of processes may take to end.
+/// How long to wait for the processes to end.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) const TOOL: Tool = Tool {
     name: "cancel_operation",
     title: "End a command",
-    about: "Ends a command with everything that it started, also what it left in the background. First politely, after two seconds by force.",
+    about: "Ends a command and everything that it started, including background processes. Sends SIGTERM, and SIGKILL two seconds later.",
     effect: Effect::Manages,
     pace: Pace::Long,
     takes: &[
-        Field::required("operation_id", Kind::Text, "As run_terminal_cmd returned it.")
+        Field::required("operation_id", Kind::Text, "The id that run_terminal_cmd returned.")
             .or(&["id", "operationId"]),
         Field::optional("reason", Kind::Text, "Why, for the record.")
             .with_default(Presence::DefaultText("cancelled by the client")),
@@ -27,15 +30,15 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let operation = call
-        .host
+        .context
         .operations
         .cancel(arguments.text("operation_id"), arguments.text("reason"))
-        .map_err(|error| find_failure(&error))?;
+        .map_err(|error| lookup_error(&error))?;
     wait(call, &operation, PATIENCE);
     let mut answer = answer(&operation.report());
-    // Ended is what was wanted.
+    // The command ended as requested, so this is no error.
     answer.is_error = false;
     Ok(answer)
 }

@@ -1,50 +1,48 @@
-//! What all tools that edit text have in common: the file is read, the new text worked out, and the file
-//! replaced only if it is still what was read.
+//! Shared by all tools that edit text: they read a file, compute the new text, and replace the file only if it has
+//! not changed since it was read.
 
 use rustix::fs::RawMode;
 use serde_json::{Value, json};
-use sha2::{Digest, Sha256};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::contents::{MAX_TEXT_BYTES, hash_of, not_text, read_all};
 use super::parameters::{Field, Kind};
-use super::read_file::{not_text, read_all};
-use super::{Answer, Arguments, Call, Failure};
-use crate::edit::guards::{self, Guard};
+use crate::edit::guards::{self, GuardError};
 use crate::edit::{Landing, Replaced};
 use crate::files::{Expected, FileMode, Parents, PathError, Seen, SessionPath};
 use crate::journal::Original;
-use crate::text::{FileKind, FileText, TextStyle};
+use crate::text::{EncodeError, FileKind, FileText, TextStyle};
 
-/// The longest file that is read or edited as a whole.
-pub(super) const MAX_TEXT_BYTES: u64 = 16 * 1024 * 1024;
-
-/// What several of them take.
+/// Arguments that several of them take.
 pub(super) const EXPECTED_HASH: Field = Field::optional(
     "expected_hash",
     Kind::Text,
-    "Refuse if the file is another than the one with this hash, as read_file gave it.",
+    "Refuse if the file no longer has this hash, which read_file returned.",
 );
 pub(super) const DRY_RUN: Field = Field::switch("dry_run", "Only show what would change.").or(&["dryRun"]);
 pub(super) const ALLOW_SHRINK: Field =
-    Field::switch("allow_shrink", "A file may lose most of its lines.").or(&["allowShrink"]);
+    Field::switch("allow_shrink", "Allow a file to lose most of its lines.").or(&["allowShrink"]);
 pub(super) const ALLOW_GROWTH: Field =
-    Field::switch("allow_growth", "The file may become much longer by replacing many occurrences.")
+    Field::switch("allow_growth", "Allow the file to become much longer by replacing many occurrences.")
         .or(&["allowGrowth"]);
 
-/// What every change reports.
+/// The result fields of every change.
 pub(super) const CHANGE_FIELDS: &[Field] = &[
     Field::optional("path", Kind::Text, "The file."),
     Field::optional("created", Kind::Flag, "The file is new."),
-    Field::optional("edited", Kind::Flag, "The file is another than before."),
-    Field::optional("bytes_written", Kind::COUNT, "How long it is now, if it was written."),
-    Field::optional("lines_added", Kind::COUNT, "Lines that are new."),
-    Field::optional("lines_removed", Kind::COUNT, "Lines that are gone."),
+    Field::optional("edited", Kind::Flag, "The file was changed."),
+    Field::optional("bytes_written", Kind::COUNT, "Size of the file, if it was written."),
+    Field::optional("lines_added", Kind::COUNT, "Number of added lines."),
+    Field::optional("lines_removed", Kind::COUNT, "Number of removed lines."),
     Field::optional(
         "changed_range",
         Kind::Object,
         "`start` and `end`: the lines, in the new text, where the change landed.",
     ),
     Field::optional("diff", Kind::Text, "The change, as a unified diff."),
-    Field::optional("replacements", Kind::COUNT, "How many texts were replaced."),
+    Field::optional("replacements", Kind::COUNT, "Number of replacements."),
     Field::optional("hash", Kind::Text, "SHA-256 of the new contents, for the next `expected_hash`."),
     Field::optional("dry_run", Kind::Flag, "Nothing was written."),
 ];
@@ -58,7 +56,7 @@ pub(super) struct OpenText {
     mode: RawMode,
 }
 
-/// What is to become of a file.
+/// A change to one file.
 pub(super) struct Change<'a> {
     pub(super) path: &'a SessionPath,
     /// `None`: there is no file yet.
@@ -70,17 +68,17 @@ pub(super) struct Change<'a> {
 }
 
 impl OpenText {
-    /// `Ok(None)`: there is nothing at the path.
-    pub(super) fn read_if_there(call: &Call<'_>, path: &SessionPath) -> Result<Option<Self>, Failure> {
+    /// `Ok(None)`: the path does not exist.
+    pub(super) fn read_if_there(call: &Call<'_>, path: &SessionPath) -> Result<Option<Self>, ToolError> {
         match Self::read(call, path) {
             Ok(text) => Ok(Some(text)),
-            Err(failure) if failure.code == "not_found" => Ok(None),
-            Err(failure) => Err(failure),
+            Err(error) if error.code == "not_found" => Ok(None),
+            Err(error) => Err(error),
         }
     }
 
-    pub(super) fn read(call: &Call<'_>, path: &SessionPath) -> Result<Self, Failure> {
-        let workspace = &call.host.workspace;
+    pub(super) fn read(call: &Call<'_>, path: &SessionPath) -> Result<Self, ToolError> {
+        let workspace = &call.context.workspace;
         let mut found = workspace.open_file(path)?;
         let size = u64::try_from(found.stat.st_size).unwrap_or(0);
         if size > MAX_TEXT_BYTES {
@@ -99,7 +97,7 @@ impl OpenText {
         self.seen
     }
 
-    /// What it takes to put it back.
+    /// What is needed to restore it.
     pub(super) fn kept(&self) -> (Vec<u8>, FileMode) {
         (self.bytes.clone(), FileMode::Of(self.mode))
     }
@@ -116,12 +114,12 @@ impl OpenText {
         hash_of(&self.bytes)
     }
 
-    /// Refuses if the client has another version in mind.
+    /// Refuses if the client expects another version.
     pub(super) fn check_hash(
         before: Option<&Self>,
         path: &SessionPath,
         arguments: &Arguments,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), ToolError> {
         match arguments.given_text("expected_hash") {
             Some(expected) if before.is_none_or(|before| before.hash() != expected) => {
                 Err(PathError::Changed { path: path.written().to_owned() }.into())
@@ -131,15 +129,15 @@ impl OpenText {
     }
 }
 
-/// Puts replaced text in a file's place, if the guards let it. `hits`: what counts against growth.
+/// Writes the replaced text, if the guards allow it. `hits` is the number of occurrences for the growth guard.
 pub(super) fn commit_replaced(
     call: &Call<'_>,
     arguments: &Arguments,
     (path, before): (&SessionPath, OpenText),
     replaced: Replaced,
     hits: usize,
-) -> Result<Answer, Failure> {
-    let refused = |error: Guard| edit_failure(path, error.code(), error.to_string());
+) -> Result<Answer, ToolError> {
+    let refused = |error: GuardError| edit_error(path, error.code(), error.to_string());
     guards::check_growth(&before.text, &replaced.text, hits, arguments.flag("allow_growth"))
         .map_err(refused)?;
     guards::check_collapse(&before.text, &replaced.text, arguments.flag("allow_shrink")).map_err(refused)?;
@@ -156,14 +154,14 @@ pub(super) fn commit_replaced(
     Ok(changed.into_answer())
 }
 
-/// An edit that cannot be made.
-pub(super) fn edit_failure(path: &SessionPath, code: &'static str, message: String) -> Failure {
-    Failure::new(code, message).at(path.written())
+/// The error for an edit that cannot be made.
+pub(super) fn edit_error(path: &SessionPath, code: &'static str, message: String) -> ToolError {
+    ToolError::new(code, message).at(path.written())
 }
 
-/// The file as it is, if it has the hash that the client expects.
+/// The current version of a file, if it has the expected hash.
 fn seen_with_hash(call: &Call<'_>, path: &SessionPath, hash: &str) -> Result<Seen, PathError> {
-    let mut found = call.host.workspace.open_file(path)?;
+    let mut found = call.context.workspace.open_file(path)?;
     let seen = Seen::from(&found.stat);
     if hash_of(&read_all(path, &mut found)?) == hash {
         Ok(seen)
@@ -172,22 +170,22 @@ fn seen_with_hash(call: &Call<'_>, path: &SessionPath, hash: &str) -> Result<See
     }
 }
 
-/// Text in place of a file that has none, or too much of it to be compared.
+/// Replaces a file that is binary, or too long to be compared, by text.
 pub(super) fn replace_binary(
     call: &Call<'_>,
     path: &SessionPath,
     content: &str,
     arguments: &Arguments,
-) -> Result<Answer, Failure> {
+) -> Result<Answer, ToolError> {
     let expected = match arguments.given_text("expected_hash") {
         None => Expected::Anything,
         Some(hash) => Expected::Unchanged(seen_with_hash(call, path, hash)?),
     };
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let shown = workspace.show(path);
     if arguments.flag("dry_run") {
         let data = json!({ "path": shown, "dry_run": true, "bytes_written": 0 });
-        return Ok(Answer::new(format!("would replace {shown}, which is no text now"), &data));
+        return Ok(Answer::new(format!("would replace {shown}, which is not text now"), &data));
     }
     let original = call.original(path);
     let target = workspace.write_target(path, Parents::Expect)?;
@@ -198,12 +196,6 @@ pub(super) fn replace_binary(
     Ok(Answer::new(format!("replaced {shown}, which was no text ({} bytes)", written.bytes), &data))
 }
 
-/// SHA-256 of the contents of a file, as `expected_hash` takes it.
-pub fn hash_of(bytes: &[u8]) -> String {
-    let digit = |half: u8| char::from_digit(half.into(), 16).unwrap_or_default();
-    Sha256::digest(bytes).iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
-}
-
 /// What a change did, or would do.
 pub(super) struct Changed {
     pub(super) data: Value,
@@ -211,13 +203,13 @@ pub(super) struct Changed {
 }
 
 impl Change<'_> {
-    /// Writes the new text, unless it is only tried; tells what changed and where.
-    pub(super) fn commit(self, call: &Call<'_>) -> Result<Changed, Failure> {
-        let workspace = &call.host.workspace;
+    /// Writes the new text, unless this is a dry run. Describes what changed and where.
+    pub(super) fn commit(self, call: &Call<'_>) -> Result<Changed, ToolError> {
+        let workspace = &call.context.workspace;
         let path = self.path;
         let style = self.before.as_ref().map_or_else(TextStyle::default, |before| before.style);
         let bytes = style.encode(&self.text).map_err(|error| {
-            Failure::new(error.code(), error.to_string()).at(path.written()).with_hint(
+            ToolError::new(EncodeError::CODE, error.to_string()).at(path.written()).with_hint(
                 "the file has an old encoding; convert it first, for example with `iconv` in run_terminal_cmd",
             )
         })?;

@@ -1,21 +1,24 @@
-//! `copy_file`: the same contents under another name.
+//! `copy_file`: copies one file.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{Expected, FileMode, FoundFile, Parents, PathError, Target};
 
-/// What is copied between two looks at whether anybody still wants it.
+/// Bytes copied between two checks for cancellation.
 const PIECE: usize = 1024 * 1024;
 
 pub(super) const TOOL: Tool = Tool {
     name: "copy_file",
     title: "Copy a file",
-    about: "Copies one file inside the workspace, whole or not at all. Refuses to replace a file that is there, unless `overwrite`. For directories use run_terminal_cmd with `cp -a`.",
+    about: "Copies one file inside the workspace, completely or not at all. Does not replace an existing file unless `overwrite` is set. For directories, use run_terminal_cmd with `cp -a`.",
     effect: Effect::Changes,
     pace: Pace::Long,
     takes: &[
@@ -25,7 +28,7 @@ pub(super) const TOOL: Tool = Tool {
             "targetPath",
             "destination_path",
         ]),
-        Field::switch("overwrite", "Replace a file that is there."),
+        Field::switch("overwrite", "Replace an existing file."),
         Field::optional("create_dirs", Kind::Flag, "Create missing directories above the copy.")
             .or(&["createDirs"])
             .with_default(Presence::DefaultFlag(true)),
@@ -33,13 +36,13 @@ pub(super) const TOOL: Tool = Tool {
     gives: &[
         Field::optional("source", Kind::Text, "The file."),
         Field::optional("destination", Kind::Text, "The copy."),
-        Field::optional("bytes_written", Kind::COUNT, "How long it is."),
+        Field::optional("bytes_written", Kind::COUNT, "Size of the copy."),
     ],
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let (from, to) =
         (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
     let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
@@ -56,7 +59,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(format!("copied {from} to {to} ({bytes} bytes)"), &data))
 }
 
-/// A file like another, whole or not at all. Returns its length.
+/// Copies a file atomically. Returns its length.
 pub(super) fn copy_contents(
     call: &Call<'_>,
     source: FoundFile,
@@ -65,10 +68,10 @@ pub(super) fn copy_contents(
 ) -> Result<u64, PathError> {
     let FoundFile { mut file, stat } = source;
     let put = |copy: &mut File| copy_all(&mut file, copy, || call.cancellation.is_cancelled());
-    Ok(call.host.workspace.write_with(target, expected, FileMode::Of(stat.st_mode), put)?.bytes)
+    Ok(call.context.workspace.write_with(target, expected, FileMode::Of(stat.st_mode), put)?.bytes)
 }
 
-/// Stretches of zeros become holes, so that a file that is mostly holes does not fill the disk.
+/// Turns blocks of zeros into holes, so that the copy of a sparse file does not fill the disk.
 fn copy_all(from: &mut File, to: &mut File, is_cancelled: impl Fn() -> bool) -> io::Result<u64> {
     let mut buffer = vec![0; PIECE];
     let mut copied = 0;

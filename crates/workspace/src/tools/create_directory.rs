@@ -1,15 +1,18 @@
-//! `create_directory`.
+//! `create_directory`: creates a directory, and those missing above it.
 
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::Parents;
 
 pub(super) const TOOL: Tool = Tool {
     name: "create_directory",
     title: "Create a directory",
-    about: "Creates a directory, with those above it that are missing. A directory that is there already is no error.",
+    about: "Creates a directory and missing directories above it. An existing directory is not an error.",
     effect: Effect::Adds,
     pace: Pace::Brief,
     takes: &[
@@ -19,13 +22,13 @@ pub(super) const TOOL: Tool = Tool {
     ],
     gives: &[
         Field::optional("path", Kind::Text, "The directory."),
-        Field::optional("created", Kind::Flag, "False if it was there already."),
+        Field::optional("created", Kind::Flag, "False if it existed already."),
     ],
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let parents = if arguments.flag("recursive") { Parents::Create } else { Parents::Expect };
     let is_new = workspace.make_directory(&path, parents)?;

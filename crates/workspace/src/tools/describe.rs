@@ -1,11 +1,12 @@
-//! The tools as documentation, made from the same tables as their schemas.
+//! Documents the tools in Markdown, from the same tables as their schemas.
 
 use std::fmt::Write as _;
 
+use super::TOOLS;
 use super::parameters::{Field, Kind, Presence};
-use super::{Effect, TOOLS, Tool};
+use super::tool::{Effect, Tool};
 
-/// What is true of all of them, then one section for each.
+/// The documentation of all tools: an introduction, then one section per tool.
 pub fn tools_in_markdown() -> String {
     let mut text = include_str!("introduction.md").to_owned();
     for tool in TOOLS {

@@ -1,4 +1,4 @@
-//! `directory_tree`: everything below a directory, in outline.
+//! `directory_tree`: an outline of everything below a directory.
 
 use parking_lot::Mutex;
 use std::collections::BTreeSet;
@@ -7,37 +7,40 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::search::{Finding, Walk, WalkFilter};
 
 pub(super) const TOOL: Tool = Tool {
     name: "directory_tree",
     title: "Show a directory tree",
-    about: "Shows the files and directories below a directory as an outline. Leaves out what .gitignore names and names that begin with a dot, unless asked.",
+    about: "Shows the files and directories below a directory as an outline. Skips what .gitignore excludes and names that begin with a dot, unless told to include them.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[
-        Field::optional("path", Kind::Text, "Where to begin; the workspace itself if it is not given.")
+        Field::optional("path", Kind::Text, "Where to begin; by default, the workspace.")
             .with_default(Presence::DefaultText(".")),
         Field::number("depth", (1, 64), 3, "How many levels to show."),
         Field::number("limit", (1, 5000), 500, "How many entries to show at most."),
-        Field::switch("include_hidden", "Show names that begin with a dot too."),
-        Field::switch("include_ignored", "Show what .gitignore names too."),
+        Field::switch("include_hidden", "Also show names that begin with a dot."),
+        Field::switch("include_ignored", "Also show what .gitignore excludes."),
     ],
     gives: &[
         Field::optional("path", Kind::Text, "Where it begins."),
         Field::optional("entries", Kind::Texts, "Paths below it, sorted; directories end in `/`."),
-        Field::optional("truncated", Kind::Flag, "There is more than is shown."),
+        Field::optional("truncated", Kind::Flag, "There is more than shown."),
     ],
     run,
 };
 
-/// Sorted by path; the first ones stay.
+/// Sorted paths, each with whether it is a directory.
 type Entries = BTreeSet<(PathBuf, bool)>;
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let start = workspace.open_directory(&path)?;
     let limit = arguments.number("limit");
@@ -63,7 +66,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
             }
         })
     });
-    let (entries, was_cut) = found.into_inner();
+    let (entries, was_cut) = std::mem::take(&mut *found.lock());
     call.did("list", &path, 0);
     let is_truncated = was_cut || outcome.is_incomplete();
     let begin = path.plain_below();
@@ -82,7 +85,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(if text.is_empty() { "(empty)".to_owned() } else { text }, &data))
 }
 
-/// Two spaces for each level.
+/// One line per entry, indented by two spaces per level.
 fn outline(entries: &Entries, begin: &Path) -> String {
     let line = |(path, is_directory): &(PathBuf, bool)| {
         let below = path.strip_prefix(begin).unwrap_or(path);

@@ -1,24 +1,27 @@
-//! `edit_file`: new code, with markers for what stays.
+//! `edit_file`: merges new code, with markers for what stays, into a file.
 
-use super::changes::{ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_failure};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::changes::{ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_error};
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::{guards, has_markers, merge};
 use crate::files::{FileMode, Parents};
 
 pub(super) const TOOL: Tool = Tool {
     name: "edit_file",
     title: "Edit a file",
-    about: "Changes a file by showing its new code, with a line `// ... existing code ...` (in the file's comment style) for every part that stays as it is. Before and after each change repeat at least one unchanged line, so that its place is certain; a place that is not is an error that shows the candidates, never a guess. Without markers a file is only created, or replaced with `full_replace`.",
+    about: "Changes a file by showing its new code, with a line `// ... existing code ...` (in the file's comment style) for every part that stays as it is. Repeat at least one unchanged line before and after each change, so that its place is certain; an uncertain place is an error that lists the candidates, never a guess. Without markers, the edit can only create a file, or replace one if `full_replace` is set.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[
         Field::required("path", Kind::Text, "The file to edit.").or(&["target_file", "file_path"]),
         Field::required("code_edit", Kind::Text, "The new code, with markers for what stays.")
             .or(&["content"]),
-        Field::optional("instructions", Kind::Text, "What the edit is for; it decides nothing.")
+        Field::optional("instructions", Kind::Text, "The purpose of the edit; it has no effect.")
             .or(&["instruction"]),
-        Field::switch("full_replace", "The edit has no markers and is all of the file.").or(&["fullReplace"]),
+        Field::switch("full_replace", "The edit has no markers and is the whole file.").or(&["fullReplace"]),
         ALLOW_SHRINK,
         Field::optional("create_dirs", Kind::Flag, "Create missing directories above a new file.")
             .or(&["createDirs"])
@@ -30,18 +33,18 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let path = call.host.workspace.path(arguments.text("path"))?;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let path = call.context.workspace.path(arguments.text("path"))?;
     let before = OpenText::read_if_there(call, &path)?;
     OpenText::check_hash(before.as_ref(), &path, arguments)?;
     let edit = arguments.text("code_edit");
     let has_markers = has_markers(edit);
     let full_replace = arguments.flag("full_replace");
-    let refused = |error: guards::Guard| edit_failure(&path, error.code(), error.to_string());
+    let refused = |error: guards::GuardError| edit_error(&path, error.code(), error.to_string());
     guards::check_base(before.is_some(), has_markers, full_replace).map_err(refused)?;
     let text = match &before {
         Some(before) if has_markers => {
-            merge(&before.text, edit).map_err(|error| edit_failure(&path, error.code(), error.to_string()))?
+            merge(&before.text, edit).map_err(|error| edit_error(&path, error.code(), error.to_string()))?
         }
         Some(before) => before.style.adapt(edit).into_owned(),
         None => edit.to_owned(),

@@ -1,11 +1,14 @@
-//! `file_info`: what is at a path, without its contents.
+//! `file_info`: describes what is at a path, without its contents.
 
 use rustix::fs::{AtFlags, FileType, Stat};
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::listing::{size_in_words, uri};
 use super::parameters::{Field, Kind};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{Parents, PathError, kind_name};
 
 pub(super) const TOOL: Tool = Tool {
@@ -22,20 +25,20 @@ pub(super) const TOOL: Tool = Tool {
         Field::optional("size", Kind::COUNT, "Bytes."),
         Field::optional("mode", Kind::Text, "Permissions, in octal."),
         Field::optional("modified", Kind::COUNT, "Seconds since 1970."),
-        Field::optional("links", Kind::COUNT, "How many names the file has."),
+        Field::optional("links", Kind::COUNT, "Number of hard links."),
         Field::optional(
             "leads_to",
             Kind::Object,
-            "For a symlink: type and size of what it leads to, or why it leads nowhere.",
+            "For a symlink: type and size of its target, or why the target cannot be reached.",
         ),
-        Field::optional("uri", Kind::Text, "The same as a resource."),
-        Field::optional("nearest", Kind::Texts, "Names that look like one that does not exist."),
+        Field::optional("uri", Kind::Text, "The path as a resource URI."),
+        Field::optional("nearest", Kind::Texts, "Similar names, if the path does not exist."),
     ],
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let shown = workspace.show(&path);
     let found = if shown == "." { Ok(workspace.stat(&path)?) } else { name_itself(call, &path) };
@@ -69,12 +72,12 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(text, &data))
 }
 
-/// The name itself, not what a link leads to.
+/// The metadata of the name itself, not of a link's target.
 fn name_itself(call: &Call<'_>, path: &crate::files::SessionPath) -> Result<Stat, PathError> {
-    let target = call.host.workspace.target(path, Parents::Expect)?;
+    let target = call.context.workspace.target(path, Parents::Expect)?;
     match rustix::fs::statat(target.directory(), target.name(), AtFlags::SYMLINK_NOFOLLOW) {
         Ok(stat) => Ok(stat),
-        Err(errno) => Err(call.host.workspace.failure(path, errno)),
+        Err(errno) => Err(call.context.workspace.path_error(path, errno)),
     }
 }
 

@@ -1,16 +1,19 @@
-//! `file_search`: files by parts of their path.
+//! `file_search`: finds files by parts of their path.
 
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::SessionPath;
 use crate::search::{Walk, WalkFilter, find_by_name};
 
 pub(super) const TOOL: Tool = Tool {
     name: "file_search",
     title: "Find files by name",
-    about: "Finds files whose path matches a fuzzy query, the best first: `modrs` finds src/tools/mod.rs. Leaves out what .gitignore names. Use grep_search to look into files.",
+    about: "Finds files whose path matches a fuzzy query, best match first: `modrs` finds src/tools/mod.rs. Skips what .gitignore excludes. Use grep_search to search contents.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[
@@ -19,28 +22,28 @@ pub(super) const TOOL: Tool = Tool {
             Kind::Text,
             "Parts of the path, in order. Several words must all match; `'word` matches exactly, `^` and `$` mark beginning and end, `!word` excludes.",
         ),
-        Field::optional("path", Kind::Text, "Where to look; the workspace itself if it is not given.")
+        Field::optional("path", Kind::Text, "Where to search; by default, the workspace.")
             .with_default(Presence::DefaultText(".")),
         Field::number("limit", (1, 200), 10, "How many to show at most."),
-        Field::switch("include_hidden", "Look at names that begin with a dot too."),
-        Field::switch("include_ignored", "Look at what .gitignore names too."),
+        Field::switch("include_hidden", "Also find names that begin with a dot."),
+        Field::switch("include_ignored", "Also find what .gitignore excludes."),
     ],
     gives: &[
-        Field::optional("files", Kind::Texts, "Paths, the best first."),
+        Field::optional("files", Kind::Texts, "Paths, best match first."),
         Field::optional("total_matches", Kind::COUNT, "How many match, shown or not."),
-        Field::optional("truncated", Kind::Flag, "There are more than are shown."),
+        Field::optional("truncated", Kind::Flag, "There are more than shown."),
     ],
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let query = arguments.text("query");
     if query.trim().is_empty() {
         return Err(
-            Failure::new("bad_arguments", "`query` is empty").with_hint("directory_tree shows all files")
+            ToolError::new("bad_arguments", "`query` is empty").with_hint("directory_tree shows all files")
         );
     }
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let start = workspace.open_directory(&path)?;
     let filter = WalkFilter {

@@ -1,4 +1,4 @@
-//! `grep_search`: lines that match a regular expression.
+//! `grep_search`: finds lines that match a regular expression.
 
 use std::fmt::Write as _;
 use std::os::fd::AsFd;
@@ -6,15 +6,18 @@ use std::os::fd::AsFd;
 use ignore::overrides::{Override, OverrideBuilder};
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{PathError, SessionPath};
 use crate::search::{GrepHit, GrepQuery, GrepReport, Walk, WalkFilter, grep};
 
 pub(super) const TOOL: Tool = Tool {
     name: "grep_search",
     title: "Search in files",
-    about: "Finds lines that match a regular expression (Rust syntax, as ripgrep; linear time), in all files of the workspace or below a path. Leaves out binary files and what .gitignore names. All matches are counted; `limit` of them are shown.",
+    about: "Finds lines that match a regular expression (Rust syntax, as ripgrep; linear time), in all files of the workspace or below a path. Skips binary files and what .gitignore excludes. All matches are counted; `limit` of them are shown.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[
@@ -24,51 +27,47 @@ pub(super) const TOOL: Tool = Tool {
             "The regular expression. A query that begins with `-` is an expression like any other.",
         )
         .or(&["pattern"]),
-        Field::optional(
-            "path",
-            Kind::Text,
-            "A directory or file to search; the workspace itself if it is not given.",
-        )
-        .with_default(Presence::DefaultText(".")),
-        Field::switch("case_sensitive", "Tell upper and lower case apart."),
+        Field::optional("path", Kind::Text, "A directory or file to search; by default, the workspace.")
+            .with_default(Presence::DefaultText(".")),
+        Field::switch("case_sensitive", "Distinguish upper and lower case."),
         Field::switch("literal", "The query is plain text, not an expression."),
         Field::optional(
             "include_pattern",
             Kind::Text,
             "Only files that match this glob, such as `*.rs` or `src/**/*.ts`.",
         ),
-        Field::optional("exclude_pattern", Kind::Text, "No files that match this glob."),
+        Field::optional("exclude_pattern", Kind::Text, "Skip files that match this glob."),
         Field::number("max_context_lines", (0, 20), 0, "Lines shown before and after each match.")
             .or(&["context"]),
         Field::number("limit", (1, 1000), 50, "Matching lines (files, if `files_only`) to show at most."),
         Field::switch("files_only", "Show only which files match."),
         Field::switch(
             "include_hidden",
-            "Search files whose names begin with a dot too; `include_pattern` finds those that it names in any case.",
+            "Also search files whose names begin with a dot; files that `include_pattern` names are searched anyway.",
         ),
-        Field::switch("include_ignored", "Search what .gitignore names too."),
+        Field::switch("include_ignored", "Also search what .gitignore excludes."),
     ],
     gives: &[
         Field::optional(
             "matches",
             Kind::Objects(&[]),
-            "Each with path, line, text; with context, also before and after.",
+            "Each has path, line, text; with context, also before and after.",
         ),
         Field::optional("files", Kind::Texts, "The files that match, if `files_only`."),
-        Field::optional("total_matches", Kind::COUNT, "Matching lines in all, shown or not."),
+        Field::optional("total_matches", Kind::COUNT, "All matching lines, shown or not."),
         Field::optional("files_with_matches", Kind::COUNT, "Files with a match."),
-        Field::optional("files_searched", Kind::COUNT, "Files that were looked at."),
+        Field::optional("files_searched", Kind::COUNT, "Files that were searched."),
         Field::optional(
             "truncated",
             Kind::Flag,
-            "There are more matches than are shown, or the search was given up.",
+            "There are more matches than shown, or the search was ended early.",
         ),
     ],
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let query = GrepQuery {
         pattern: arguments.text("query").to_owned(),
@@ -79,12 +78,12 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         files_only: arguments.flag("files_only"),
     };
     if query.pattern.is_empty() {
-        return Err(Failure::new("bad_arguments", "`query` is empty: every line would match"));
+        return Err(ToolError::new("bad_arguments", "`query` is empty: every line would match"));
     }
     let (begin, only) = match workspace.open_directory(&path) {
         Ok(directory) => ((path.clone(), directory), None),
         Err(PathError::NotADirectory { .. }) => {
-            // Where it really is: a link is searched as what it leads to.
+            // By its real path: a link is searched as its target.
             let found = workspace.open_file(&path)?;
             let real = workspace.real_below(found.file.as_fd());
             let file = real.map_or_else(|| path.clone(), |real| SessionPath::found(path.root(), real));
@@ -103,16 +102,16 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let report = call
         .with_patience(|patience| grep(Walk::new(workspace, &begin.0, begin.1, filter, patience), &query));
     let report = report.map_err(|error| {
-        Failure::new("bad_pattern", error.to_string())
-            .with_hint("say `literal: true` to search for the text as it is")
+        ToolError::new("bad_pattern", error.to_string())
+            .with_hint("set `literal: true` to search for plain text")
     })?;
     call.did("search", &path, 0);
     let name = |hit: &GrepHit| workspace.show(&SessionPath::found(path.root(), hit.below.clone()));
     Ok(Answer::new(in_words(&report, &query, name), &as_data(&report, &query, name)))
 }
 
-fn globs(arguments: &Arguments, root: &std::path::Path) -> Result<Override, Failure> {
-    let failed = |error: ignore::Error| Failure::new("bad_pattern", format!("not a glob: {error}"));
+fn globs(arguments: &Arguments, root: &std::path::Path) -> Result<Override, ToolError> {
+    let failed = |error: ignore::Error| ToolError::new("bad_pattern", format!("not a glob: {error}"));
     let mut builder = OverrideBuilder::new(root);
     if let Some(include) = arguments.given_text("include_pattern") {
         builder.add(include).map_err(failed)?;
@@ -133,7 +132,7 @@ fn is_truncated(report: &GrepReport, query: &GrepQuery) -> bool {
     report.walk.is_incomplete() || !is_all
 }
 
-/// `path:line: text` for matches, `path-line- text` around them.
+/// Writes `path:line: text` for matches and `path-line- text` for their context.
 fn in_words(report: &GrepReport, query: &GrepQuery, name: impl Fn(&GrepHit) -> String) -> String {
     let mut text = String::new();
     let mut shown = 0;

@@ -1,4 +1,4 @@
-//! `list_dir`: what is in one directory.
+//! `list_dir`: lists one directory.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -8,9 +8,12 @@ use std::os::unix::ffi::OsStrExt;
 use rustix::fs::FileType;
 use serde::Serialize;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::listing::Entry;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::PathError;
 use crate::search::{LISTING_BYTES, known_kind, list_entries};
 
@@ -20,30 +23,30 @@ const MAX_ENTRIES: usize = 1000;
 pub(super) const TOOL: Tool = Tool {
     name: "list_dir",
     title: "List a directory",
-    about: "Lists what is in a directory of the workspace, directories first. Symlinks are shown, not followed.",
+    about: "Lists a directory of the workspace, subdirectories first. Symlinks are shown, not followed.",
     effect: Effect::Reads,
     pace: Pace::Brief,
     takes: &[
-        Field::optional("path", Kind::Text, "The directory; the workspace itself if it is not given.")
+        Field::optional("path", Kind::Text, "The directory; by default, the workspace.")
             .or(&["relative_workspace_path", "target_directory"])
             .with_default(Presence::DefaultText(".")),
-        Field::switch("show_hidden", "Show names that begin with a dot too.").or(&["showHidden"]),
+        Field::switch("show_hidden", "Also show names that begin with a dot.").or(&["showHidden"]),
     ],
     gives: &[
         Field::optional("path", Kind::Text, "The directory."),
         Field::optional(
             "entries",
             Kind::Objects(&[]),
-            "Each with name, type (file, directory, symlink, …), size of files, target of symlinks, and a uri if the name is no valid text.",
+            "Each has name, type (file, directory, symlink, …), size of files, target of symlinks, and a uri if the name is not valid UTF-8.",
         ),
-        Field::optional("total_entries", Kind::COUNT, "How many there are, shown or not."),
+        Field::optional("total_entries", Kind::COUNT, "Number of entries, shown or not."),
         Field::optional("truncated", Kind::Flag, "Not all are shown."),
     ],
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let path = workspace.path(arguments.text("path"))?;
     let directory = workspace.open_directory(&path)?;
     let failed = |errno: rustix::io::Errno| PathError::io(path.written(), errno);

@@ -1,4 +1,4 @@
-//! How entries of directories are shown.
+//! Directory entries, paths and sizes as answers show them.
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use crate::files::kind_name;
 
-/// One entry. What is no text in its name is shown as well as it can be, and the URI names it exactly.
+/// One entry. A name that is not UTF-8 is shown with replacement characters; the URI names it exactly.
 #[derive(Debug, Serialize)]
 pub(super) struct Entry {
     name: String,
@@ -25,7 +25,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// What has a name in a directory; `place` is where the directory is.
+    /// Reads an entry of a directory; `place` is the path of the directory.
     pub(super) fn read(directory: BorrowedFd<'_>, name: &OsStr, place: &Path) -> Self {
         let stat = statat(directory, name, AtFlags::SYMLINK_NOFOLLOW).ok();
         let kind = stat.as_ref().map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode));
@@ -47,7 +47,7 @@ impl Entry {
         self.kind == kind_name(kind)
     }
 
-    /// In words, without a line break at the end.
+    /// Writes the entry as a line, without the line break.
     pub(super) fn write_to(&self, text: &mut String) {
         text.push_str(&self.name);
         let _ = match self.size {
@@ -69,7 +69,7 @@ pub(crate) fn uri(path: &Path) -> String {
     wire::file_uri(path.as_os_str().as_encoded_bytes())
 }
 
-/// As entries of directories show it.
+/// A size as directory listings show it.
 pub fn size_in_words(bytes: u64) -> String {
     #[expect(clippy::cast_precision_loss, reason = "shown to one digit")]
     let in_units = |unit: u64| bytes as f64 / unit as f64;

@@ -1,26 +1,27 @@
-//! Some lines of a file that is too long to be held: read from the beginning, piece by piece, keeping only what
-//! is asked for.
+//! Reads lines of a file that is too long to hold in memory: from the beginning, piece by piece, keeping only the
+//! requested lines.
 
 use std::io::Read;
 
-use super::read_file::{LinesRead, Range, TextData, not_text, whole_lines};
-use super::{Answer, Failure};
+use super::answer::{Answer, ToolError};
+use super::contents::not_text;
+use super::text_answer::{LineRange, LinesRead, TextData, whole_lines};
 use crate::files::{FoundFile, PathError, SessionPath};
 use crate::text::FileKind;
 
-/// What is read at once.
+/// Bytes per read.
 const PIECE: usize = 256 * 1024;
-/// Lines further inside are not looked for: everybody else waits meanwhile.
+/// Lines beyond this offset are not read, because other calls wait meanwhile.
 const MAX_READ: u64 = 4 * 1024 * 1024 * 1024;
 
-/// Also gives how many bytes of text are in the answer.
+/// Returns the answer, and how many bytes of text it has.
 pub(super) fn read_long_file(
     path: &SessionPath,
     shown: &str,
     found: &mut FoundFile,
-    range: Range,
+    range: LineRange,
     limit: usize,
-) -> Result<(Answer, u64), Failure> {
+) -> Result<(Answer, u64), ToolError> {
     let size = u64::try_from(found.stat.st_size).unwrap_or(0);
     let mut piece = vec![0; PIECE];
     let (mut line, mut wanted, mut read) = (1_usize, Vec::new(), 0_u64);
@@ -49,7 +50,7 @@ pub(super) fn read_long_file(
             }
             line += usize::from(part.ends_with(b"\n"));
         }
-        // The count of all lines is not worth reading gigabytes for.
+        // Counting all lines is not worth reading gigabytes.
         if line > end || was_cut {
             break;
         }

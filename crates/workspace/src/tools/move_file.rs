@@ -1,4 +1,4 @@
-//! `move_file`: another name for a file or directory.
+//! `move_file`: moves or renames a file, directory or link.
 
 use parking_lot::Mutex;
 use std::io;
@@ -9,20 +9,23 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::fs::FileType;
 use serde_json::json;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::copy_file::copy_contents;
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{Expected, Parents, PathError, Seen, SessionPath, Target};
 use crate::journal::{MAX_BYTES, Original};
 use crate::search::{Finding, Walk, WalkFilter};
 
-/// More files of a directory are moved, and not shown by `session_diff`.
+/// Files of a moved directory that `session_diff` can show, at most.
 const MAX_NOTED: usize = 1000;
 
 pub(super) const TOOL: Tool = Tool {
     name: "move_file",
     title: "Move or rename",
-    about: "Moves or renames a file, directory or symlink inside the workspace, in one step. Refuses to replace a file that is there, unless `overwrite`.",
+    about: "Moves or renames a file, directory or symlink inside the workspace, in one step. Does not replace an existing file unless `overwrite` is set.",
     effect: Effect::Changes,
     pace: Pace::Long,
     takes: &[
@@ -32,7 +35,7 @@ pub(super) const TOOL: Tool = Tool {
             "targetPath",
             "destination_path",
         ]),
-        Field::switch("overwrite", "Replace a file that is there."),
+        Field::switch("overwrite", "Replace an existing file."),
         Field::optional("create_dirs", Kind::Flag, "Create missing directories above the new path.")
             .or(&["createDirs"])
             .with_default(Presence::DefaultFlag(true)),
@@ -44,8 +47,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let (from, to) =
         (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
     let source = workspace.target(&from, Parents::Expect)?;
@@ -53,8 +56,8 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
     let destination = workspace.target(&to, parents)?;
     let is_overwriting = arguments.flag("overwrite");
-    match workspace.rename(&source, &destination, is_overwriting) {
-        // Directories of a session may lie on different file systems.
+    match source.rename_to(&destination, is_overwriting) {
+        // The directories of a session may be on different file systems.
         Err(PathError::Io { error, .. }) if error.kind() == io::ErrorKind::CrossesDevices => {
             let expected = if is_overwriting { Expected::Anything } else { Expected::Absent };
             move_by_copy(call, (&from, &source), &destination, expected)?;
@@ -68,28 +71,30 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
     Ok(Answer::new(format!("moved {from} to {to}"), &json!({ "source": from, "destination": to })))
 }
 
-/// Between file systems a file is copied, and the old one deleted if it is still what was copied.
+/// Moves a file between file systems: copies it, then deletes the old one if it has not changed.
 fn move_by_copy(
     call: &Call<'_>,
     (from, source): (&SessionPath, &Target),
     destination: &Target,
     expected: Expected,
-) -> Result<(), Failure> {
+) -> Result<(), ToolError> {
     if !source.is_file() {
-        let message =
-            format!("`{}` lies on another file system, to which only files can be moved", from.written());
-        return Err(Failure::new("io_error", message)
+        let message = format!(
+            "`{}` is on another file system than the destination, and only files can be moved between file systems",
+            from.written()
+        );
+        return Err(ToolError::new("io_error", message)
             .with_hint("run_terminal_cmd with `cp -a` and `rm -r` moves directories and links")
             .at(from.written()));
     }
-    let found = call.host.workspace.open_file(from)?;
+    let found = call.context.workspace.open_file(from)?;
     let seen = Seen::from(&found.stat);
     copy_contents(call, found, destination, expected)?;
-    call.host.workspace.delete_unchanged(source, seen)?;
+    source.delete_unchanged(seen)?;
     Ok(())
 }
 
-/// The files that a move takes along, as they are before it.
+/// The originals of all files that a move affects.
 struct Moved(Vec<(SessionPath, Original)>);
 
 impl Moved {
@@ -98,7 +103,7 @@ impl Moved {
         source: &Target,
         from: &SessionPath,
         to: &SessionPath,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, ToolError> {
         let (mut files, mut room) = (Vec::new(), MAX_BYTES);
         let moved = if source.is_directory() { files_below(call, from)? } else { vec![from.plain_below()] };
         for below in moved {
@@ -122,10 +127,10 @@ impl Moved {
     }
 }
 
-/// The files below a directory, as many as are kept in mind. Refuses a directory with something in it that is
-/// blocked: under another name it might not be.
-fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Failure> {
-    let workspace = &call.host.workspace;
+/// The files below a directory, up to the limit. Refuses a directory that contains blocked entries: under another
+/// name they might not be blocked.
+fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, ToolError> {
+    let workspace = &call.context.workspace;
     let start = workspace.open_directory(path)?;
     let (rules, begin) = (workspace.rules_in(start.as_fd()), path.plain_below());
     let is_blocked = |finding: &Finding<'_>| {
@@ -142,15 +147,15 @@ fn files_below(call: &Call<'_>, path: &SessionPath) -> Result<Vec<PathBuf>, Fail
                 if finding.kind == FileType::RegularFile && files.len() < MAX_NOTED {
                     files.push(finding.below.to_owned());
                 }
-                // Without rules, what is not noted need not be seen.
+                // Without rules, the walk can end when enough files are noted.
                 workspace.path_rules().is_some() || files.len() < MAX_NOTED
             }
         })
     });
     let is_unknown = workspace.path_rules().is_some() && (outcome.is_incomplete() || outcome.unreadable > 0);
-    if is_unknown || has_blocked.into_inner() {
+    if is_unknown || has_blocked.load(Ordering::Relaxed) {
         let rule = "something in it is blocked by the operator".to_owned();
         return Err(PathError::Blocked { path: path.written().to_owned(), rule }.into());
     }
-    Ok(files.into_inner())
+    Ok(std::mem::take(&mut *files.lock()))
 }

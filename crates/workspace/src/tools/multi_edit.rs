@@ -1,17 +1,19 @@
-//! `multi_edit`: several replacements in one file, all or none.
+//! `multi_edit`: makes several replacements in one file, all or none.
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::changes::{
-    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced,
-    edit_failure,
+    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced, edit_error,
 };
 use super::parameters::{Field, Kind};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::{Edit, replace_many};
 
 pub(super) const TOOL: Tool = Tool {
     name: "multi_edit",
     title: "Replace several texts in a file",
-    about: "Makes several exact replacements in one file, one after the other, all of them or none. Each works like search_replace, on what the ones before it left.",
+    about: "Makes several exact replacements in one file, one after the other, all of them or none. Each works like search_replace, on the result of the previous ones.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[
@@ -34,8 +36,8 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let path = call.host.workspace.path(arguments.text("path"))?;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let path = call.context.workspace.path(arguments.text("path"))?;
     let before = OpenText::read(call, &path)?;
     OpenText::check_hash(Some(&before), &path, arguments)?;
     let edits: Vec<Edit> = arguments
@@ -48,16 +50,16 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         })
         .collect();
     if edits.is_empty() {
-        return Err(Failure::new("bad_arguments", "`edits` is empty"));
+        return Err(ToolError::new("bad_arguments", "`edits` is empty"));
     }
     let replaced = replace_many(&before.text, &edits).map_err(|(index, error)| {
-        edit_failure(
+        edit_error(
             &path,
             error.code(),
             format!("edit {} of {}: {error}; nothing was changed", index + 1, edits.len()),
         )
     })?;
-    // Only what was replaced everywhere can run away.
+    // Only `replace_all` can grow a file by accident.
     let hits = if edits.iter().any(|edit| edit.all) { replaced.places.len() } else { 1 };
     commit_replaced(call, arguments, (&path, before), replaced, hits)
 }

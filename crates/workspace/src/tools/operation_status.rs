@@ -1,26 +1,29 @@
-//! `operation_status`: one command, or all of them.
+//! `operation_status`: shows one command, or lists all.
 
 use serde_json::json;
 
-use super::operations::{REPORT_FIELDS, answer, as_data, find_failure};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, as_data, lookup_error};
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 
-/// Of each script in a list.
+/// Characters of each script in the list.
 const SCRIPT_CHARACTERS: usize = 80;
 
 pub(super) const TOOL: Tool = Tool {
     name: "operation_status",
     title: "Show commands",
-    about: "Shows how a command stands, with its output so far; without an id, lists the commands of this session, the newest first.",
+    about: "Shows the state of a command with its output so far; without an id, lists the commands of this session, newest first.",
     effect: Effect::Reads,
     pace: Pace::Brief,
     takes: &[
         Field::optional(
             "operation_id",
             Kind::Text,
-            "As run_terminal_cmd returned it; all, if it is not given.",
+            "The id that run_terminal_cmd returned; by default, all commands are listed.",
         )
         .or(&["id", "operationId"]),
         SESSION,
@@ -33,17 +36,21 @@ const GIVES: &[Field] = &[
     Field::optional(
         "operations",
         Kind::Objects(REPORT_FIELDS),
-        "All commands, with the beginning of each `command` and without their output, if no id was given.",
+        "If no id was given: all commands, with the beginning of each `command` and without output.",
     ),
-    Field::optional("operation_id", Kind::Text, "And the fields of run_terminal_cmd, if an id was given."),
+    Field::optional(
+        "operation_id",
+        Kind::Text,
+        "If an id was given: this and the other fields of run_terminal_cmd.",
+    ),
 ];
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let operations = &call.host.operations;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let operations = &call.context.operations;
     if let Some(id) = arguments.given_text("operation_id") {
-        let report = operations.get(id).map_err(|error| find_failure(&error))?.report();
+        let report = operations.get(id).map_err(|error| lookup_error(&error))?.report();
         let mut answer = answer(&report);
-        // It was asked how it stands, and that was told.
+        // The state was reported, so this is no error even if the command failed.
         answer.is_error = false;
         return Ok(answer);
     }

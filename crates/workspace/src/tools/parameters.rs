@@ -1,4 +1,5 @@
-//! What a tool takes and gives, as data: schemas, documentation, defaults and checks all come from one table.
+//! The arguments and results of a tool as data. Schemas, documentation, defaults and checks all come from these
+//! tables.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +7,7 @@ use serde_json::{Map, Value, json};
 #[derive(Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    /// Other spellings that clients use; never both with different values.
+    /// Other names that clients use. Different values for two of them are refused.
     pub(crate) aliases: &'static [&'static str],
     pub(crate) kind: Kind,
     pub(crate) presence: Presence,
@@ -33,14 +34,14 @@ pub(crate) enum Kind {
 pub(crate) enum Presence {
     Required,
     Optional,
-    /// Optional, and this if it is missing.
+    /// Optional, with this default.
     DefaultFlag(bool),
     DefaultNumber(u64),
     DefaultText(&'static str),
 }
 
 impl Kind {
-    /// How many there are of something.
+    /// A number without an upper limit.
     pub(crate) const COUNT: Self = Self::Number { least: 0, most: u64::MAX };
 }
 
@@ -53,7 +54,7 @@ impl Field {
         Self { name, aliases: &[], kind, presence: Presence::Optional, about }
     }
 
-    /// A switch that is off unless it is given.
+    /// A flag that is off by default.
     pub(crate) const fn switch(name: &'static str, about: &'static str) -> Self {
         Self { name, aliases: &[], kind: Kind::Flag, presence: Presence::DefaultFlag(false), about }
     }
@@ -119,7 +120,7 @@ pub(super) fn object_schema(fields: &[Field]) -> Value {
     schema
 }
 
-/// The schema of a result. Nothing in it is required, because a failure has fields of its own.
+/// The schema of a result. No field is required, because errors have other fields.
 pub(super) fn result_schema(fields: &[Field]) -> Value {
     let mut schema = object_schema(fields);
     if let Some(object) = schema.as_object_mut() {

@@ -1,26 +1,29 @@
-//! `run_terminal_cmd`: a shell command inside the fence.
+//! `run_terminal_cmd`: runs a shell command inside the fence.
 
 use std::error::Error as _;
 use std::time::Duration;
 
-use super::operations::{REPORT_FIELDS, answer, wait};
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::operation_answer::{REPORT_FIELDS, answer, wait};
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::shell::{ShellCommand, StartError, Waited};
 
-/// What a command may take in all, if nobody says otherwise.
+/// Default time limit of a command, in seconds.
 const DEFAULT_TIMEOUT: u64 = 600;
-/// A day.
+/// One day, in seconds.
 const MAX_TIMEOUT: u64 = 86_400;
-/// How long the client is kept waiting before it gets an operation id.
+/// Default seconds that the client waits before it gets an operation id.
 const DEFAULT_WAIT: u64 = 5;
-/// Clients give calls up after a minute, often.
+/// Many clients give up on a call after a minute.
 const MAX_WAIT: u64 = 45;
 
 pub(super) const TOOL: Tool = Tool {
     name: "run_terminal_cmd",
     title: "Run a command",
-    about: "Runs a shell command in the workspace, inside the session's fence: it can change files of the workspace only. Returns output and exit code if it ends within a few seconds; otherwise an operation id for await_operation. Standard input is closed. Start servers and watchers with `is_background`.",
+    about: "Runs a shell command in the workspace, inside the session's fence: it can change only files of the workspace. Returns output and exit code if it ends within a few seconds; otherwise an operation id for await_operation. Standard input is closed. Start servers and watchers with `is_background`.",
     effect: Effect::Runs,
     pace: Pace::Long,
     takes: TAKES,
@@ -28,13 +31,13 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-/// The same under the name that other servers gave it.
+/// The same tool under the name that other servers use.
 pub(super) const ALIAS: Tool =
     Tool { name: "sandboxed_shell", title: "Run a command in the sandbox", ..TOOL };
 
 const TAKES: &[Field] = &[
     Field::required("command", Kind::Text, "The command, as for `bash -c`. Pipes, `&&` and several lines are fine.").or(&["script"]),
-    Field::switch("is_background", "Return at once with an operation id, and let it run until it ends or the session does.")
+    Field::switch("is_background", "Return an operation id at once, and let the command run until it or the session ends.")
         .or(&["background"]),
     Field::optional("working_directory", Kind::Text, "Where to run it, inside the workspace.")
         .or(&["cwd", "directory"])
@@ -42,28 +45,28 @@ const TAKES: &[Field] = &[
     Field::optional(
         "timeout",
         Kind::Number { least: 1, most: MAX_TIMEOUT },
-        "Seconds after which the command and all it started are ended. 600 if it is not given; none for background commands.",
+        "Seconds after which the command and everything it started are ended. By default 600; no limit for background commands.",
     )
     .or(&["timeout_seconds"]),
-    Field::number("wait_seconds", (0, MAX_WAIT), DEFAULT_WAIT, "Seconds to wait for the end before an operation id is returned.")
+    Field::number("wait_seconds", (0, MAX_WAIT), DEFAULT_WAIT, "Seconds to wait for the command to end before returning an operation id.")
         .or(&["wait"]),
-    Field::optional("require_user_approval", Kind::Flag, "Taken and not used: approval is the client's business."),
+    Field::optional("require_user_approval", Kind::Flag, "Accepted and ignored: approval is up to the client."),
 ];
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let script = arguments.text("command").to_owned();
     if script.trim().is_empty() {
-        return Err(Failure::new("bad_arguments", "`command` is empty"));
+        return Err(ToolError::new("bad_arguments", "`command` is empty"));
     }
-    if let Some(rule) = call.host.rules.against_script(&script) {
-        return Err(Failure::new("blocked_by_rule", rule).at(arguments.text("working_directory")));
+    if let Some(rule) = call.context.rules.against_script(&script) {
+        return Err(ToolError::new("blocked_by_rule", rule).at(arguments.text("working_directory")));
     }
     let path = workspace.path(arguments.text("working_directory"))?;
     let directory = workspace.open_directory(&path)?;
     let is_background = arguments.flag("is_background");
     let timeout = arguments.given_number("timeout").or((!is_background).then_some(DEFAULT_TIMEOUT));
-    call.host.baseline.take(call.host);
+    call.context.baseline.take(call.context.git_access());
     let command = ShellCommand {
         script,
         directory,
@@ -71,18 +74,18 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
         environment: Vec::new(),
         timeout: timeout.map(Duration::from_secs),
     };
-    let operation = call.host.operations.start(command).map_err(|error| start_failure(&error))?;
-    // Not what it says: a script may hold secrets.
+    let operation = call.context.operations.start(command).map_err(|error| start_error(&error))?;
+    // Leaves out the script, which may contain secrets.
     call.did("run", &path, 0);
     let time = if is_background { 0 } else { arguments.number("wait_seconds") as u64 };
     if wait(call, &operation, Duration::from_secs(time)) == Waited::Cancelled {
-        // Whoever takes the call back takes the command back.
-        let _ = call.host.operations.cancel(&operation.id().to_string(), "the call was cancelled");
+        // Cancelling the call cancels its command.
+        let _ = call.context.operations.cancel(&operation.id().to_string(), "the call was cancelled");
     }
     Ok(answer(&operation.report()))
 }
 
-fn start_failure(error: &StartError) -> Failure {
+fn start_error(error: &StartError) -> ToolError {
     let code = match error {
         StartError::TooMany { .. } | StartError::TooManyLeft { .. } => "too_many_operations",
         _ => "cannot_start",
@@ -91,5 +94,5 @@ fn start_failure(error: &StartError) -> Failure {
         Some(cause) => format!("{error}: {cause}"),
         None => error.to_string(),
     };
-    Failure::new(code, message)
+    ToolError::new(code, message)
 }

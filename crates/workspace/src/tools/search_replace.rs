@@ -1,17 +1,19 @@
-//! `search_replace`: this text for that one.
+//! `search_replace`: replaces a text in a file.
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::changes::{
-    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced,
-    edit_failure,
+    ALLOW_GROWTH, ALLOW_SHRINK, CHANGE_FIELDS, DRY_RUN, EXPECTED_HASH, OpenText, commit_replaced, edit_error,
 };
 use super::parameters::{Field, Kind};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::replace;
 
 pub(super) const TOOL: Tool = Tool {
     name: "search_replace",
     title: "Replace text in a file",
-    about: "Replaces a text that occurs exactly once in a file; with `replace_all`, everywhere. Nothing is interpreted: white space counts, and there are no patterns. Include enough lines around the change to make it unique.",
+    about: "Replaces a text that occurs exactly once in a file, or every occurrence with `replace_all`. The text is literal: white space counts, and there are no patterns. Include enough lines around the change to make it unique.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[
@@ -29,14 +31,14 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let path = call.host.workspace.path(arguments.text("path"))?;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let path = call.context.workspace.path(arguments.text("path"))?;
     let before = OpenText::read(call, &path)?;
     OpenText::check_hash(Some(&before), &path, arguments)?;
     let (old, new) =
         (before.style.adapt(arguments.text("old_string")), before.style.adapt(arguments.text("new_string")));
     let replaced = replace(&before.text, &old, &new, arguments.flag("replace_all"))
-        .map_err(|error| edit_failure(&path, error.code(), error.to_string()))?;
+        .map_err(|error| edit_error(&path, error.code(), error.to_string()))?;
     let hits = replaced.places.len();
     commit_replaced(call, arguments, (&path, before), replaced, hits)
 }

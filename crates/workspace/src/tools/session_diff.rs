@@ -1,50 +1,53 @@
-//! `session_diff`: what this session has changed.
+//! `session_diff`: shows what this session has changed.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::contents::read_all;
 use super::parameters::{Field, Kind};
-use super::read_file::read_all;
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::edit::Landing;
 use crate::files::{PathError, SessionPath};
 use crate::journal::Original;
 use crate::text::FileText;
 
-/// More files are counted, not shown.
+/// Files that are shown at most.
 const MAX_FILES: usize = 200;
-/// More text is not shown.
+/// No further diff is added beyond this size.
 const MAX_DIFF_BYTES: usize = 256 * 1024;
 
 pub(super) const TOOL: Tool = Tool {
     name: "session_diff",
     title: "What this session changed",
-    about: "Shows what changed in the workspace since this session began, as a unified diff: everything that the file tools changed, and in a git repository also what commands changed (ignored files excepted).",
+    about: "Shows what changed in the workspace since this session began, as a unified diff: everything that the file tools changed, and in a git repository also what commands changed (except ignored files).",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[
         Field::optional("path", Kind::Text, "Only what is below this path."),
-        Field::switch("stat", "Only which files, and how many lines."),
+        Field::switch("stat", "Show only which files changed, and by how many lines."),
         SESSION,
     ],
     gives: &[
         Field::optional(
             "files",
             Kind::Objects(&[]),
-            "Each with path, status (added, modified, deleted), lines_added, lines_removed.",
+            "Each has path, status (added, modified, deleted), lines_added, lines_removed.",
         ),
         Field::optional("diff", Kind::Text, "All changes."),
-        Field::optional("commands", Kind::Text, "Whether what commands changed is in it, and why not."),
-        Field::optional("truncated", Kind::Flag, "There is more than is shown."),
+        Field::optional("commands", Kind::Text, "Whether changes made by commands are included, or why not."),
+        Field::optional("truncated", Kind::Flag, "There is more than shown."),
     ],
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let workspace = &call.host.workspace;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let workspace = &call.context.workspace;
     let only = arguments.given_text("path").map(|text| workspace.path(text)).transpose()?;
     let only = only.map(|path| workspace.absolute(&path));
     let (mut originals, commands, is_complete) = all_originals(call);
@@ -82,14 +85,14 @@ fn commands_note(commands: &str) -> Option<String> {
         .then(|| format!("what commands changed is not in it: {commands}"))
 }
 
-/// Everything that may have changed, as it was: what the tools know, and where they do not, what git knows.
+/// The originals of everything that may have changed: from the journal, or else from git.
 fn all_originals(call: &Call<'_>) -> (BTreeMap<PathBuf, Original>, String, bool) {
-    let (mut originals, mut is_complete) = call.host.journal.originals();
-    let commands = match call.host.baseline.differences(call.host) {
+    let (mut originals, mut is_complete) = call.context.journal.originals();
+    let commands = match call.context.baseline.differences(call.context.git_access()) {
         Ok(None) => "none were run",
         Err(reason) => reason,
         Ok(Some((differences, is_all))) => {
-            let root = call.host.workspace.roots().next().map(Path::to_owned).unwrap_or_default();
+            let root = call.context.workspace.roots().next().map(Path::to_owned).unwrap_or_default();
             for (path, before) in differences {
                 originals.entry(root.join(path)).or_insert(before);
             }
@@ -100,9 +103,9 @@ fn all_originals(call: &Call<'_>) -> (BTreeMap<PathBuf, Original>, String, bool)
     (originals, commands.to_owned(), is_complete)
 }
 
-/// What a file is now, if it can be read.
+/// The current contents of a file; `None` if it does not exist.
 fn contents_now(call: &Call<'_>, path: &Path) -> Result<Option<Vec<u8>>, PathError> {
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let Some((root, below)) = workspace.root_of(path) else { return Ok(None) };
     let path = SessionPath::found(root, below);
     match workspace.open_file(&path) {
@@ -112,9 +115,9 @@ fn contents_now(call: &Call<'_>, path: &Path) -> Result<Option<Vec<u8>>, PathErr
     }
 }
 
-/// `None`: it is as it was.
+/// Compares a file with its original. `None`: it is unchanged, or blocked.
 fn compare(call: &Call<'_>, path: &Path, before: Original) -> Option<(Value, String)> {
-    let workspace = &call.host.workspace;
+    let workspace = &call.context.workspace;
     let shown = match workspace.root_of(path) {
         Some((root, below)) => workspace.show(&SessionPath::found(root, below)),
         None => path.display().to_string(),

@@ -1,13 +1,16 @@
-//! `session_info`: where the session works and what holds around it.
+//! `session_info`: describes the session: its directories, confinement, limits and tools.
 
 use serde_json::{Value, json};
 
-use super::changes::MAX_TEXT_BYTES;
+use super::contents::MAX_TEXT_BYTES;
 use super::listing::uri;
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, TOOLS, Tool};
+use super::tool::{Effect, Pace, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "session_info",
@@ -31,36 +34,36 @@ pub(super) const TOOL: Tool = Tool {
             Kind::Object,
             "What the kernel enforces around this session, if it runs in a fence.",
         ),
-        Field::optional("limits", Kind::Object, "Bounds of the tools."),
+        Field::optional("limits", Kind::Object, "Limits of the tools."),
         Field::optional("tools", Kind::Texts, "The tools that are offered."),
-        Field::optional("shell", Kind::Text, "What runs commands."),
+        Field::optional("shell", Kind::Text, "The shell that runs commands."),
     ],
     run,
 };
 
 #[expect(clippy::unnecessary_wraps, reason = "the form of all tools")]
-fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, Failure> {
-    let host = call.host;
-    let roots: Vec<String> = host.workspace.roots().map(|root| root.display().to_string()).collect();
-    let tools: Vec<&str> = TOOLS.iter().filter(|tool| host.offers(tool)).map(|tool| tool.name).collect();
-    let identity = &host.identity;
+fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
+    let context = call.context;
+    let roots: Vec<String> = context.workspace.roots().map(|root| root.display().to_string()).collect();
+    let tools = &context.offered_tools;
+    let identity = &context.identity;
     let confinement = identity.confinement.as_ref();
     let data = json!({
         "session": identity.session,
         "instance": identity.instance,
         "workspace": roots,
-        "workspace_uris": host.workspace.roots().map(uri).collect::<Vec<_>>(),
-        "read_only": host.is_read_only,
+        "workspace_uris": context.workspace.roots().map(uri).collect::<Vec<_>>(),
+        "read_only": context.is_read_only,
         "confinement": confinement,
-        "limits": host.limits(MAX_TEXT_BYTES),
+        "limits": context.limits(MAX_TEXT_BYTES),
         "tools": tools,
-        "shell": host.operations.shell().map(|path| path.display().to_string()),
+        "shell": context.operations.shell().map(|path| path.display().to_string()),
     });
     let fence = confinement.map_or_else(
         || "none: this server was not started by a gateway with fences".to_owned(),
         |confinement| confinement["summary"].as_str().unwrap_or("in force").to_owned(),
     );
-    let access = if host.is_read_only { "read only" } else { "read and write" };
+    let access = if context.is_read_only { "read only" } else { "read and write" };
     let text = format!(
         "session: {}\nworkspace: {} ({access})\nfence: {fence}\ntools: {}",
         identity.session.as_deref().unwrap_or("not known"),

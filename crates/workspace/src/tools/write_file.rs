@@ -1,19 +1,22 @@
-//! `write_file`: a whole file.
+//! `write_file`: writes a whole file.
 
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
 use super::changes::{CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText};
 use super::parameters::{Field, Kind, Presence};
-use super::{Answer, Arguments, Call, Effect, Failure, Pace, Tool};
+use super::tool::{Effect, Pace, Tool};
 use crate::files::{FileMode, Parents};
 
 pub(super) const TOOL: Tool = Tool {
     name: "write_file",
     title: "Write a file",
-    about: "Writes a whole file, new or in place of what is there, in one step. Permissions, encoding, byte order mark and Windows line endings of an existing file are kept. To change part of a file, use search_replace, multi_edit or edit_file.",
+    about: "Creates a file or replaces all of it, in one step. Keeps the permissions, encoding, byte order mark and Windows line endings of an existing file. To change part of a file, use search_replace, multi_edit or edit_file.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[
         Field::required("path", Kind::Text, "The file to write.").or(&["target_file", "file_path"]),
-        Field::required("content", Kind::Text, "All of its text.").or(&["contents"]),
+        Field::required("content", Kind::Text, "The whole text of the file.").or(&["contents"]),
         Field::optional("create_dirs", Kind::Flag, "Create missing directories above it.")
             .or(&["createDirs"])
             .with_default(Presence::DefaultFlag(true)),
@@ -24,11 +27,11 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, Failure> {
-    let path = call.host.workspace.path(arguments.text("path"))?;
+fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    let path = call.context.workspace.path(arguments.text("path"))?;
     let content = arguments.text("content");
     let before = match OpenText::read_if_there(call, &path) {
-        Err(failure) if failure.code == "binary" || failure.code == "too_large" => {
+        Err(error) if error.code == "binary" || error.code == "too_large" => {
             return super::changes::replace_binary(call, &path, content, arguments);
         }
         other => other?,

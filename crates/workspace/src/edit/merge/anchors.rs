@@ -1,15 +1,15 @@
-//! Where a line of an edit stands in the file, and the ways to go through the file in the order of the edit.
+//! Finds where lines of an edit occur in the file, and which of these places are possible in the edit's order.
 
 use std::collections::HashMap;
 
 use super::error::Side;
 use crate::text::Line;
 
-/// Where each line of a file is found by what it says.
+/// The lines of a file, indexed by their text.
 #[derive(Debug)]
 pub(crate) struct Index<'a> {
     exact: HashMap<&'a str, Vec<usize>>,
-    /// Without trailing blanks, for lines that are not there exactly.
+    /// Without trailing blanks, for lines that have no exact match.
     trimmed: HashMap<&'a str, Vec<usize>>,
 }
 
@@ -23,7 +23,7 @@ impl<'a> Index<'a> {
         index
     }
 
-    /// The places of a line, in order: where it stands exactly, or else but for trailing blanks.
+    /// Where a line occurs, in order: its exact matches, or else those that differ in trailing blanks.
     pub(crate) fn places(&self, body: &str) -> &[usize] {
         let exact = self.exact.get(body).or_else(|| self.trimmed.get(body.trim_end()));
         exact.map_or(&[], Vec::as_slice)
@@ -34,7 +34,7 @@ impl<'a> Index<'a> {
     }
 }
 
-/// A line of the edit that must stand in the file, after those before it.
+/// A line of the edit that must occur in the file, after the points before it.
 #[derive(Debug)]
 pub(crate) struct Point<'i> {
     pub(crate) segment: usize,
@@ -42,8 +42,8 @@ pub(crate) struct Point<'i> {
     pub(crate) places: &'i [usize],
 }
 
-/// For each point the first and the last line of the file that it can stand for. Any of its places between
-/// these is possible, since the points before can take their first, and those behind their last ones.
+/// For each point, the first and the last line of the file that it can match. All its places in between are
+/// possible too, because earlier points can take their first places and later points their last.
 #[derive(Debug)]
 pub(crate) struct Ranges {
     first: Vec<usize>,
@@ -51,7 +51,7 @@ pub(crate) struct Ranges {
 }
 
 impl Ranges {
-    /// `Err` names the point that has no place behind the others, and the place of the one before it.
+    /// `Err` holds the index of a point that has no place after its predecessor, and the predecessor's place.
     pub(crate) fn of(points: &[Point<'_>]) -> Result<Self, (usize, usize)> {
         let mut first: Vec<usize> = Vec::with_capacity(points.len());
         for (number, point) in points.iter().enumerate() {
@@ -63,14 +63,14 @@ impl Ranges {
         let mut limit = usize::MAX;
         for (point, place) in points.iter().zip(&mut last).rev() {
             let end = point.places.partition_point(|candidate| *candidate < limit);
-            // The first places are a way through, so there is a last one that is not before them.
+            // The first places are one valid choice, so the last place is never before the first.
             *place = point.places[end.saturating_sub(1)];
             limit = *place;
         }
         Ok(Self { first, last })
     }
 
-    /// All lines of the file that a point can stand for; never none.
+    /// All lines of the file that a point can match. Never empty.
     pub(crate) fn candidates<'i>(&self, number: usize, point: &Point<'i>) -> &'i [usize] {
         let begin = point.places.partition_point(|place| *place < self.first[number]);
         let end = point.places.partition_point(|place| *place <= self.last[number]);

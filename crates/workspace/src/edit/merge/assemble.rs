@@ -1,12 +1,12 @@
-//! The new file from what stays of the old one and the segments of the edit.
+//! Builds the new file from the kept lines of the old one and the segments of the edit.
 
 use std::ops::Range;
 
 use super::markers::Segment;
 use crate::text::{Line, LineEnding};
 
-/// Lines that stay keep their bytes. New lines end like most lines of the file, and the file ends as before:
-/// with or without a line break.
+/// Kept lines keep their bytes. New lines end like most lines of the file. The file ends as before, with or
+/// without a line break.
 pub(crate) fn assemble<'a>(
     original: &str,
     old: &[Line<'a>],
@@ -31,8 +31,8 @@ pub(crate) fn assemble<'a>(
     finish(&lines, ending, ends_with_break)
 }
 
-/// A segment in addition to the file, before or after all of it. The blank lines that set it apart are added
-/// too, unless the file has some there.
+/// Adds a segment before or after the whole file, with the blank lines around it unless the file already has some
+/// there.
 fn push_addition<'a>(lines: &mut Vec<Line<'a>>, segment: &Segment<'a>, old: &[Line<'a>], ending: &'a str) {
     let [before, after] = segment.blanks;
     let is_apart = |line: Option<&Line<'_>>| line.is_none_or(Line::is_blank);
@@ -42,7 +42,7 @@ fn push_addition<'a>(lines: &mut Vec<Line<'a>>, segment: &Segment<'a>, old: &[Li
     lines.extend(written.map(|line| Line { body: line.body, ending }));
 }
 
-/// The lines of a segment; where it begins and ends like the lines that it replaces, those stay.
+/// Adds a segment. Lines at its start and end that equal the replaced ones are kept from the file.
 fn push_segment<'a>(
     lines: &mut Vec<Line<'a>>,
     segment: &Segment<'a>,
@@ -53,8 +53,8 @@ fn push_segment<'a>(
     let same = |one: &Line<'_>, other: &Line<'_>| one.body == other.body;
     let (has_head, has_tail) = (!segment.from_start, !segment.to_end);
     let both = written.len().min(replaced.len());
-    // An anchor is the line that it stands for, even where trailing blanks differ.
-    // The last line is the other anchor, unless the segment is but one line.
+    // An anchor keeps the line of the file, even if trailing blanks differ.
+    // The last line is the other anchor, unless the segment is a single line.
     let reserved = usize::from(has_tail && !(has_head && written.len() == 1));
     let head = (0..both - reserved)
         .take_while(|&at| (at == 0 && has_head) || same(&written[at], &replaced[at]))
@@ -69,7 +69,7 @@ fn push_segment<'a>(
 }
 
 fn finish(lines: &[Line<'_>], ending: &str, ends_with_break: bool) -> String {
-    // An empty last line without a break would be the break of the line before it.
+    // An empty last line without a line break would just be the line break of the line before it.
     let end =
         lines.iter().rposition(|line| ends_with_break || !line.body.is_empty()).map_or(0, |last| last + 1);
     let lines = &lines[..end];

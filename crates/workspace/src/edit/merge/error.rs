@@ -1,4 +1,4 @@
-//! Why an edit cannot be merged, and what the one who wrote it can do.
+//! Why an edit cannot be merged, with advice for its author.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::edit::quote::{Place, list};
 
 /// Which end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
+pub(crate) enum Side {
     First,
     Last,
 }
 
 /// Why an edit was not merged. Segments count from 1; `anchor` is a line of the edit.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum MergeError {
+pub(crate) enum MergeError {
     #[error(
         "segment {segment} has no place: neither its first nor its last line is in the file. Looked for `{anchor}`. \
          Begin and end the segment with unchanged lines of the file, copied exactly{}",
@@ -35,7 +35,7 @@ pub enum MergeError {
         /// The first of the candidates.
         places: Vec<Place>,
         total: usize,
-        /// A line that occurs once, to begin or end the segment with.
+        /// A unique line that the segment could begin or end with.
         instead: Option<Place>,
     },
     #[error(
@@ -54,9 +54,9 @@ pub enum MergeError {
         /// The end that is missing.
         side: Side,
         missing: String,
-        /// A line of the file that it holds: the other end, or in a segment at an edge of the file, any.
+        /// A line of the file that the segment contains: the other end or, at an edge of the file, any line.
         found: Place,
-        /// The line of the file next to it.
+        /// The line next to it in the file.
         neighbour: Option<Place>,
     },
     #[error("the edit has only markers for existing code, and no code to put between them")]
@@ -66,7 +66,7 @@ pub enum MergeError {
 }
 
 impl MergeError {
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::AnchorNotFound { .. } => "anchor_not_found",
             Self::AmbiguousAnchor { .. } => "ambiguous_anchor",

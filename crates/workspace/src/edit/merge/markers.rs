@@ -3,7 +3,7 @@
 use super::error::MergeError;
 use crate::text::Line;
 
-/// What may stand around the words of a marker: one of these, or nothing.
+/// Comment delimiters that may surround a marker, including none.
 const COMMENTS: [(&str, &str); 17] = [
     ("{/*", "*/}"),
     ("{#", "#}"),
@@ -24,10 +24,10 @@ const COMMENTS: [(&str, &str); 17] = [
     ("", ""),
 ];
 
-/// Lines of an edit that stand together.
+/// Consecutive lines of an edit, between markers.
 #[derive(Debug)]
 pub(crate) struct Segment<'a> {
-    /// Without the blank lines next to a marker: those are for the eye. Never empty.
+    /// Without the blank lines next to a marker, which are only layout. Never empty.
     pub(crate) lines: &'a [Line<'a>],
     /// The blank lines after the marker before it, and before the marker after it.
     pub(crate) blanks: [&'a [Line<'a>]; 2],
@@ -38,11 +38,11 @@ pub(crate) struct Segment<'a> {
 }
 
 /// Whether some line of the edit is a marker.
-pub fn has_markers(edit: &str) -> bool {
+pub(crate) fn has_markers(edit: &str) -> bool {
     edit.lines().any(is_marker)
 }
 
-/// The segments of an edit. Markers with nothing between them are one.
+/// Splits an edit into segments. Adjacent markers count as one.
 pub(crate) fn segments<'a>(edit: &'a [Line<'a>]) -> Result<Vec<Segment<'a>>, MergeError> {
     let parts: Vec<_> = edit.split(|line| is_marker(line.body)).collect();
     if parts.len() == 1 {

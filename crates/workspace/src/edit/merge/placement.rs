@@ -1,16 +1,16 @@
-//! From the segments of an edit to the lines of the file that each of them takes the place of.
+//! Finds the lines of the file that each segment of an edit replaces.
 
 use std::ops::Range;
 
 use super::anchors::{Index, Point, Ranges};
 use super::error::{MergeError, Side};
+use super::last_line;
 use super::markers::Segment;
-use super::tail;
 use crate::edit::nearest::nearest;
 use crate::edit::quote::{MAX_PLACES, Place, cut};
 use crate::text::Line;
 
-/// The lines that each segment replaces, in order and apart from each other.
+/// The lines that each segment replaces. The ranges are sorted and do not overlap.
 pub(crate) fn place(old: &[Line<'_>], segments: &[Segment<'_>]) -> Result<Vec<Range<usize>>, MergeError> {
     let file = File { old, index: Index::of(old), segments };
     let mut points = Vec::new();
@@ -25,7 +25,7 @@ pub(crate) fn place(old: &[Line<'_>], segments: &[Segment<'_>]) -> Result<Vec<Ra
         let place = match (candidates, point.side) {
             ([only], _) => Some(*only),
             (_, Side::First) => None,
-            (_, Side::Last) => tail::settle(
+            (_, Side::Last) => last_line::settle(
                 old,
                 span.start,
                 segments[point.segment].lines,
@@ -38,7 +38,7 @@ pub(crate) fn place(old: &[Line<'_>], segments: &[Segment<'_>]) -> Result<Vec<Ra
             Side::First => span.start = place,
             Side::Last => span.end = place + 1,
         }
-        // A segment of one line stands for that line.
+        // A segment of one line replaces just that line.
         if point.side == Side::First && !segments[point.segment].to_end {
             span.end = place + 1;
         }
@@ -57,8 +57,8 @@ struct File<'a> {
 }
 
 impl<'a> File<'a> {
-    /// What a segment replaces as far as its edges say. One that has no line in the file is put before or
-    /// after all of it.
+    /// The widest range that a segment can replace. One at an edge whose anchor is not in the file goes before or
+    /// after the whole file.
     fn widest(&self, segment: &Segment<'_>) -> Range<usize> {
         let [first, last] = ends(segment);
         match (segment.from_start, segment.to_end) {
@@ -68,7 +68,7 @@ impl<'a> File<'a> {
         }
     }
 
-    /// The lines of a segment that must be found: those next to a marker.
+    /// The lines of a segment that must occur in the file: those next to a marker.
     fn points_of(&self, number: usize) -> Result<Vec<Point<'_>>, MergeError> {
         let segment = &self.segments[number];
         let [first, last] = ends(segment).map(|body| self.index.places(body));
@@ -88,8 +88,8 @@ impl<'a> File<'a> {
         }
     }
 
-    /// A segment at an edge of the file whose inner end is new is put there in addition, and replaces nothing.
-    /// It must not look like a change of lines that are there.
+    /// A segment at an edge of the file whose inner end is new is added there and replaces nothing. Refuses one
+    /// that looks like a change to existing lines.
     fn check_is_new(&self, number: usize, missing: Side) -> Result<(), MergeError> {
         let known = self.segments[number].lines.iter().find_map(|line| match self.index.places(line.body) {
             [only] if !line.is_blank() => Some(*only),
@@ -120,7 +120,7 @@ impl<'a> File<'a> {
         MergeError::AnchorNotFound { segment: number + 1, anchor, nearest: resembling }
     }
 
-    /// The end that is there may be in several places; the one that most lines agree with is told.
+    /// The end that was found may occur several times; reports the place where most lines match.
     fn one_end(&self, number: usize, missing: Side, places: &[usize]) -> MergeError {
         let lines = self.segments[number].lines;
         let side = if missing == Side::First { Side::Last } else { Side::First };
@@ -128,7 +128,7 @@ impl<'a> File<'a> {
         self.one_sided(number, missing, found, agreeing(self.old, lines, side, found).max(1))
     }
 
-    /// `run` lines of the file, from `found` on towards the missing end, are in the segment.
+    /// `run` lines of the file match the segment, from `found` towards the missing end.
     fn one_sided(&self, number: usize, missing: Side, found: usize, run: usize) -> MergeError {
         let neighbour = match missing {
             Side::First => found.checked_sub(run),
@@ -173,23 +173,23 @@ impl<'a> File<'a> {
     }
 }
 
-/// First and last line of a segment; a segment has lines.
+/// The first and the last line of a segment that is not blank.
 fn ends<'a>(segment: &Segment<'a>) -> [&'a str; 2] {
     let non_blank = || segment.lines.iter().filter(|line| !line.is_blank());
     let [first, last] = [non_blank().next(), non_blank().next_back()];
     [first.map_or("", |line| line.body), last.map_or("", |line| line.body)]
 }
 
-/// The candidate that most lines of the segment agree with: only to say what could be written instead.
+/// The candidate that most lines of the segment match. Used only for advice in errors.
 fn likeliest(old: &[Line<'_>], lines: &[Line<'_>], side: Side, candidates: &[usize]) -> usize {
-    // Of equals, the first.
+    // Takes the first of equals.
     candidates.iter().copied().rev().max_by_key(|at| agreeing(old, lines, side, *at)).unwrap_or_default()
 }
 
-/// How many lines of the segment stand in the file from `at` on, inwards from one of its ends.
+/// How many lines of the segment match the file at `at`, counted inwards from one of its ends.
 fn agreeing(old: &[Line<'_>], lines: &[Line<'_>], side: Side, at: usize) -> usize {
     match side {
         Side::First => old[at..].iter().zip(lines).take_while(|(old, new)| old.body == new.body).count(),
-        Side::Last => tail::run(old, at, 0, lines),
+        Side::Last => last_line::run(old, at, 0, lines),
     }
 }

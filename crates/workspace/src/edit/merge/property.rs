@@ -1,8 +1,8 @@
-//! The acceptance test of the merge: whoever writes an edit by eliding what did not change, with one line of
-//! context on each side, gets exactly the text that was meant, or an error, and never a third text.
+//! The acceptance test of the merge: an edit that elides unchanged lines, with one line of context on each side,
+//! gives exactly the intended text or an error, never a third text.
 //!
-//! What did not change is told by a shortest diff. Where lines repeat there are several; like `git diff`, the one
-//! is taken that keeps the first of equal lines.
+//! A shortest diff decides which lines are unchanged. Where lines repeat there are several; like `git diff`, the
+//! test takes the one that keeps the first of equal lines.
 
 use std::cell::Cell;
 
@@ -14,7 +14,7 @@ use super::*;
 
 const MARKER: &str = "  // ... existing code ...";
 
-/// What becomes of a line.
+/// What happens to a line.
 #[derive(Clone, Copy, PartialEq)]
 enum Step {
     Keep,
@@ -22,11 +22,11 @@ enum Step {
     Insert,
 }
 
-/// How the writer of an edit finds what did not change.
+/// How the author of an edit finds the unchanged lines.
 #[derive(Clone, Copy, Debug)]
 struct Writer {
     algorithm: Algorithm,
-    /// Deletions are moved as far down as they go, as `git diff` does: of equal lines, the first ones stay.
+    /// Moves deletions as far down as they go, as `git diff` does, so that the first of equal lines stay.
     keeps_first: bool,
 }
 
@@ -47,7 +47,7 @@ fn steps(old: &[&str], new: &[&str], writer: Writer) -> Vec<Step> {
     steps
 }
 
-/// A deletion of nothing but old lines whose first one equals the line that is kept after it.
+/// Finds a deletion, without insertions, whose first line equals the line that is kept after it.
 fn movable(old: &[&str], steps: &[Step]) -> Option<(usize, usize)> {
     let mut line = 0;
     let mut group: Option<(usize, usize)> = None;
@@ -70,9 +70,9 @@ fn movable(old: &[&str], steps: &[Step]) -> Option<(usize, usize)> {
     None
 }
 
-/// An edit that says how `old` becomes `new`; `None` if it need not, or nothing can be elided.
+/// Writes the edit that turns `old` into `new`; `None` if they are equal or nothing can be elided.
 ///
-/// Blank lines are no context, so they are kept in addition to the line that is.
+/// Blank lines are no context, so they are written in addition to the line of context.
 fn elide(old: &[&str], new: &[&str], writer: Writer) -> Option<String> {
     let steps = steps(old, new, writer);
     let groups: Vec<_> = steps.chunk_by(|one, next| (*one == Step::Keep) == (*next == Step::Keep)).collect();
@@ -102,7 +102,7 @@ fn elide(old: &[&str], new: &[&str], writer: Writer) -> Option<String> {
     (old != new && edit.contains(&MARKER)).then(|| edit.join("\n") + "\n")
 }
 
-/// How it went, over many pairs.
+/// Counts the outcomes.
 #[derive(Debug, Default)]
 struct Tally {
     exact: Cell<u32>,
@@ -125,7 +125,7 @@ fn check(tally: &Tally, old: &[&str], new: &[&str], writer: Writer) -> Result<()
     Ok(())
 }
 
-/// Cuts, copies and new lines, as edits are: `(at, remove, insert)`.
+/// One change: `(at, remove, insert)`.
 type Change = (prop::sample::Index, usize, Vec<&'static str>);
 
 fn changed(old: &[&'static str], changes: &[Change]) -> Vec<&'static str> {
@@ -157,10 +157,10 @@ fn run(pairs: impl Strategy<Value = (Vec<&'static str>, Vec<&'static str>)>, wri
     tally
 }
 
-/// Cases for each kind of lines and each diff; together well over 20,000.
+/// Cases for each kind of lines and each diff algorithm; well over 20,000 together.
 const CASES: u32 = 10_000;
 
-/// Diffs that are as short as can be.
+/// Algorithms that find a shortest diff.
 const SHORTEST: [Algorithm; 3] = [Algorithm::Myers, Algorithm::Lcs, Algorithm::Hunt];
 
 #[test]
@@ -177,7 +177,7 @@ fn lines_that_repeat_give_the_meant_text_or_an_error() {
     }
 }
 
-/// Where each line of the file is there once, any diff will do, even if new lines repeat those of the file.
+/// If each line of the file is unique, any diff works, even if new lines repeat lines of the file.
 #[test]
 fn lines_that_occur_once_give_the_meant_text_with_any_diff() {
     let letters: &[&str] = &["a", "b", "c", "d", "e", "f", "g", "h", "i", "j"];
@@ -189,8 +189,8 @@ fn lines_that_occur_once_give_the_meant_text_with_any_diff() {
     }
 }
 
-/// Edits that nobody would write, too: nothing of the file is lost but what stands between the ends of a
-/// segment, so what is under the last marker is at the end of the result.
+/// Includes edits that make no sense: only lines between the ends of a segment may be lost, so what the last marker
+/// covers is at the end of the result.
 #[test]
 fn any_edit_is_merged_or_refused() {
     let line = || prop::sample::select(vec!["a", "b", "", "}", "a ", "c", MARKER, MARKER]);
@@ -210,7 +210,7 @@ fn any_edit_is_merged_or_refused() {
     runner.run(&(old, edit), check).unwrap();
 }
 
-/// A file of functions, each with lines of its own and the closing lines that all share.
+/// A file of functions, each with unique lines and the closing lines that all share.
 fn functions(names: &[u32]) -> Vec<String> {
     let of_one = |name: &u32| {
         [
@@ -227,7 +227,7 @@ fn functions(names: &[u32]) -> Vec<String> {
     names.iter().flat_map(of_one).collect()
 }
 
-/// One line of a function changed, or one added behind it.
+/// Changes one line of a function, or adds one after it.
 fn with_change(lines: &[String], at: usize, is_added: bool) -> Vec<String> {
     let mut new = lines.to_vec();
     let text = format!("    changed_{at}();");
@@ -256,7 +256,7 @@ fn changes_between_distinct_lines_succeed() {
     assert_eq!(tally.refused.get(), 0, "{tally:?}");
 }
 
-/// As agents write: the whole function that something changed in, and markers around it.
+/// Agents write the whole function that changed, with markers around it.
 #[test]
 fn a_function_rewritten_as_a_whole_succeeds_unless_its_end_changed() {
     let old = functions(&(0..12).collect::<Vec<_>>());

@@ -1,4 +1,4 @@
-//! Cases of the merge, by what they show.
+//! Single cases of the merge.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Putting the hunks of a patch into the text of its file.
+//! Applies the hunks of a patch to the text of its file.
 
 use super::{Applied, FilePatch, Hunk, PatchError, Role};
 use crate::edit::nearest::nearest;
@@ -6,9 +6,9 @@ use crate::edit::quote::{Place, cut};
 use crate::text::{Line, LineEnding, split_lines};
 
 impl FilePatch {
-    /// The file after the patch; a new file has no text before. Each hunk goes where its header says if its
-    /// lines are there, or else to the only other place behind the hunk before it that has them.
-    pub fn apply(&self, original: &str) -> Result<Applied, PatchError> {
+    /// Returns the file after the patch; the original of a new file is empty. Each hunk goes where its header
+    /// says if its lines are there, or else to the only other place after the previous hunk that has them.
+    pub(crate) fn apply(&self, original: &str) -> Result<Applied, PatchError> {
         let old = split_lines(original);
         let mut output = Output { ending: LineEnding::dominant(original), lines: Vec::new() };
         let mut offsets = Vec::with_capacity(self.hunks.len());
@@ -20,7 +20,7 @@ impl FilePatch {
             offsets.push(hunk.expected().map_or(0, |expected| at.cast_signed() - expected.cast_signed()));
         }
         output.lines.extend(&old[done..]);
-        // Unless the patch speaks of the end of the file, that stays as it was.
+        // The end of the file stays as it was, unless the patch mentions it.
         let says = self.hunks.iter().flat_map(|hunk| &hunk.lines).any(|line| line.lacks_newline);
         let keeps_break = says || original.is_empty() || original.ends_with('\n');
         Ok(Applied { text: output.finish(keeps_break), offsets })
@@ -43,7 +43,7 @@ struct Output<'a> {
 }
 
 impl<'a> Output<'a> {
-    /// Adds the new lines of a hunk and says how many old ones it has used. Lines that stay keep their bytes.
+    /// Adds the lines of a hunk and returns how many old lines it used. Kept lines keep their bytes.
     fn push_hunk(&mut self, hunk: &'a Hunk, old: &[Line<'a>], has_own_endings: bool) -> usize {
         let mut used = 0;
         for line in &hunk.lines {
@@ -80,7 +80,7 @@ impl<'a> Output<'a> {
     }
 }
 
-/// Looks for the place of one hunk.
+/// Finds the place of one hunk.
 struct Finder<'a> {
     old: &'a [Line<'a>],
     /// Lines before this one belong to other hunks.
@@ -111,13 +111,13 @@ impl Finder<'_> {
         }
     }
 
-    /// Whether the old lines of the hunk are there.
+    /// Whether the old lines of the hunk are at `at`.
     fn fits(&self, at: usize, exactly: bool) -> bool {
         let mut lines = self.old[at.min(self.old.len())..].iter();
         self.hunk.old_lines().all(|wanted| lines.next().is_some_and(|line| same(line, &wanted.body, exactly)))
     }
 
-    /// Among several places: the one at the end of the file, or the first behind the only line that the
+    /// Picks one of several places: the one at the end of the file, or the first after the unique line that the
     /// section names.
     fn narrow(&self, places: &[usize]) -> Option<usize> {
         let length = self.hunk.old_lines().count();
@@ -144,7 +144,7 @@ impl Finder<'_> {
             .ok_or(PatchError::NoPlace { hunk: self.number })
     }
 
-    /// Names the first line that is not there, at the place where most of the hunk is.
+    /// Reports the first line that does not match, at the place where most of the hunk does.
     fn mismatch(&self) -> PatchError {
         let agreeing = |at: usize| {
             let pairs = self.old[at..].iter().zip(self.hunk.old_lines());

@@ -1,9 +1,9 @@
-//! The other format of patches: `*** Begin Patch`, files by name, hunks without line numbers.
+//! Reads the `*** Begin Patch` format: files by name, hunks without line numbers.
 
 use super::{FilePatch, Hunk, HunkLine, PatchError, Position, Role};
 use crate::text::Line;
 
-/// How such a patch begins.
+/// The first line of such a patch.
 pub(crate) const BEGIN: &str = "*** Begin Patch";
 const END: &str = "*** End Patch";
 const END_OF_FILE: &str = "*** End of File";
@@ -29,7 +29,7 @@ pub(crate) fn parse(lines: &[Line<'_>], first: usize) -> Result<Vec<FilePatch>, 
     check(files, first)
 }
 
-/// The beginning of a file's part.
+/// Reads the line that begins a file's part.
 fn named_file(text: &str) -> Option<FilePatch> {
     let name = |prefix| text.strip_prefix(prefix).map(|name: &str| name.trim().to_owned());
     if let Some(path) = name("*** Update File: ") {
@@ -98,14 +98,14 @@ fn push(file: &mut FilePatch, role: Role, body: &str) {
     file.hunks.last_mut().into_iter().for_each(|hunk| hunk.lines.push(line.clone()));
 }
 
-/// Empty lines at the end of a hunk may be there only to set the next part apart.
+/// Drops empty lines at the end of a hunk, which may only separate it from the next part.
 fn drop_spacing(hunk: &mut Hunk) {
     let is_empty = |line: &HunkLine| line.role == Role::Keep && line.body.is_empty();
     let end = hunk.lines.iter().rposition(|line| !is_empty(line)).map_or(0, |last| last + 1);
     hunk.lines.truncate(end);
 }
 
-/// An update must say something; sections that only narrow the next one are joined to it.
+/// Drops empty hunks and refuses updates without any hunk.
 fn check(mut files: Vec<FilePatch>, first: usize) -> Result<Vec<FilePatch>, PatchError> {
     let malformed = |reason| PatchError::Malformed { line: first, reason };
     for file in &mut files {

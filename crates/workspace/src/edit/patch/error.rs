@@ -6,7 +6,7 @@ use crate::edit::quote::{Place, list, numbers};
 
 /// Why a patch was refused. Hunks of a file and lines count from 1.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-pub enum PatchError {
+pub(crate) enum PatchError {
     #[error("line {line} of the patch: {reason}")]
     Malformed { line: usize, reason: &'static str },
     #[error("the patch of {path} is binary; only text can be patched")]
@@ -21,7 +21,7 @@ pub enum PatchError {
         expected: String,
         /// Where the line was expected.
         line: usize,
-        /// What is there; `None` behind the end of the file.
+        /// The line that is there; `None` after the end of the file.
         actual: Option<Place>,
         nearest: Vec<Place>,
     },
@@ -38,7 +38,7 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    pub fn code(&self) -> &'static str {
+    pub(crate) fn code(&self) -> &'static str {
         match self {
             Self::Malformed { .. } => "patch_malformed",
             Self::Binary { .. } => "patch_binary",

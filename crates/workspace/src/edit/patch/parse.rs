@@ -1,12 +1,12 @@
-//! Reading unified diffs, with or without the headers of git.
+//! Reads unified diffs, with or without git's headers.
 
 use super::envelope;
-use super::names;
+use super::file_names;
 use super::{FilePatch, Hunk, HunkLine, PatchError, Position, Role};
 use crate::text::{Line, split_lines};
 
-/// What a patch says of each file. Text around the diffs is passed over.
-pub fn parse(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
+/// Reads a patch, file by file. Skips text around the diffs.
+pub(crate) fn parse(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
     let lines = split_lines(patch);
     let first = lines.iter().position(|line| !line.is_blank());
     if let Some(at) = first.filter(|at| lines[*at].body.trim_end() == envelope::BEGIN) {
@@ -18,13 +18,14 @@ pub fn parse(patch: &str) -> Result<Vec<FilePatch>, PatchError> {
         files.push(file);
     }
     if files.is_empty() {
-        let reason = "it is no patch: there is neither `diff --git` nor `---` and `+++` before a hunk `@@`";
+        let reason =
+            "this is not a patch: there is neither `diff --git` nor `---` and `+++` before a hunk `@@`";
         return Err(PatchError::Malformed { line: 1, reason });
     }
     Ok(files)
 }
 
-/// A file's part while its headers are read.
+/// What the header lines of one file say.
 #[derive(Default)]
 struct Header {
     /// From `diff --git`.
@@ -55,7 +56,7 @@ impl<'a> Reader<'a> {
         PatchError::Malformed { line: self.at + 1, reason }
     }
 
-    /// Whether a file's part begins here without `diff --git`.
+    /// Whether a file's part begins at `at` with `---` and `+++` lines.
     fn is_plain_header(&self, at: usize) -> bool {
         let is_followed = self.starts(at + 2, "@@") || self.lines[at..].iter().skip(2).all(Line::is_blank);
         self.starts(at, "--- ") && self.starts(at + 1, "+++ ") && is_followed
@@ -84,7 +85,8 @@ impl<'a> Reader<'a> {
             }
             if self.is_plain_header(self.at) {
                 let next = self.line(self.at + 1).unwrap_or_default();
-                header.names = Some((names::from_header(&line[4..]), names::from_header(&next[4..])));
+                header.names =
+                    Some((file_names::from_header(&line[4..]), file_names::from_header(&next[4..])));
                 self.at += 2;
                 continue;
             }
@@ -115,7 +117,7 @@ impl<'a> Reader<'a> {
                 break;
             }
             let (role, body) = match line.body.as_bytes().first() {
-                // Editors and agents drop the blank of an empty line.
+                // Editors and agents drop the leading blank of an empty context line.
                 None => (Role::Keep, ""),
                 Some(b' ') => (Role::Keep, &line.body[1..]),
                 Some(b'-') => (Role::Remove, &line.body[1..]),
@@ -140,7 +142,7 @@ impl<'a> Reader<'a> {
         Ok(hunk)
     }
 
-    /// Where the hunk ends by the counts of its header, if those agree with what is written.
+    /// Where the hunk ends according to the counts in its header, if they agree with its lines.
     fn counted_end(&self, said: Position) -> Option<usize> {
         let (mut old, mut new) = (said.old_count, said.new_count);
         let mut at = self.at;
@@ -159,7 +161,7 @@ impl<'a> Reader<'a> {
         is_over.then_some(at)
     }
 
-    /// Whether the hunk is over before the current line. Its counts are only a hint, since they are often wrong.
+    /// Whether the hunk ends before the current line. Its counts are only a hint, because they are often wrong.
     fn ends_hunk(&self, hunk: &Hunk) -> Result<bool, PatchError> {
         let (old, new) = hunk.counts();
         let line = self.lines[self.at].body;
@@ -175,7 +177,7 @@ impl<'a> Reader<'a> {
         Ok(is_complete && is_other_text(line))
     }
 
-    /// Empty lines at the end of a hunk are spacing, unless its header counts them.
+    /// Drops empty lines at the end of a hunk, unless its header counts them.
     fn drop_spacing(&self, hunk: &mut Hunk, start: usize) {
         let written = &self.lines[start + 1..self.at];
         let empty = written.iter().rev().take_while(|line| line.body.is_empty()).count();
@@ -190,9 +192,9 @@ impl<'a> Reader<'a> {
 
 impl Header {
     fn read(&mut self, line: &str) -> Result<(), PatchError> {
-        let after = |prefix: &str| line.strip_prefix(prefix).map(names::alone);
+        let after = |prefix: &str| line.strip_prefix(prefix).map(file_names::alone);
         if let Some(names) = line.strip_prefix("diff --git ") {
-            self.git = names::from_git_line(names);
+            self.git = file_names::from_git_line(names);
         } else if let Some(mode) = after("new mode ").or_else(|| after("new file mode ")) {
             self.new_mode = Some(mode);
         } else if let Some(name) = after("rename from ") {
@@ -214,7 +216,7 @@ impl Header {
             ((Some(old), Some(new)), _) => (Some(old), Some(new)),
             (_, names) => {
                 let (old, new) = names?;
-                names::strip_prefixes(old, new)
+                file_names::strip_prefixes(old, new)
             }
         };
         let old_path = old.filter(|_| !self.is_new);
@@ -228,7 +230,7 @@ impl Header {
     }
 }
 
-/// What is no line of a hunk: headers, what mail programs put below a patch, or any other text.
+/// Whether a line cannot belong to a hunk: a header, a mail signature, or other text.
 fn is_other_text(line: &str) -> bool {
     line == "-- " || line == "--" || !line.starts_with([' ', '+', '-', '\\'])
 }
@@ -240,7 +242,7 @@ fn position(header: &str) -> Option<Position> {
     let new = rest.split_once(" @@").map_or(rest, |(new, _)| new);
     let range = |text: &str| {
         let (start, count) = text.split_once(',').unwrap_or((text, "1"));
-        // No file has more lines than this, and offsets are computed with the numbers.
+        // `u32` keeps the arithmetic with offsets from overflowing; no file has more lines.
         let number = |text: &str| usize::try_from(text.trim().parse::<u32>().ok()?).ok();
         Some((number(start)?, number(count)?))
     };

@@ -1,4 +1,4 @@
-//! Patches as they come, by what they show.
+//! Reading and applying patches as tools and agents write them.
 
 use proptest::prelude::*;
 use similar::TextDiff;

@@ -1,5 +1,5 @@
-//! Links are followed as long as they stay inside; what acts on names acts on the link. Pipes, sockets and
-//! devices are named and left alone.
+//! Links are followed as long as they stay inside; deleting and moving act on the link itself. Pipes, sockets and
+//! devices are refused by name.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn links_inside_are_followed() {
 }
 
 #[test]
-fn links_that_lead_outside_are_refused_whatever_is_done() {
+fn links_that_lead_outside_are_refused_by_every_operation() {
     let ground = Ground::new();
     let before = ground.everything_outside();
     ground.link("absolute", ground.outside("secret"));
@@ -42,7 +42,7 @@ fn links_that_lead_outside_are_refused_whatever_is_done() {
         assert_eq!(ground.write(spelling, "x").unwrap_err().code(), "outside_workspace", "{spelling}");
         assert!(ground.workspace.stat(&ground.path(spelling)).is_err(), "{spelling}");
     }
-    // Absolute links are not followed, not even those that lead inside: what is above may be exchanged.
+    // Absolute links are never followed, not even inside: a directory above the workspace may be exchanged.
     assert_eq!(ground.code("absolute-inside"), "outside_workspace");
     for spelling in ["root/etc/passwd", "magic/etc/passwd"] {
         assert_eq!(ground.code(spelling), "outside_workspace", "{spelling}");
@@ -126,16 +126,16 @@ fn deleting_and_moving_act_on_the_link_never_on_what_it_leads_to() {
         ground.link(name, "../outside/secret");
     }
     ground.link("directory", "../outside/d");
-    ground.workspace.delete(&ground.target("gone").unwrap()).unwrap();
-    ground.workspace.delete(&ground.target("directory").unwrap()).unwrap();
+    ground.target("gone").unwrap().delete().unwrap();
+    ground.target("directory").unwrap().delete().unwrap();
     let (from, to) = (ground.target("moved").unwrap(), ground.target("d/moved").unwrap());
-    ground.workspace.rename(&from, &to, false).unwrap();
+    from.rename_to(&to, false).unwrap();
     assert_eq!(ground.names(""), ["..foo", "a.txt", "d"]);
     assert!(ground.inside("d/moved").symlink_metadata().unwrap().is_symlink());
-    // A link in the way is replaced itself.
+    // A link at the destination is replaced, not followed.
     let (from, to) = (ground.target("a.txt").unwrap(), ground.target("d/moved").unwrap());
-    assert_eq!(ground.workspace.rename(&from, &to, false).unwrap_err().code(), "already_exists");
-    ground.workspace.rename(&from, &to, true).unwrap();
+    assert_eq!(from.rename_to(&to, false).unwrap_err().code(), "already_exists");
+    from.rename_to(&to, true).unwrap();
     assert_eq!(ground.read("d/moved").unwrap(), "a");
     assert_eq!(ground.everything_outside(), before);
 }
@@ -149,7 +149,7 @@ fn both_ends_of_a_move_must_be_inside() {
         assert_eq!(ground.target(spelling).unwrap_err().code(), "outside_workspace", "{spelling}");
     }
     let rename = |from: &str, to: &str, overwrite: bool| {
-        ground.workspace.rename(&ground.target(from)?, &ground.target(to)?, overwrite)
+        ground.target(from)?.rename_to(&ground.target(to)?, overwrite)
     };
     assert_eq!(rename("a.txt", "d/b.txt", false).unwrap_err().code(), "already_exists");
     assert_eq!(rename("missing", "x", false).unwrap_err().code(), "not_found");
@@ -164,13 +164,13 @@ fn both_ends_of_a_move_must_be_inside() {
 #[test]
 fn directories_are_not_deleted_as_files() {
     let ground = Ground::new();
-    let delete = |name: &str| ground.workspace.delete(&ground.target(name).unwrap());
+    let delete = |name: &str| ground.target(name).unwrap().delete();
     assert_eq!(delete("d").unwrap_err().code(), "is_a_directory");
     assert_eq!(delete("missing").unwrap_err().code(), "not_found");
-    assert!(ground.workspace.delete_empty_directory(&ground.target("d").unwrap()).is_err());
+    assert!(ground.target("d").unwrap().delete_empty_directory().is_err());
     assert_eq!(ground.read("d/b.txt").unwrap(), "b");
     delete("d/e/c.txt").unwrap();
-    ground.workspace.delete_empty_directory(&ground.target("d/e").unwrap()).unwrap();
+    ground.target("d/e").unwrap().delete_empty_directory().unwrap();
     assert_eq!(ground.names("d"), ["b.txt"]);
 }
 
@@ -190,7 +190,7 @@ fn pipes_and_sockets_are_named_and_never_waited_for() {
         assert!(ground.workspace.open_directory(&ground.path(name)).is_err(), "{name}");
         assert!(ground.workspace.stat(&ground.path(name)).is_ok(), "{name}: looking is fine");
     }
-    // Only root can make a device; for anybody else there is none in the workspace to be refused.
+    // Only root can create a device, so other users have none to be refused.
     let null = rustix::fs::makedev(1, 3);
     match mknodat(CWD, ground.inside("null"), FileType::CharacterDevice, Mode::RWXU, null) {
         Ok(()) => {
@@ -199,7 +199,7 @@ fn pipes_and_sockets_are_named_and_never_waited_for() {
         }
         Err(errno) => assert_eq!(errno, rustix::io::Errno::PERM),
     }
-    ground.workspace.delete(&ground.target("pipe").unwrap()).unwrap();
+    ground.target("pipe").unwrap().delete().unwrap();
     assert!(!ground.names("").contains(&"pipe".to_owned()));
 }
 

@@ -1,4 +1,4 @@
-//! One file has many names, and none of them may be one of a file outside (U-cases).
+//! The many spellings of a path, none of which may lead outside (U-cases).
 
 use super::*;
 
@@ -132,7 +132,7 @@ fn what_no_system_takes_for_a_path_is_refused() {
     assert!(ground.write(&longest, "fits").unwrap());
     assert_eq!(ground.read(&longest).unwrap(), "fits");
     assert_eq!(ground.code(&"n".repeat(256)), "io_error");
-    // As long as a path may be, by way of many steps.
+    // The longest path, made of many steps.
     let winding = format!("{}a.txt", "./".repeat(2040));
     assert_eq!(ground.read(&winding).unwrap(), "a");
 }
@@ -166,7 +166,7 @@ fn what_only_looks_like_a_separator_is_part_of_a_name() {
         assert_eq!(std::fs::read_to_string(ground.inside(name)).unwrap(), name);
         assert_eq!(ground.read(name).unwrap(), name, "{name:?}");
     }
-    // Nothing is normalised: the same letter in two characters is another name.
+    // Nothing is normalised: the same letter as two characters is another name.
     assert_eq!(ground.code("cafe\u{301}"), "not_found");
     assert_eq!(ground.code("A.TXT"), "not_found");
 }
@@ -243,7 +243,7 @@ fn the_innermost_of_several_directories_is_meant() {
         let refused = read(&spelling.display().to_string()).unwrap_err();
         assert_eq!(refused.code(), "outside_workspace", "{}", spelling.display());
     }
-    // One root does not lead into the other, not even by a link.
+    // No link leads from one root into another.
     ground.link("to-the-other", "../outside/d/secret");
     assert_eq!(read("to-the-other").unwrap_err().code(), "outside_workspace");
 }

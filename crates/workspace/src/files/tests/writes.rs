@@ -47,15 +47,15 @@ fn a_file_that_changed_in_between_is_not_overwritten() {
     let ground = Ground::new();
     let target = ground.write_target("a.txt", Parents::Expect).unwrap();
     let before = seen(&ground, "a.txt");
-    std::fs::write(ground.inside("a.txt"), "somebody else's").unwrap();
+    std::fs::write(ground.inside("a.txt"), "from another process").unwrap();
     let refused = ground.workspace.write(&target, b"mine", Expected::Unchanged(before)).unwrap_err();
     assert_eq!(refused.code(), "changed_since_read");
-    assert_eq!(ground.read("a.txt").unwrap(), "somebody else's");
+    assert_eq!(ground.read("a.txt").unwrap(), "from another process");
     let current = seen(&ground, "a.txt");
     ground.workspace.write(&target, b"mine", Expected::Unchanged(current)).unwrap();
     assert_eq!(ground.read("a.txt").unwrap(), "mine");
 
-    // Another file with the same length under the name, or none at all, is a change too.
+    // Another file of the same length under the name, or no file at all, is a change too.
     let current = seen(&ground, "a.txt");
     std::fs::write(ground.inside("other"), "yours").unwrap();
     std::fs::rename(ground.inside("other"), ground.inside("a.txt")).unwrap();
@@ -101,7 +101,7 @@ fn a_link_that_appears_while_a_file_is_written_is_not_followed() {
         Ok(0)
     });
     assert_eq!(swapped.unwrap_err().code(), "special_file");
-    // Here before the write begins.
+    // Now the link is there before the write begins.
     let refused = ground.workspace.write(&target, b"x", Expected::Anything).unwrap_err();
     assert_eq!(refused.code(), "special_file");
     assert_eq!(ground.everything_outside(), before);
@@ -138,7 +138,7 @@ fn a_write_goes_into_the_directory_that_was_resolved() {
     ground.workspace.write(&target, b"x", Expected::Absent).unwrap();
     assert_eq!(ground.everything_outside(), before);
     assert_eq!(ground.names("elsewhere"), ["c.txt", "new"]);
-    // The same for whoever asks only now.
+    // A new lookup is refused.
     assert_eq!(ground.write("d/e/new", "x").unwrap_err().code(), "outside_workspace");
 }
 

@@ -1,41 +1,45 @@
-//! What all calls of one worker share.
+//! What all calls of one server share.
 
 use serde_json::{Value, json};
 
-use crate::baseline::Baseline;
+use crate::baseline::{Baseline, GitAccess};
 use crate::files::Workspace;
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::rules::Rules;
 use crate::shell::Operations;
-use crate::tools::{Effect, Tool};
 
 #[derive(Debug)]
-pub(crate) struct Host {
+pub(crate) struct ServerContext {
     pub(crate) workspace: Workspace,
     pub(crate) rules: Rules,
     pub(crate) identity: Identity,
     pub(crate) operations: Operations,
     pub(crate) journal: Journal,
     pub(crate) baseline: Baseline,
-    /// The fence lets nothing be written.
+    /// The names of the tools that clients may call, in the order of `tools/list`.
+    pub(crate) offered_tools: Vec<&'static str>,
+    /// Nothing may be written.
     pub(crate) is_read_only: bool,
-    /// Whether file operations are reported to the gateway.
+    /// Report file operations to the gateway.
     pub(crate) reports: bool,
 }
 
-impl Host {
-    /// Whether a tool is there for clients.
-    pub(crate) fn offers(&self, tool: &Tool) -> bool {
-        self.rules.allows_tool(tool.name) && !(self.is_read_only && self.may_write(tool))
+impl ServerContext {
+    pub(crate) fn offers(&self, tool: &str) -> bool {
+        self.offered_tools.contains(&tool)
     }
 
-    /// Without a fence nothing keeps a command from writing.
-    fn may_write(&self, tool: &Tool) -> bool {
-        tool.writes_files() || (tool.effect == Effect::Runs && self.identity.confinement.is_none())
+    /// Lets the baseline run git as one of the session's commands.
+    pub(crate) fn git_access(&self) -> GitAccess<'_> {
+        GitAccess {
+            workspace: &self.workspace,
+            operations: &self.operations,
+            is_fenced: self.identity.confinement.is_some(),
+        }
     }
 
-    /// Bounds that a client may want to know.
+    /// The limits that `session_info` reports.
     pub(crate) fn limits(&self, longest_text: u64) -> Value {
         let operations = self.operations.limits();
         json!({

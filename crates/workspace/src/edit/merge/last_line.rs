@@ -1,19 +1,19 @@
-//! A last line that occurs several times, settled by the lines before it.
+//! Decides which occurrence of a segment's last line is meant, by the lines before it.
 //!
 //! Code ends in lines such as `}`, so a segment that rewrites one function often has many candidates for its end.
-//! The longest run of its last lines may stand in the file once. But the same segment could also have been
-//! written to delete more of the file, up to a later `}`. It is settled only if that cannot be: if no shortest
-//! diff of that other result, with deletions moved as far down as they go, would be written as this segment.
+//! The longest run of its last lines may occur only once in the file. But the same segment could also have been
+//! written to delete more of the file, up to a later `}`. A candidate is taken only if that is impossible: if no
+//! shortest diff of that other result, with deletions moved as far down as they go, would look like this segment.
 
 use std::collections::HashMap;
 
 use crate::text::Line;
 
-/// Lines of the file times lines of the segment that are compared at most.
+/// Limit for the lines of the file times the lines of the segment to compare.
 const MAX_WORK: usize = 4_000_000;
 
-/// The only candidate that can be meant. `start` is where the segment begins in the file; its first line
-/// stands there if it `has_head`.
+/// The only possible candidate, if there is one. `start` is where the segment begins in the file; with `has_head`
+/// its first line matches there.
 pub(crate) fn settle(
     old: &[Line<'_>],
     start: usize,
@@ -23,7 +23,7 @@ pub(crate) fn settle(
 ) -> Option<usize> {
     let best = longest(old, start, lines, candidates)?;
     let (last, before) = lines.split_last()?;
-    // Blank lines are no context: behind one, the change could also be further up.
+    // A blank line is no context: the change could also be further up, before it.
     if before.last()?.is_blank() {
         return None;
     }
@@ -38,13 +38,13 @@ pub(crate) fn settle(
     others.clone().all(|other| !window.can_end_at(other - begin)).then_some(best)
 }
 
-/// How many of the last lines stand in the file up to `at`, not before `start`.
+/// How many of the last lines match the file up to `at`, not before `start`.
 pub(crate) fn run(old: &[Line<'_>], at: usize, start: usize, lines: &[Line<'_>]) -> usize {
     let pairs = old[start..=at].iter().rev().zip(lines.iter().rev());
     pairs.take_while(|(old, new)| old.body == new.body).count()
 }
 
-/// The candidate at the end of the longest run, if there is one such and the run is more than the line itself.
+/// The candidate with the longest run of matching lines, if it is unique and the run has at least two lines.
 fn longest(old: &[Line<'_>], start: usize, lines: &[Line<'_>], candidates: &[usize]) -> Option<usize> {
     let mut runs: Vec<_> = candidates.iter().map(|at| (run(old, *at, start, lines), *at)).collect();
     runs.sort_unstable_by(|one, other| other.cmp(one));
@@ -54,13 +54,13 @@ fn longest(old: &[Line<'_>], start: usize, lines: &[Line<'_>], candidates: &[usi
     }
 }
 
-/// What lies between the first line of a segment and the places where it may end.
+/// The lines between the first line of a segment and the last place where it may end.
 struct Window {
     /// Lines of the file, as numbers.
     old: Vec<usize>,
     last: usize,
     last_inner: Option<usize>,
-    /// For so many lines of `old`: how many of the inner lines of the segment they have in common, in order.
+    /// For each prefix of `old`, the length of its longest common subsequence with the segment's inner lines.
     common: Vec<usize>,
     /// The same without the last inner line.
     common_before: Vec<usize>,
@@ -91,12 +91,12 @@ impl Window {
         Self { old, last, last_inner: inner.last().copied(), common, common_before }
     }
 
-    /// Whether a shortest diff that keeps the line at `end` as the end of the segment, with a change right
-    /// before it, can exist. Deletions are as far down as they go: a diff that deletes lines from one that
-    /// equals `last` up to `end` would have kept that one instead.
+    /// Whether a shortest diff can exist that keeps the line at `end` as the end of the segment, with a change
+    /// right before it. Deletions are moved as far down as they go, so a diff that deletes from a line that equals
+    /// `last` up to `end` would have kept that line instead.
     fn can_end_at(&self, end: usize) -> bool {
         let Some(last_inner) = self.last_inner else {
-            // Nothing is between: a deletion from the start of the window.
+            // The segment has no inner lines: it deletes from the start of the window.
             return end >= 1 && self.old[0] != self.last;
         };
         let common = self.common[end];

@@ -1,5 +1,5 @@
-//! Subscriptions to files: the kernel tells about the directory that a file is in, because files are replaced
-//! more often than rewritten. A thread listens from the first subscription on.
+//! Subscriptions to files. Watches the directory of each file, because files are replaced more often than
+//! rewritten. The first subscription starts the thread that listens.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -12,16 +12,16 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
+use crate::context::ServerContext;
 use crate::files::{Parents, PathError};
-use crate::host::Host;
 use crate::output::Output;
 use crate::resources::{ResourceError, named};
 
-/// More subscriptions are refused.
+/// Subscriptions at most.
 const MAX_SUBSCRIPTIONS: usize = 256;
 const EVENT_BYTES: usize = 16 * 1024;
 
-/// Everything that makes a file another one.
+/// Events after which a file may have other contents.
 const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::MODIFY)
     .union(WatchFlags::MOVED_TO)
@@ -29,29 +29,29 @@ const CHANGES: WatchFlags = WatchFlags::CLOSE_WRITE
     .union(WatchFlags::CREATE)
     .union(WatchFlags::DELETE);
 
-pub(crate) struct Watches {
-    host: Arc<Host>,
+pub(crate) struct Subscriptions {
+    context: Arc<ServerContext>,
     output: Arc<Output>,
     shared: Arc<Mutex<Option<Listening>>>,
 }
 
-/// What there is from the first subscription on.
+/// Exists from the first subscription on.
 struct Listening {
     inotify: Arc<OwnedFd>,
     /// By URI: the watched directory and the name in it.
     subscriptions: HashMap<String, (i32, Vec<u8>)>,
 }
 
-impl Watches {
-    pub(crate) fn new(host: Arc<Host>, output: Arc<Output>) -> Self {
-        Self { host, output, shared: Arc::default() }
+impl Subscriptions {
+    pub(crate) fn new(context: Arc<ServerContext>, output: Arc<Output>) -> Self {
+        Self { context, output, shared: Arc::default() }
     }
 
     pub(crate) fn subscribe(&self, params: Option<&RawValue>) -> Result<Value, ResourceError> {
-        let (uri, path) = named(&self.host, params)?;
-        // It must be a file that could be read now; what it becomes later is what the client wants to hear.
-        self.host.workspace.open_file(&path)?;
-        let target = self.host.workspace.write_target(&path, Parents::Expect)?;
+        let (uri, path) = named(&self.context, params)?;
+        // Only a file that can be read now can be subscribed to.
+        self.context.workspace.open_file(&path)?;
+        let target = self.context.workspace.write_target(&path, Parents::Expect)?;
         let failed = |errno: rustix::io::Errno| ResourceError::from(PathError::io(&uri, errno));
         let mut shared = lock(&self.shared);
         if shared.is_none() {
@@ -63,7 +63,7 @@ impl Watches {
                 "{MAX_SUBSCRIPTIONS} files are subscribed to already; unsubscribe from some first"
             )));
         }
-        // The directory that is open, whatever its path leads to by now.
+        // Names the open directory itself: its path may lead elsewhere by now.
         let directory = format!("/proc/self/fd/{}", target.directory().as_raw_fd());
         let watch = inotify::add_watch(&*listening.inotify, directory, CHANGES).map_err(failed)?;
         listening.subscriptions.insert(uri, (watch, target.name().as_bytes().to_vec()));
@@ -71,12 +71,12 @@ impl Watches {
     }
 
     pub(crate) fn unsubscribe(&self, params: Option<&RawValue>) -> Result<Value, ResourceError> {
-        let (uri, _) = named(&self.host, params)?;
+        let (uri, _) = named(&self.context, params)?;
         if let Some(listening) = &mut *lock(&self.shared)
             && let Some((watch, _)) = listening.subscriptions.remove(&uri)
             && !listening.subscriptions.values().any(|(other, _)| *other == watch)
         {
-            // Gone with its directory is as good.
+            // Fails if the directory is gone, and its watch with it.
             let _ = inotify::remove_watch(&*listening.inotify, watch);
         }
         Ok(json!({}))
@@ -111,7 +111,7 @@ fn lock(shared: &Mutex<Option<Listening>>) -> MutexGuard<'_, Option<Listening>> 
     shared.lock()
 }
 
-/// Whose file it was. When the kernel has lost count, everybody's may have changed.
+/// The URIs that an event concerns. After an overflow of the queue, any file may have changed.
 fn concerned(shared: &Mutex<Option<Listening>>, watch: i32, name: &[u8], is_overflow: bool) -> Vec<String> {
     let shared = lock(shared);
     let subscriptions = shared.iter().flat_map(|listening| &listening.subscriptions);

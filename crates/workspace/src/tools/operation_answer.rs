@@ -1,15 +1,16 @@
-//! How commands are shown, and whose they are.
+//! Commands in answers: result fields, text and errors, and waiting for a command.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::answer::{Answer, ToolError};
+use super::call::Call;
 use super::parameters::{Field, Kind};
-use super::{Answer, Call, Failure};
 use crate::shell::{LookupError, Operation, Report, State, Waited};
 
-/// What every report of a command has.
+/// The result fields of every tool that reports on a command.
 pub(super) const REPORT_FIELDS: &[Field] = &[
     Field::optional(
         "operation_id",
@@ -19,19 +20,20 @@ pub(super) const REPORT_FIELDS: &[Field] = &[
     Field::optional(
         "status",
         Kind::Choice(&["running", "exited", "signalled", "timed_out", "cancelled"]),
-        "How it stands.",
+        "The state of the command.",
     ),
-    Field::optional("exit_code", Kind::COUNT, "If it exited."),
-    Field::optional("signal", Kind::Text, "If a signal ended it."),
-    Field::optional("duration_ms", Kind::COUNT, "How long it ran, or runs."),
+    Field::optional("exit_code", Kind::COUNT, "The exit code, if it exited."),
+    Field::optional("signal", Kind::Text, "The signal, if one ended it."),
+    Field::optional("duration_ms", Kind::COUNT, "How long it ran, or has been running."),
     Field::optional("output", Kind::Text, "Standard output and error, in the order in which they came."),
-    Field::optional("output_bytes", Kind::COUNT, "All that was written."),
-    Field::optional("omitted_bytes", Kind::COUNT, "What of it is not shown: the middle."),
+    Field::optional("output_bytes", Kind::COUNT, "Size of the whole output."),
+    Field::optional("omitted_bytes", Kind::COUNT, "Size of the middle part that is not shown."),
     Field::optional("left_running", Kind::COUNT, "Background processes that it left behind."),
     Field::optional("directory", Kind::Text, "Where it ran."),
+    Field::optional("cancel_reason", Kind::Text, "Why it, or what it left running, was cancelled."),
 ];
 
-/// Waits for a command, telling the client what it writes.
+/// Waits for a command, and sends its output to the client as progress.
 pub(super) fn wait(call: &Call<'_>, operation: &Operation, time: Duration) -> Waited {
     let mut steps = 0;
     let mut tell = |output: &str| {
@@ -43,12 +45,12 @@ pub(super) fn wait(call: &Call<'_>, operation: &Operation, time: Duration) -> Wa
     operation.wait(Instant::now() + time, &|| call.cancellation.is_cancelled(), &mut tell)
 }
 
-pub(super) fn find_failure(error: &LookupError) -> Failure {
+pub(super) fn lookup_error(error: &LookupError) -> ToolError {
     let code = match error {
         LookupError::Unknown { .. } => "unknown_operation",
         LookupError::Forgotten { .. } => "forgotten_operation",
     };
-    Failure::new(code, error.to_string()).with_hint("operation_status without an id lists them")
+    ToolError::new(code, error.to_string()).with_hint("operation_status without an id lists them")
 }
 
 pub(super) fn as_data(report: &Report) -> Value {
@@ -69,6 +71,9 @@ pub(super) fn as_data(report: &Report) -> Value {
     if report.left_running > 0 {
         data["left_running"] = report.left_running.into();
     }
+    if let Some(reason) = &report.cancel_reason {
+        data["cancel_reason"] = reason.as_str().into();
+    }
     data
 }
 
@@ -82,7 +87,7 @@ pub(super) fn status(state: State) -> &'static str {
     }
 }
 
-/// The output first, as in a terminal, then how it ended and what can be done.
+/// The output first, as in a terminal, then how the command ended and what can be done.
 pub(super) fn answer(report: &Report) -> Answer {
     let mut text = report.output.trim_end().to_owned();
     if !text.is_empty() {
@@ -97,7 +102,7 @@ pub(super) fn answer(report: &Report) -> Answer {
         ),
         State::TimedOut => {
             format!(
-                "[ended after {seconds:.1} s, with all it had started: its time was over; give a longer `timeout`, or `is_background`]"
+                "[ended after {seconds:.1} s, with everything it started: its time was over; set a longer `timeout`, or `is_background`]"
             )
         }
         state => format!("[{state}, {seconds:.1} s]"),

@@ -1,4 +1,4 @@
-//! File names in patches: quoted or not, with `a/` and `b/` before them, with a time behind them.
+//! Reads file names in patches: quoted or not, with `a/` and `b/` prefixes, followed by a time.
 
 /// A name after `--- ` or `+++ `; `None` is `/dev/null`.
 pub(crate) fn from_header(text: &str) -> Option<String> {
@@ -11,12 +11,12 @@ pub(crate) fn from_header(text: &str) -> Option<String> {
     name.filter(|name| name != "/dev/null")
 }
 
-/// A name that stands alone, such as after `rename from `.
+/// A name that fills the rest of a line, as after `rename from `.
 pub(crate) fn alone(text: &str) -> String {
     unquote(text).map_or_else(|| text.trim_end().to_owned(), |(name, _)| name)
 }
 
-/// The two names of `diff --git a/x b/y`, if it is clear where one ends.
+/// The two names of `diff --git a/x b/y`, if it is clear where the first ends.
 pub(crate) fn from_git_line(text: &str) -> Option<(String, String)> {
     if let Some((old, rest)) = unquote(text) {
         return Some((old, alone(rest.trim_start())));
@@ -24,7 +24,7 @@ pub(crate) fn from_git_line(text: &str) -> Option<(String, String)> {
     if let Some(at) = text.find(" \"") {
         return Some((text[..at].to_owned(), alone(&text[at + 1..])));
     }
-    // Without quotes a name may hold blanks; then both names are the same but for their prefix.
+    // An unquoted name may contain blanks; then both names must be the same except for their prefix.
     let cuts = || text.match_indices(' ').map(|(at, _)| (&text[..at], text[at + 1..].trim_end()));
     let same = cuts()
         .find(|(old, new)| old.strip_prefix("a/").unwrap_or(old) == new.strip_prefix("b/").unwrap_or(new));
@@ -33,7 +33,7 @@ pub(crate) fn from_git_line(text: &str) -> Option<(String, String)> {
     same.or(only).map(|(old, new)| (old.to_owned(), new.to_owned()))
 }
 
-/// Takes `a/` and `b/` away, if that is what they are: both, or the one of the only name.
+/// Strips `a/` and `b/` if every given name has its prefix.
 pub(crate) fn strip_prefixes(old: Option<String>, new: Option<String>) -> (Option<String>, Option<String>) {
     let is_prefixed = old.as_ref().is_none_or(|name| name.starts_with("a/"))
         && new.as_ref().is_none_or(|name| name.starts_with("b/"));
@@ -41,7 +41,7 @@ pub(crate) fn strip_prefixes(old: Option<String>, new: Option<String>) -> (Optio
     (old.map(strip), new.map(strip))
 }
 
-/// A name in quotes with the escapes of C, and what follows it.
+/// Reads a quoted name with C escapes; returns it and the rest of the line.
 fn unquote(text: &str) -> Option<(String, &str)> {
     let inner = text.strip_prefix('"')?;
     let bytes = inner.as_bytes();

@@ -1,5 +1,8 @@
-//! Names that change what they are while they are used (T1, T5): nothing outside is read, listed or touched,
-//! however often it is tried. The control is the way that does not work: look first, open later.
+//! File tools and searches while another thread keeps exchanging files, directories and links (T1, T5): nothing
+//! outside the workspace is read, listed or changed. No fence is involved. The control resolves a path first and
+//! opens it later, and does get led outside.
+
+mod arena;
 
 use std::io::Read;
 use std::path::Path;
@@ -7,22 +10,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{AtFlags, Mode, OFlags};
-use workspace::files::{Expected, Parents, PathError, Workspace};
-use workspace::search::{Finding, GrepQuery, Patience, Walk, WalkFilter, grep};
 
-use crate::arena::{Arena, EndsAttack, INSIDE, NAME_OUTSIDE, SECRET};
+use crate::files::{Expected, Parents, PathError, Workspace};
+use crate::search::{Finding, GrepQuery, Patience, Walk, WalkFilter, grep};
+use arena::{Arena, EndsAttack, INSIDE, NAME_OUTSIDE, SECRET};
 
 const ROUNDS: u64 = 1_000_000;
 const VICTIMS: u64 = 2;
-/// The control gives up after this many; it needs some hundreds.
+/// The control fails after this many rounds; it needs a few hundred.
 const MAX_CONTROL_ROUNDS: u64 = 5_000_000;
 
-/// What an operation saw of a file or directory: its contents, or its names.
+/// Returns what an operation saw: the contents of a file, or the names in a directory.
 type Attempt = fn(&Arena, &Workspace) -> Result<String, PathError>;
 
 struct Operation {
     name: &'static str,
-    /// In how many of 256 rounds it is tried.
+    /// How many of 256 rounds try it.
     share: usize,
     attempt: Attempt,
     done: AtomicU64,
@@ -66,7 +69,7 @@ fn read(workspace: &Workspace, path: &str) -> Result<String, PathError> {
 }
 
 fn look(_: &Arena, workspace: &Workspace) -> Result<String, PathError> {
-    // Files outside have another length, and that would tell.
+    // The length tells files outside from those inside.
     let stat = workspace.stat(&workspace.path("d/f")?)?;
     let is_secret = usize::try_from(stat.st_size) == Ok(SECRET.len());
     Ok(if is_secret { SECRET } else { INSIDE }.to_owned())
@@ -84,7 +87,7 @@ fn write(workspace: &Workspace, path: &str) -> Result<String, PathError> {
     Ok(INSIDE.to_owned())
 }
 
-/// Takes away what an earlier round left in the directory, by whatever name that goes.
+/// Removes what an earlier round left in the directory, whose name may have changed.
 fn remove(arena: &Arena, name: &str) {
     let _ = rustix::fs::unlinkat(&arena.directory, name, AtFlags::empty());
 }
@@ -113,18 +116,18 @@ fn make_directory(arena: &Arena, workspace: &Workspace) -> Result<String, PathEr
 fn delete(arena: &Arena, workspace: &Workspace) -> Result<String, PathError> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::openat(&arena.directory, "victim", flags, Mode::RWXU).unwrap());
-    workspace.delete(&workspace.target(&workspace.path("d/victim")?, Parents::Expect)?)?;
+    workspace.target(&workspace.path("d/victim")?, Parents::Expect)?.delete()?;
     Ok(INSIDE.to_owned())
 }
 
-/// There and back.
+/// Renames there and back.
 fn rename(arena: &Arena, workspace: &Workspace, from: &str, to: &str) -> Result<String, PathError> {
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     drop(rustix::fs::openat(&arena.directory, "old", flags, Mode::RWXU).unwrap());
     std::fs::write(arena.root().join("movable"), INSIDE).unwrap();
     let target = |text: &str| workspace.target(&workspace.path(text)?, Parents::Expect);
-    let there = target(from).and_then(|from| workspace.rename(&from, &target(to)?, true));
-    let back = target(to).and_then(|to| workspace.rename(&to, &target(from)?, true));
+    let there = target(from).and_then(|from| from.rename_to(&target(to)?, true));
+    let back = target(to).and_then(|to| to.rename_to(&target(from)?, true));
     there.and(back).map(|()| INSIDE.to_owned())
 }
 
@@ -139,16 +142,16 @@ fn patience() -> Patience<'static> {
 fn walk(_: &Arena, workspace: &Workspace) -> Result<String, PathError> {
     let path = workspace.path(".")?;
     let start = workspace.open_directory(&path)?;
-    let names = std::sync::Mutex::new(String::new());
+    let names = parking_lot::Mutex::new(String::new());
     Walk::new(workspace, &path, start, WalkFilter::default(), patience()).run(|| {
         |finding: &Finding<'_>| {
-            let mut names = names.lock().unwrap();
+            let mut names = names.lock();
             names.push_str(&finding.name.to_string_lossy());
             names.push(' ');
             true
         }
     });
-    Ok(names.into_inner().unwrap())
+    Ok(std::mem::take(&mut *names.lock()))
 }
 
 fn search(_: &Arena, workspace: &Workspace) -> Result<String, PathError> {
@@ -168,7 +171,7 @@ fn search(_: &Arena, workspace: &Workspace) -> Result<String, PathError> {
     Ok(lines.collect::<Vec<_>>().join(" "))
 }
 
-/// Which operation each round tries: all of them, mixed, the quick ones more often.
+/// Which operation each round tries: all of them in turn, quick ones more often.
 fn schedule(operations: &[Operation]) -> Vec<usize> {
     let longest = operations.iter().map(|operation| operation.share).max().unwrap();
     (0..longest)
@@ -180,7 +183,7 @@ fn is_escape(seen: &str) -> bool {
     seen.contains("SECRET") || seen.split(' ').any(|name| name == NAME_OUTSIDE)
 }
 
-/// Tries all operations in turn, `rounds` in all; the number of escapes.
+/// Tries all operations in turn for `rounds` rounds. Returns the number of escapes.
 fn be_victim(arena: &Arena, workspace: &Workspace, operations: &[Operation], rounds: u64) -> u64 {
     let schedule = schedule(operations);
     let mut escapes = 0;
@@ -230,7 +233,7 @@ fn load_of_a_million_races_with_exchanged_names_never_leads_outside() {
     assert_eq!(arena.fingerprint_of_outside(), before, "nothing outside was touched");
 }
 
-/// Looks where a path leads, and if that is inside, opens it.
+/// Resolves a path and opens it if it leads inside.
 fn read_after_a_look(root: &Path, path: &str) -> Option<String> {
     let path = root.join(path);
     path.canonicalize().ok()?.starts_with(root).then_some(())?;
@@ -244,7 +247,7 @@ fn write_after_a_look(root: &Path) {
     }
 }
 
-/// Until something gets outside: whether it did.
+/// Attacks until an attempt leads outside. Returns whether one did.
 fn escapes_in_time(attempt: impl Fn(&Path) -> bool) -> bool {
     let arena = Arena::new("control");
     std::thread::scope(|scope| {
@@ -255,7 +258,7 @@ fn escapes_in_time(attempt: impl Fn(&Path) -> bool) -> bool {
 }
 
 #[test]
-fn whoever_looks_first_and_opens_later_is_led_outside() {
+fn looking_first_and_opening_later_leads_outside() {
     for path in ["d/f", "f", "p/q/../../d/sub/../f"] {
         let reads = |root: &Path| read_after_a_look(root, path).is_some_and(|seen| is_escape(&seen));
         assert!(escapes_in_time(reads), "{path}: the attack does not work");

@@ -1,19 +1,18 @@
-//! A workspace in which names change what they are from one moment to the next, and a place outside that must
-//! stay as it is.
+//! A workspace in which an attacker keeps exchanging names, and a directory outside that must not change.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-pub(crate) const SECRET: &str = "SECRET: what nobody inside may read";
+pub(crate) const SECRET: &str = "SECRET: unreadable from inside";
 pub(crate) const INSIDE: &str = "fine: this is inside";
-/// In a directory outside, and in none inside.
+/// A name that exists only outside.
 pub(crate) const NAME_OUTSIDE: &str = "only-outside";
 
-/// What a name outside was like, down to the last change of it.
+/// The metadata of a name outside, including the times of its last changes.
 type Fingerprint = (PathBuf, u64, u64, u32, i64, i64, i64, i64);
 
 /// * `ws/d`, a directory, changes places with `ws/d-link`, a link to a directory outside with the same names.
@@ -21,7 +20,7 @@ type Fingerprint = (PathBuf, u64, u64, u32, i64, i64, i64, i64);
 /// * `ws/p/q` moves to `ws/q` and back, so that `..` in it means another directory.
 pub(crate) struct Arena {
     base: PathBuf,
-    /// What `ws/d` is in the beginning, whatever it is called later.
+    /// The directory that is `ws/d` at the start; its name changes later.
     pub(crate) directory: OwnedFd,
     is_over: AtomicBool,
     pub(crate) flips: AtomicU64,
@@ -31,7 +30,8 @@ impl Arena {
     pub(crate) fn new(name: &str) -> Self {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let target = Path::new(env!("CARGO_TARGET_TMPDIR"));
+        // Beside the test binary, which is writable inside a fence too.
+        let target = std::env::current_exe().unwrap().parent().unwrap().canonicalize().unwrap();
         let base = target.join(format!("{name}-{}-{number}", std::process::id()));
         drop(std::fs::remove_dir_all(&base));
         for directory in ["ws/d/sub", "ws/p/q/r", "outside/sub"] {
@@ -57,7 +57,7 @@ impl Arena {
         self.base.join("ws")
     }
 
-    /// Moves things around until it is over. Everything stays inside: who could write outside needs no tricks.
+    /// Exchanges names until the end. Changes only the inside: an attacker who can write outside needs no tricks.
     pub(crate) fn attack(&self) {
         let inside = |name: &str| self.base.join("ws").join(name);
         let exchanges = ["d", "f", "g"].map(|name| (inside(name), inside(&format!("{name}-link"))));
@@ -66,17 +66,17 @@ impl Arena {
             for (one, other) in &exchanges {
                 renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
             }
-            // A move between directories makes the kernel give up on every `..` under way; one in a while will do.
+            // A move between directories makes the kernel give up on every `..` it is resolving, so these are rare.
             if self.flips.fetch_add(1, Ordering::Relaxed).is_multiple_of(15) {
                 std::fs::rename(&below, &above).unwrap();
                 std::fs::rename(&above, &below).unwrap();
-                // A write takes the place of the link, if that is what it finds in the end.
+                // A write may have replaced the link; this restores it.
                 let _ = std::fs::remove_file(inside("new-link"));
                 std::os::unix::fs::symlink("../outside/f", inside("new-link")).unwrap();
                 std::fs::rename(inside("new-link"), inside("g-link")).unwrap();
                 std::fs::write(inside("new-file"), INSIDE).unwrap();
                 std::fs::rename(inside("new-file"), inside("g")).unwrap();
-                // Others want to do something in between, where there are few processors.
+                // Lets the other threads run on machines with few processors.
                 std::thread::yield_now();
             }
         }
@@ -86,7 +86,7 @@ impl Arena {
         self.is_over.store(true, Ordering::Relaxed);
     }
 
-    /// Whatever is done to a name outside shows in it: contents, names and even what was undone again.
+    /// Shows every change to a name outside: to contents, to names, and even changes that were undone.
     pub(crate) fn fingerprint_of_outside(&self) -> Vec<Fingerprint> {
         let mut found = Vec::new();
         let mut waiting = vec![self.base.join("outside")];

@@ -1,5 +1,5 @@
-//! A command that the server runs for itself: among the commands of the client, where it can do no more than
-//! they can, and in nobody's list.
+//! Commands that the server runs for itself. They are confined like the client's commands, but are not listed as
+//! operations.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -9,18 +9,19 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::Signal;
 
-use super::operation::OperationId;
+use super::command::{self, ShellCommand};
+use super::operation_id::OperationId;
+use super::operations::Operations;
 use super::tree::Tree;
-use super::{Operations, ShellCommand, command};
 
-/// What an errand may write.
+/// Output limit in bytes.
 const MAX_OUTPUT: usize = 32 * 1024 * 1024;
-/// Between two looks at whether a shell whose output has ended has ended too.
+/// Interval for checking whether a shell that has closed its output has ended.
 const SETTLE: Duration = Duration::from_millis(1);
 
 impl Operations {
-    /// What a script writes, if it ends well and in time.
-    pub(crate) fn errand(
+    /// Runs a script and returns its output, if it exits with 0 before the deadline.
+    pub(crate) fn run_internally(
         &self,
         script: String,
         directory: OwnedFd,
@@ -46,7 +47,7 @@ impl Operations {
     }
 }
 
-/// `None`: it took too long, or was too much.
+/// Reads to the end. `None` if that takes too long or exceeds the limit.
 fn read_in_time(output: &mut File, until: Instant) -> Option<Vec<u8>> {
     let mut written = Vec::new();
     let mut piece = [0; 16 * 1024];

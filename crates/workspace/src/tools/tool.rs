@@ -1,0 +1,71 @@
+//! What a tool is: its name, what it does to the workspace, and the tables of what it takes and returns.
+
+use serde_json::{Value, json};
+
+use super::answer::{Answer, ToolError};
+use super::arguments::Arguments;
+use super::call::Call;
+use super::parameters::{Field, object_schema, result_schema};
+
+/// One tool.
+#[derive(Debug)]
+pub(crate) struct Tool {
+    pub(crate) name: &'static str,
+    pub(crate) title: &'static str,
+    /// Tells the model what the tool does and when to use it.
+    pub(crate) about: &'static str,
+    pub(crate) effect: Effect,
+    pub(crate) pace: Pace,
+    pub(crate) takes: &'static [Field],
+    /// The fields of `structuredContent`.
+    pub(crate) gives: &'static [Field],
+    pub(crate) run: fn(&Call<'_>, &Arguments) -> Result<Answer, ToolError>,
+}
+
+/// What a tool does to the workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effect {
+    Reads,
+    /// Creates something; a second call changes nothing.
+    Adds,
+    /// Changes or removes what exists.
+    Changes,
+    /// Runs a command, which can do anything that the fence allows.
+    Runs,
+    /// Waits for commands or ends them.
+    Manages,
+}
+
+/// Where a call runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pace {
+    /// On the thread that reads messages.
+    Brief,
+    /// On a thread of its own, so that other calls do not wait for it.
+    Long,
+}
+
+impl Tool {
+    pub(crate) fn writes_files(&self) -> bool {
+        matches!(self.effect, Effect::Adds | Effect::Changes)
+    }
+
+    /// The entry in the result of `tools/list`.
+    pub(crate) fn to_json(&self) -> Value {
+        let reads = self.effect == Effect::Reads;
+        json!({
+            "name": self.name,
+            "title": self.title,
+            "description": self.about,
+            "inputSchema": object_schema(self.takes),
+            "outputSchema": result_schema(self.gives),
+            "annotations": {
+                "title": self.title,
+                "readOnlyHint": reads,
+                "destructiveHint": matches!(self.effect, Effect::Changes | Effect::Runs),
+                "idempotentHint": reads || self.effect == Effect::Adds,
+                "openWorldHint": self.effect == Effect::Runs,
+            },
+        })
+    }
+}
