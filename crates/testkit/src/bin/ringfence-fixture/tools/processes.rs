@@ -1,4 +1,4 @@
-//! Tools about the process itself: who it is, whom it starts, how it ends or refuses to.
+//! Tools about the process itself: its identity, its children, and how it ends or refuses to.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -6,11 +6,11 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::argument::parse_arguments;
-use crate::dispatch::QuickTool;
 use crate::lingering;
 use crate::outgoing::{ToolOutcome, structured_outcome, text_outcome, text_result, to_json};
 use crate::server::Server;
+use crate::tools::arguments::parse_arguments;
+use crate::tools::tool::QuickTool;
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
     Some(match name {

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::argument::parse_arguments;
-use crate::dispatch::{BlockingTool, Interruption, QuickTool};
 use crate::outgoing::{ToolOutcome, structured_outcome, text_outcome, text_result};
 use crate::running_calls::{BlockingCall, Cancelled};
 use crate::server::Server;
+use crate::tools::arguments::parse_arguments;
+use crate::tools::tool::{BlockingTool, Interruption, QuickTool};
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
     Some(match name {
@@ -32,7 +32,7 @@ struct Echo {
     text: String,
 }
 
-/// The unusual calls of `echo`; the usual ones never get here.
+/// Handles unusual calls of `echo`; the usual ones take the fast path.
 fn echo(_server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let echo: Echo = parse_arguments(arguments)?;
     Ok(text_outcome(echo.text))

@@ -1,13 +1,13 @@
-//! Tools that do plain file work wherever they are told to, and report what the kernel says to it.
+//! Tools that read and write files anywhere, and report the kernel's answer.
 
 use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::argument::parse_arguments;
-use crate::dispatch::QuickTool;
 use crate::outgoing::{ToolOutcome, text_outcome};
 use crate::server::Server;
+use crate::tools::arguments::parse_arguments;
+use crate::tools::tool::QuickTool;
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
     Some(match name {

@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::argument::parse_arguments;
-use crate::dispatch::{BlockingTool, Interruption, QuickTool};
 use crate::outgoing::{ToolOutcome, text_outcome, text_result};
 use crate::running_calls::BlockingCall;
 use crate::server::Server;
+use crate::tools::arguments::parse_arguments;
+use crate::tools::tool::{BlockingTool, Interruption, QuickTool};
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
     Some(match name {
@@ -26,7 +26,7 @@ pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
 }
 
 pub(crate) fn find_blocking(name: &str) -> Option<BlockingTool> {
-    // It blocks for as long as nobody reads standard error.
+    // Blocks while standard error is not read.
     (name == "stderr_flood").then_some(stderr_flood)
 }
 

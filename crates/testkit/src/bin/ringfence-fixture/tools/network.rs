@@ -1,4 +1,4 @@
-//! A tool that talks to the network as any program would.
+//! A tool that uses the network as any program would.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 
-use crate::argument::parse_arguments;
-use crate::dispatch::QuickTool;
 use crate::outgoing::{ToolOutcome, text_outcome};
 use crate::server::Server;
+use crate::tools::arguments::parse_arguments;
+use crate::tools::tool::QuickTool;
 
-/// As much as a test looks at.
+/// The most that a test reads.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {

@@ -6,16 +6,13 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::argument::parse_arguments;
-use crate::ask_tools::{ask_client, sampling_params};
-use crate::dispatch::{BlockingTool, Interruption, QuickTool};
 use crate::outgoing::{ToolOutcome, text_outcome, to_json};
+use crate::resources::PNG_BASE64;
 use crate::running_calls::{BlockingCall, ClientAnswer};
 use crate::server::Server;
-
-/// One red pixel.
-pub(crate) const PNG_BASE64: &str =
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
+use crate::tools::arguments::parse_arguments;
+use crate::tools::asking::{ask_client, sampling_params};
+use crate::tools::tool::{BlockingTool, Interruption, QuickTool};
 
 /// A header without samples.
 const WAV_BASE64: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";

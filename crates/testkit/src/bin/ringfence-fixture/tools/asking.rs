@@ -7,11 +7,11 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::argument::parse_arguments;
-use crate::dispatch::{BlockingTool, Interruption, QuickTool};
 use crate::outgoing::{ToolOutcome, text_outcome, text_result};
 use crate::running_calls::{BlockingCall, ClientAnswer, WakeUp};
 use crate::server::Server;
+use crate::tools::arguments::parse_arguments;
+use crate::tools::tool::{BlockingTool, Interruption, QuickTool};
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
     Some(match name {
