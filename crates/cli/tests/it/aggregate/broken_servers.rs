@@ -170,7 +170,7 @@ async fn a_server_that_is_late_is_news_once_it_has_come() {
     let client = open(&gateway).await;
     let mut events = client.get_stream(None).await.into_events();
     works(&client).await;
-    // Whether or not the first list had it: it is there in the end, and a call waits for it.
+    // Whether or not the first list had it, it appears in the end, and a call waits for it.
     assert_eq!(client.call_tool_for_text("late_echo", json!({"text": "late"})).await, "late");
     let message = events.next_message().await.unwrap();
     assert_eq!(message["method"], "notifications/tools/list_changed", "{message}");

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use testkit::workspace_dir;
 
 use super::{Site, fixture, official, official_python};
-use crate::conformance::{PARK_ONCE, Suite};
+use crate::bridge::conformance::{PARK_ONCE, Suite};
 
 async fn run(suite: Suite, servers: Value) {
     let place = Site::new("aggregate-conformance", &json!({"names": "conflict", "servers": servers}));

@@ -12,7 +12,7 @@ async fn start(site: &Site) -> Gateway {
     site.gateway().flag("--tls-cert").flag(certificate).flag("--tls-key").flag(key).start().await
 }
 
-/// What the gateway tells of the session that the client has written down.
+/// The gateway's report on the session whose id the client stored.
 async fn report(site: &Site, gateway: &Gateway) -> Option<Value> {
     let session = std::fs::read_to_string(site.directory.join("session.json")).ok()?;
     let session: Value = serde_json::from_str(&session).ok()?;
