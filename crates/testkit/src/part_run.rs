@@ -11,7 +11,7 @@ use tokio::time::timeout;
 use crate::parts::parts_dir;
 
 /// How long a part may take. They start slowly on a busy machine, and some run many checks.
-const PART_DEADLINE: Duration = Duration::from_secs(240);
+const PART_DEADLINE: Duration = Duration::from_secs(540);
 
 /// The outcome of a part.
 #[derive(Debug)]

@@ -153,7 +153,7 @@ async fn schemas_that_are_none_do_not_spoil_the_list() {
 
 #[tokio::test]
 async fn a_list_is_answered_without_a_server_that_takes_too_long() {
-    let slow = with(fixture(&["--start-delay-ms", "120000"]), "startTimeout", json!(300));
+    let slow = with(fixture(&["--start-delay-ms", "3600000"]), "startTimeout", json!(300));
     let site = Site::new("slow", &json!({"servers": {"slow": slow, "good": fixture(&[])}}));
     let gateway = site.start().await;
     let client = open(&gateway).await;

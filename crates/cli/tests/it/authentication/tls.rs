@@ -27,7 +27,7 @@ fn with_tls(site: &Site, host: &str, certificate: &Path, key: &Path) -> testkit:
 
 async fn curl(certificate: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
-    command.args(["--silent", "--show-error", "--include", "--max-time", "30", "--cacert"]).arg(certificate);
+    command.args(["--silent", "--show-error", "--include", "--max-time", "120", "--cacert"]).arg(certificate);
     command.args(arguments).output().await.expect("curl is installed")
 }
 

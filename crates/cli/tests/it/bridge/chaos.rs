@@ -144,7 +144,7 @@ async fn begin_streaming(client: &RawClient, ms: u64) -> EventStream {
 #[tokio::test]
 async fn clients_that_vanish_leave_no_session_and_no_process() {
     const CLIENTS: usize = 40;
-    let gateway = Gateway::unfenced().flags(["--idle-timeout", "3"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--idle-timeout", "10"]).start().await;
     let mut vanishing = JoinSet::new();
     for number in 0..CLIENTS {
         let client = gateway.open().await;
@@ -371,7 +371,7 @@ async fn bytes_that_are_no_http_are_refused_or_cut_off() {
 async fn calls_to_a_server_that_stopped_reading_end_with_clear_errors_in_bounded_memory() {
     // More than the gateway queues: up to 64 MiB that wait and as much that is being written.
     const CALLS: usize = 160;
-    let gateway = Gateway::unfenced().flags(["--timeout", "3", "--grace", "0.2"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--timeout", "10", "--grace", "0.2"]).start().await;
     let (stuck, other) = (gateway.open().await, gateway.open().await);
     let stuck_pid = pid(&stuck).await;
     let baseline = resident_bytes(gateway.pid());

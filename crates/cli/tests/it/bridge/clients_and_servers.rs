@@ -278,7 +278,7 @@ async fn the_streams_of_these_tests_are_parked() {
     let gateway = Gateway::builder().flags(PARKING).start().await;
     let mut client = gateway.client();
     client.open(json!({}), "2025-11-25").await;
-    let exchange = client.call_tool_answering("sleep", json!({"ms": 500}), |_| Ok(json!({}))).await;
+    let exchange = client.call_tool_answering("sleep", json!({"ms": 3000}), |_| Ok(json!({}))).await;
     assert!(exchange.resumptions > 0, "{exchange:?}");
 }
 

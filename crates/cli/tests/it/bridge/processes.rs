@@ -454,7 +454,7 @@ async fn a_client_that_leaves_during_initialize_leaves_no_process() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_idle_session_ends_and_one_in_use_goes_on() {
-    let gateway = Gateway::unfenced().flags(["--idle-timeout", "2"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--idle-timeout", "8"]).start().await;
     let listener = gateway.open().await;
     let mut listening = listener.get_stream(None).await.into_events();
     let caller = gateway.open().await;
@@ -484,7 +484,7 @@ async fn more_sessions_than_allowed_are_refused_until_one_ends() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_stops_reading_does_not_stop_the_others() {
-    let gateway = Gateway::unfenced().flags(["--timeout", "2", "--grace", "0.3"]).start().await;
+    let gateway = Gateway::unfenced().flags(["--timeout", "6", "--grace", "0.3"]).start().await;
     let (client, other) = (gateway.open().await, gateway.open().await);
     let server = pid(&client).await;
     client.call_tool_for_text("stop_reading", json!({})).await;

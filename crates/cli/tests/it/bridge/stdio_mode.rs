@@ -126,7 +126,7 @@ async fn progress_and_notifications_come_in_their_order() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_can_be_cancelled_and_times_out() {
-    let mut ringfence = open(&["--timeout", "2"]).await;
+    let mut ringfence = open(&["--timeout", "6"]).await;
     ringfence.send_call_with_id(&json!(100), "sleep", &json!({"ms": FOREVER_MS})).await;
     ringfence.send_call_with_id(&json!(101), "sleep", &json!({"ms": FOREVER_MS})).await;
     ringfence

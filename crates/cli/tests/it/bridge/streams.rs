@@ -401,7 +401,7 @@ async fn a_parked_stream_closes_before_the_answer_which_is_delivered_on_resumpti
     let client = open(&gateway, NEWEST).await;
     let mut listening = client.listen().await;
     let id = client.next_id();
-    let mut events = client.post_tool_call(&id, "sleep", json!({"ms": 1500})).await.into_events();
+    let mut events = client.post_tool_call(&id, "sleep", json!({"ms": 5000})).await.into_events();
     let parked = all_events(&mut events).await;
     assert_eq!((parked[0].data.as_deref(), parked[0].retry), (Some(""), Some(50)), "primed: {parked:?}");
     assert_eq!(parked.last().unwrap().retry, Some(50), "told when to come back: {parked:?}");
@@ -440,7 +440,7 @@ async fn messages_while_a_stream_is_parked_wait_for_its_reader() {
     let gateway = Gateway::unfenced().flags(["--park-after", "0.2"]).start().await;
     let client = open(&gateway, NEWEST).await;
     let id = client.next_id();
-    let arguments = json!({"ms": 1000, "progress_every_ms": 100});
+    let arguments = json!({"ms": 4000, "progress_every_ms": 400});
     let mut events = post_call_with_token(&client, &id, json!("t"), "sleep", arguments).await.into_events();
     let mut messages = events.remaining_messages().await;
     assert!(messages.iter().all(|message| message.get("id").is_none()), "{messages:?}");

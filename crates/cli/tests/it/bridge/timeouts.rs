@@ -6,6 +6,9 @@ use testkit::{EventStream, Gateway, MessageLog, NEWEST, RawClient, WorkspaceDir,
 /// Far longer than any test: such a call ends by being cancelled or given up.
 const FOREVER_MS: u64 = 3_600_000;
 
+/// Short enough to wait for, and long enough for an answer on a busy machine.
+const SHORT: [&str; 2] = ["--timeout", "5"];
+
 /// A gateway in front of fixtures that log what they read.
 struct Logged {
     gateway: Gateway,
@@ -67,7 +70,7 @@ fn assert_timed_out(answer: &Value, id: &Value, flag: &str) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_without_progress_is_given_up_and_taken_back_from_the_server() {
-    let logged = Logged::start(&["--timeout", "1"]).await;
+    let logged = Logged::start(&SHORT).await;
     let client = logged.client().await;
     let id = json!("slow one");
     let mut events = start_sleep(&client, &id, FOREVER_MS).await;
@@ -83,7 +86,7 @@ async fn a_call_without_progress_is_given_up_and_taken_back_from_the_server() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn an_answer_that_comes_after_its_call_was_given_up_is_dropped_and_counted() {
-    let logged = Logged::start(&["--timeout", "1"]).await;
+    let logged = Logged::start(&SHORT).await;
     let client = logged.client().await;
     let mut listening = client.get_stream(None).await.into_events();
     let mut events = start_sleep(&client, &json!(1), FOREVER_MS).await;
@@ -101,10 +104,10 @@ async fn an_answer_that_comes_after_its_call_was_given_up_is_dropped_and_counted
 
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_extends_a_call_beyond_the_timeout() {
-    let logged = Logged::start(&["--timeout", "1"]).await;
+    let logged = Logged::start(&SHORT).await;
     let (client, control) = (logged.client().await, logged.client().await);
     let mut silent = start_sleep(&control, &json!(1), FOREVER_MS).await;
-    let mut lively = sleep_with_progress(&client, &json!(1), 5000, 100).await;
+    let mut lively = sleep_with_progress(&client, &json!(1), 11_000, 100).await;
     assert_timed_out(&last_message(&mut silent).await, &json!(1), "--timeout");
     let answer = last_message(&mut lively).await;
     assert_eq!(answer["result"]["content"][0]["text"], "slept", "{answer}");
@@ -112,7 +115,7 @@ async fn progress_extends_a_call_beyond_the_timeout() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn progress_does_not_extend_a_call_beyond_the_maximum() {
-    let logged = Logged::start(&["--timeout", "2", "--max-timeout", "3"]).await;
+    let logged = Logged::start(&["--timeout", "5", "--max-timeout", "6"]).await;
     let client = logged.client().await;
     let mut events = sleep_with_progress(&client, &json!(1), FOREVER_MS, 50).await;
     assert_timed_out(&last_message(&mut events).await, &json!(1), "--max-timeout");
@@ -123,7 +126,7 @@ async fn progress_does_not_extend_a_call_beyond_the_maximum() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_timeout_stands_still_while_the_client_is_asked() {
-    let logged = Logged::start(&["--timeout", "1"]).await;
+    let logged = Logged::start(&SHORT).await;
     let (client, clock) = (logged.client().await, logged.client().await);
     let id = json!("asking");
     let reply = client.post_tool_call(&id, "ask", json!({"kind": "elicitation", "tag": "x"})).await;
@@ -142,7 +145,7 @@ async fn the_timeout_stands_still_while_the_client_is_asked() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn calls_in_a_batch_are_given_up_one_by_one() {
-    let logged = Logged::start(&["--timeout", "1"]).await;
+    let logged = Logged::start(&SHORT).await;
     let mut client = logged.gateway.client();
     client.open(json!({}), "2025-03-26").await;
     let batch = json!([

@@ -312,7 +312,7 @@ async fn live_through_everything(gateway: &Gateway) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn logs_in_json_are_one_object_per_line() {
     let mut gateway = Gateway::unfenced()
-        .flags(["--log-format", "json", "--log-level", "debug", "--timeout", "1"])
+        .flags(["--log-format", "json", "--log-level", "debug", "--timeout", "5"])
         .start()
         .await;
     live_through_everything(&gateway).await;
@@ -330,7 +330,7 @@ async fn logs_in_json_are_one_object_per_line() {
 async fn logs_hold_neither_session_ids_nor_values_of_variables() {
     for format in ["text", "json"] {
         let mut gateway = Gateway::unfenced()
-            .flags(["--log-format", format, "--log-level", "debug", "--timeout", "1"])
+            .flags(["--log-format", format, "--log-level", "debug", "--timeout", "5"])
             .flags(["--env", "TOKEN=hunter2", "--env", "PASSED"])
             .env("PASSED", "hunter2")
             .start()

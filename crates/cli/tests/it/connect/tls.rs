@@ -19,7 +19,7 @@ async fn report(site: &Site, gateway: &Gateway) -> Option<Value> {
     let url = gateway.url().trim_end_matches("/mcp");
     let url = format!("{url}/session/{}", session["sessionId"].as_str()?);
     let mut curl = Command::new("curl");
-    curl.args(["--silent", "--max-time", "30", "--cacert"]).arg(site.directory.join("cert.pem")).arg(url);
+    curl.args(["--silent", "--max-time", "120", "--cacert"]).arg(site.directory.join("cert.pem")).arg(url);
     serde_json::from_slice(&curl.output().await.expect("curl is installed").stdout).ok()
 }
 

@@ -166,7 +166,7 @@ async fn a_change_that_races_the_lock_is_before_it_or_after_it() {
 }
 
 async fn comparing(project: &Path) -> (Gateway, RawClient, EventStream) {
-    let flags = ["--on-roots-change", "compare", "--scope-timeout", "2"];
+    let flags = ["--on-roots-change", "compare", "--scope-timeout", "8"];
     let gateway = Gateway::builder().flags(flags).start().await;
     let client = window(&gateway, project).await;
     let get = client.get_stream(None).await.into_events();

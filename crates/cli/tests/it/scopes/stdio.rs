@@ -180,7 +180,7 @@ async fn requests_wait_in_their_order_and_ping_does_not() {
 #[tokio::test]
 async fn silence_is_named_and_can_be_broken() {
     let (project, started_in) = (project_with_secret("silent"), project_with_secret("started-in"));
-    let mut client = Client::start(&started_in.path, &["--scope-timeout", "1"]).await;
+    let mut client = Client::start(&started_in.path, &["--scope-timeout", "3"]).await;
     let answer = client.call("working_directory", json!({})).await;
     assert_eq!(answer["error"]["data"], json!({"reason": "scope_timeout", "missing": "initialized"}));
     client.notify("notifications/initialized").await;

@@ -157,7 +157,7 @@ fn assert_timed_out(answer: &Value, missing: &str) {
 }
 
 async fn hasty_gateway() -> Gateway {
-    Gateway::builder().flags(["--scope-timeout", "1"]).start().await
+    Gateway::builder().flags(["--scope-timeout", "3"]).start().await
 }
 
 #[tokio::test]
@@ -286,7 +286,7 @@ async fn a_client_that_does_not_read_its_other_stream_is_asked_on_its_request_to
 
 #[tokio::test]
 async fn a_client_is_asked_three_times_at_most_before_its_requests_fail() {
-    let gateway = Gateway::builder().flags(["--scope-timeout", "4"]).start().await;
+    let gateway = Gateway::builder().flags(["--scope-timeout", "15"]).start().await;
     let project = project_with_secret("three");
     let client = open(&gateway).await;
     let mut questions = Vec::new();
@@ -357,7 +357,7 @@ async fn sessions_that_end_in_the_middle_of_their_lock_leave_nothing_behind() {
 #[tokio::test]
 async fn clients_that_come_and_go_in_the_middle_of_the_handshake_disturb_nobody() {
     let gateway = Gateway::builder()
-        .flags(["--handshake-timeout", "2", "--idle-timeout", "2", "--scope-timeout", "2"])
+        .flags(["--handshake-timeout", "8", "--idle-timeout", "8", "--scope-timeout", "8"])
         .start()
         .await;
     let project = project_with_secret("come-and-go");

@@ -123,7 +123,7 @@ async fn a_killed_gateway_without_fences_is_swept_up_after_by_the_next() {
 
 #[tokio::test]
 async fn every_end_has_its_reason() {
-    let flags = ["--idle-timeout", "0.2", "--handshake-timeout", "0.2", "--max-session-age", "3600"];
+    let flags = ["--idle-timeout", "5", "--handshake-timeout", "5", "--max-session-age", "3600"];
     let site = Site::start("reasons", &flags).await;
     let idle = site.gateway.open().await;
     let unfinished = site.gateway.client();
@@ -135,7 +135,7 @@ async fn every_end_has_its_reason() {
     let reply = idle.post_tool_call(&json!(1), "echo", json!({})).await;
     assert_eq!((reply.status.as_u16(), reply.json()["error"]["code"].as_i64()), (404, Some(-32001)));
 
-    let site = Site::start("age", &["--max-session-age", "0.5"]).await;
+    let site = Site::start("age", &["--max-session-age", "5"]).await;
     let client = site.gateway.open().await;
     // In use all the time, and it still expires.
     let _stream = client.get_stream(None).await;

@@ -150,7 +150,7 @@ async fn without_a_token_there_is_no_progress() {
 async fn a_command_ends_when_its_time_is_over() {
     let desk = Desk::empty().await;
     let arguments =
-        json!({"command": "echo begun; sleep 10000 & sleep 10000", "timeout": 1, "wait_seconds": 45});
+        json!({"command": "echo begun; sleep 10000 & sleep 10000", "timeout": 5, "wait_seconds": 45});
     let ended = desk.call("run_terminal_cmd", arguments).await;
     assert!(ended.is_error());
     assert_eq!(ended.data["status"], "timed_out");

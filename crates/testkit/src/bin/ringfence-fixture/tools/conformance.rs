@@ -246,7 +246,7 @@ struct Reconnection {
 
 impl Default for Reconnection {
     fn default() -> Self {
-        Self { ms: 1500 }
+        Self { ms: 6000 }
     }
 }
 
