@@ -220,10 +220,15 @@ impl Gateway {
         RawClient::new(&self.url)
     }
 
-    /// A session of a client without capabilities.
+    /// A session of a client without capabilities, with the newest protocol version.
     pub async fn open(&self) -> RawClient {
+        self.open_version(NEWEST).await
+    }
+
+    /// A session of a client without capabilities.
+    pub async fn open_version(&self, version: &str) -> RawClient {
         let mut client = self.client();
-        client.open(json!({}), NEWEST).await;
+        client.open(json!({}), version).await;
         client
     }
 

@@ -13,16 +13,10 @@ const PING: &str = r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#;
 /// Far longer than any test: such a call ends by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
-async fn open(gateway: &Gateway, version: &str) -> RawClient {
-    let mut client = gateway.client();
-    client.open(json!({}), version).await;
-    client
-}
-
 /// A gateway, and a client with a session of the newest revision.
 async fn gateway_and_client() -> (Gateway, RawClient) {
     let gateway = Gateway::unfenced().start().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     (gateway, client)
 }
 
@@ -109,7 +103,7 @@ async fn a_result_returns_byte_for_byte_under_the_callers_id() {
 #[tokio::test(flavor = "multi_thread")]
 async fn whatever_a_server_answers_passes_unchanged_except_for_the_id() {
     let (gateway, log, _directory) = logged_gateway().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     for rest in [
         r#""result":{"n":123456789012345678901234567890,"a":1,"a":2,"f":1.50e3,"id":9}"#,
         r#""result" : { "text":"\u00e9 é 🦀 \/" } , "extra":[ ]"#,
@@ -136,7 +130,7 @@ async fn the_server_gets_the_bytes_of_the_client_with_only_id_and_token_replaced
         r#"{"jsonrpc":"2.0","id":@ID@,"method":"ping"}"#,
     ];
     let (gateway, log, _directory) = logged_gateway().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     for (template, (id, token)) in REQUESTS
         .into_iter()
         .zip([("1", "1"), ("\"1\"", "\"a b\""), ("98765432109876543210", "0")].iter().cycle())
@@ -155,7 +149,7 @@ async fn the_server_gets_the_bytes_of_the_client_with_only_id_and_token_replaced
 #[tokio::test(flavor = "multi_thread")]
 async fn a_notification_reaches_the_server_byte_for_byte_on_one_line() {
     let (gateway, log, _directory) = logged_gateway().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     let body = "{ \"method\":\"notifications/vendor\",\r\n\"params\":{\"n\":98765432109876543210,\"n\":2,\"t\":\"\\n é\"},\"jsonrpc\":\"2.0\"}";
     assert_eq!(client.post(body).await.status, 202);
     let expected = body.replace(['\r', '\n'], " ");
@@ -179,7 +173,7 @@ async fn a_request_without_a_session_id_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_unknown_ended_or_garbage_session_id_is_not_found() {
     let (gateway, client) = gateway_and_client().await;
-    let ended = open(&gateway, NEWEST).await;
+    let ended = gateway.open().await;
     assert!(ended.delete().await.status.is_success());
     let live = client.session_id().unwrap();
     let (cut, extended, undashed) = (&live[1..], format!("{live}0"), live.replace('-', ""));
@@ -305,7 +299,7 @@ async fn a_body_must_be_called_json() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_body_that_is_too_large_is_refused_and_the_session_goes_on() {
     let gateway = Gateway::unfenced().flags(["--max-message-bytes", "2000"]).start().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     let ping_of = |length: usize| format!("{PING}{}", " ".repeat(length - PING.len()));
     for length in [2001, 5_000_000] {
         let reply = client.post(ping_of(length)).await;
@@ -391,7 +385,7 @@ async fn only_integers_and_strings_are_ids() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_of_a_2025_03_26_session_is_answered_together() {
     let gateway = Gateway::unfenced().start().await;
-    let client = open(&gateway, "2025-03-26").await;
+    let client = gateway.open_version("2025-03-26").await;
     let mut listening = client.get_stream(None).await.into_events();
     let batch = json!([
         {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "sleep", "arguments": {"ms": 300, "progress_every_ms": 100}, "_meta": {"progressToken": "t"}}},
@@ -425,7 +419,7 @@ async fn a_batch_of_a_2025_03_26_session_is_answered_together() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_without_requests_is_accepted_without_a_body() {
     let gateway = Gateway::unfenced().start().await;
-    let client = open(&gateway, "2025-03-26").await;
+    let client = gateway.open_version("2025-03-26").await;
     let batch = r#"[{"jsonrpc":"2.0","method":"notifications/a"},{"jsonrpc":"2.0","id":9,"result":{}}]"#;
     let reply = client.post(batch).await;
     assert_eq!(reply.status, 202);
@@ -435,7 +429,7 @@ async fn a_batch_without_requests_is_accepted_without_a_body() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_batch_that_is_empty_invalid_or_holds_initialize_is_refused() {
     let gateway = Gateway::unfenced().start().await;
-    let client = open(&gateway, "2025-03-26").await;
+    let client = gateway.open_version("2025-03-26").await;
     let initialize = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-03-26","capabilities":{}}}"#;
     let modern = format!(r#"[{PING},{{"jsonrpc":"2.0","id":1,"method":"ping","params":{{{MODERN_META}}}}}]"#);
     let too_many = format!("[{}{PING}]", format!("{PING},").repeat(1000));
@@ -460,11 +454,11 @@ async fn a_batch_that_is_empty_invalid_or_holds_initialize_is_refused() {
 async fn batches_do_not_exist_in_later_revisions() {
     let gateway = Gateway::unfenced().start().await;
     for version in ["2025-06-18", NEWEST] {
-        let client = open(&gateway, version).await;
+        let client = gateway.open_version(version).await;
         assert_refused(&client.post(format!("[{PING}]")).await, 400, -32600, &Value::Null, version);
         assert_usable(&client).await;
     }
-    let control = open(&gateway, "2025-03-26").await;
+    let control = gateway.open_version("2025-03-26").await;
     assert_eq!(control.post(format!("[{PING}]")).await.status, 200);
 }
 
@@ -752,7 +746,7 @@ async fn requests_of_the_modern_era_are_declined_so_that_clients_fall_back() {
 #[tokio::test(flavor = "multi_thread")]
 async fn delete_ends_the_session_and_no_other() {
     let (gateway, client) = gateway_and_client().await;
-    let other = open(&gateway, NEWEST).await;
+    let other = gateway.open().await;
     let reply = client.delete().await;
     assert!(reply.status.is_success(), "{}", reply.status);
     assert_refused(&client.post(PING).await, 404, -32001, &json!(5), "POST");

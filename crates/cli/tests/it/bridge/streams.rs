@@ -18,15 +18,9 @@ const FOREVER_MS: u64 = 3_600_000;
 /// Long enough that the gateway chooses events over JSON.
 const SLOW_MS: u64 = 400;
 
-async fn open(gateway: &Gateway, version: &str) -> RawClient {
-    let mut client = gateway.client();
-    client.open(json!({}), version).await;
-    client
-}
-
 async fn gateway_and_client(version: &str) -> (Gateway, RawClient) {
     let gateway = Gateway::unfenced().start().await;
-    let client = open(&gateway, version).await;
+    let client = gateway.open_version(version).await;
     (gateway, client)
 }
 
@@ -131,7 +125,7 @@ async fn progress_and_answer_come_in_their_order_and_then_the_stream_ends() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_slow_answer_comes_on_a_stream_primed_for_clients_that_can_read_it() {
     let gateway = Gateway::unfenced().flags(["--retry", "2.5"]).start().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "sleep", json!({"ms": SLOW_MS})).await.into_events();
     let priming = events.next().await.unwrap();
@@ -141,7 +135,7 @@ async fn a_slow_answer_comes_on_a_stream_primed_for_clients_that_can_read_it() {
     assert_eq!(answer.message().unwrap()["result"]["content"][0]["text"], "slept");
     assert_eq!(events.next().await, None);
     for version in WITHOUT_PRIMING {
-        let client = open(&gateway, version).await;
+        let client = gateway.open_version(version).await;
         let id = client.next_id();
         let mut events = client.post_tool_call(&id, "sleep", json!({"ms": SLOW_MS})).await.into_events();
         let first = events.next().await.unwrap();
@@ -156,7 +150,7 @@ async fn the_get_stream_is_primed_for_clients_that_can_read_it() {
     let priming = client.listen().await.next().await.unwrap();
     assert_eq!((priming.data.as_deref(), priming.id.is_some(), priming.retry), (Some(""), true, Some(1000)));
     for version in WITHOUT_PRIMING {
-        let client = open(&gateway, version).await;
+        let client = gateway.open_version(version).await;
         let mut events = client.listen().await;
         client.call_tool_for_text("notify_list_changed", json!({})).await;
         assert_eq!(events.next().await.unwrap().message().unwrap()["method"], LIST_CHANGED, "{version}");
@@ -277,7 +271,7 @@ async fn every_message_goes_to_exactly_one_stream() {
 async fn a_lost_stream_of_a_call_is_resumed_with_exactly_the_rest() {
     let gateway = Gateway::unfenced().start().await;
     for version in [NEWEST, "2025-06-18", "2025-03-26"] {
-        let client = open(&gateway, version).await;
+        let client = gateway.open_version(version).await;
         let id = client.next_id();
         let arguments = json!({"ms": 600, "progress_every_ms": 150});
         let mut events =
@@ -319,7 +313,7 @@ async fn a_dropped_connection_does_not_cancel_its_call() {
     let log = MessageLog::new(directory.join("messages"));
     let gateway =
         Gateway::unfenced().fixture_flags(["--message-log".as_ref(), log.path().as_os_str()]).start().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "sleep", json!({"ms": 1000})).await.into_events();
     let priming = events.next().await.unwrap().id.unwrap();
@@ -382,7 +376,7 @@ async fn a_lost_get_stream_is_resumed_with_exactly_the_rest() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_event_id_that_the_session_never_gave_is_refused() {
     let (gateway, client) = gateway_and_client(NEWEST).await;
-    let other = open(&gateway, NEWEST).await;
+    let other = gateway.open().await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "sleep", json!({"ms": SLOW_MS})).await.into_events();
     let known = events.next().await.unwrap().id.unwrap();
@@ -398,7 +392,7 @@ async fn an_event_id_that_the_session_never_gave_is_refused() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_parked_stream_closes_before_the_answer_which_is_delivered_on_resumption() {
     let gateway = Gateway::unfenced().flags(["--park-after", "0.3", "--retry", "0.05"]).start().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     let mut listening = client.listen().await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "sleep", json!({"ms": 5000})).await.into_events();
@@ -426,7 +420,7 @@ async fn a_parked_stream_closes_before_the_answer_which_is_delivered_on_resumpti
 async fn streams_of_clients_that_cannot_resume_are_not_parked() {
     let gateway = Gateway::unfenced().flags(["--park-after", "0.2"]).start().await;
     for version in WITHOUT_PRIMING {
-        let client = open(&gateway, version).await;
+        let client = gateway.open_version(version).await;
         let id = client.next_id();
         let mut events = client.post_tool_call(&id, "sleep", json!({"ms": 800})).await.into_events();
         let messages = events.remaining_messages().await;
@@ -438,7 +432,7 @@ async fn streams_of_clients_that_cannot_resume_are_not_parked() {
 #[tokio::test(flavor = "multi_thread")]
 async fn messages_while_a_stream_is_parked_wait_for_its_reader() {
     let gateway = Gateway::unfenced().flags(["--park-after", "0.2"]).start().await;
-    let client = open(&gateway, NEWEST).await;
+    let client = gateway.open().await;
     let id = client.next_id();
     let arguments = json!({"ms": 4000, "progress_every_ms": 400});
     let mut events = post_call_with_token(&client, &id, json!("t"), "sleep", arguments).await.into_events();
@@ -457,7 +451,7 @@ async fn a_reader_that_stops_loses_notifications_and_never_the_answer() {
     const BATCHES: usize = 32;
     const LINES: usize = 1000;
     let gateway = Gateway::unfenced().start().await;
-    let client = open(&gateway, "2025-03-26").await;
+    let client = gateway.open_version("2025-03-26").await;
     let id = client.next_id();
     let mut events = client.post_tool_call(&id, "ask", json!({"kind": "ping"})).await.into_events();
     let question = events.next_message().await.unwrap();
