@@ -1,4 +1,7 @@
-//! The legs: everything the same load is put on, in the order of the tables.
+//! The legs: the programs that get the same load, in the order of the tables.
+
+pub(crate) mod peers;
+pub(crate) mod running_leg;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Leg {
@@ -37,7 +40,7 @@ impl Leg {
         }
     }
 
-    /// Somebody else's gateway: a wrong answer from it is a footnote, not a failure of the run.
+    /// True for other projects' gateways. A wrong answer from a peer is a footnote and does not fail the run.
     pub(crate) fn is_peer(self) -> bool {
         matches!(self, Self::Supergateway | Self::NpmMcpProxy | Self::PypiMcpProxy)
     }

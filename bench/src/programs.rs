@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::failure::{Failure, WhileDoing};
+use crate::error::{Error, WhileDoing};
 
-/// Tells where the binaries are instead of building them (for working on the benchmark itself).
+/// A directory with the binaries, to skip building them while working on the benchmark.
 const BINARIES_OVERRIDE: &str = "RINGFENCE_BENCH_BIN_DIR";
 
 #[derive(Debug)]
@@ -15,7 +15,7 @@ pub(crate) struct Programs {
     pub(crate) bench: PathBuf,
     /// `target/bench`: results, logs and installed peers.
     pub(crate) work_directory: PathBuf,
-    /// Where the built-in server's scopes are made.
+    /// The parent directory of the built-in server's scopes.
     pub(crate) scopes: PathBuf,
 }
 
@@ -25,7 +25,7 @@ impl Programs {
     }
 
     /// An empty directory that sessions work in.
-    pub(crate) fn workspace(&self) -> Result<PathBuf, Failure> {
+    pub(crate) fn workspace(&self) -> Result<PathBuf, Error> {
         let workspace = self.work_directory.join("workspace");
         std::fs::create_dir_all(&workspace).while_doing("creating a workspace")?;
         Ok(workspace)
@@ -41,13 +41,13 @@ impl Programs {
     }
 }
 
-/// Builds ringfence and the fixture into our own target directory, unless the environment says where they are.
-pub(crate) fn build_and_locate() -> Result<Programs, Failure> {
+/// Builds ringfence and the fixture into the same target directory, unless the environment names another one.
+pub(crate) fn build_and_locate() -> Result<Programs, Error> {
     let bench = std::env::current_exe().while_doing("finding this program")?;
     let target_directory = bench
         .parent()
         .and_then(Path::parent)
-        .ok_or_else(|| Failure::new("this program is not inside a target directory"))?
+        .ok_or_else(|| Error::new("this program is not inside a target directory"))?
         .to_owned();
     let binaries = match std::env::var_os(BINARIES_OVERRIDE) {
         Some(directory) => PathBuf::from(directory),
@@ -57,13 +57,13 @@ pub(crate) fn build_and_locate() -> Result<Programs, Failure> {
     std::fs::create_dir_all(work_directory.join("logs")).while_doing("creating target/bench/logs")?;
     let fixture = binaries.join("ringfence-fixture");
     if !fixture.is_file() {
-        return Err(Failure::new(format!("there is no {}", fixture.display())));
+        return Err(Error::new(format!("there is no {}", fixture.display())));
     }
     let scopes = work_directory.join("workspace-scopes");
     Ok(Programs { ringfence: binaries.join("ringfence"), fixture, bench, work_directory, scopes })
 }
 
-fn build_release(target_directory: &Path) -> Result<PathBuf, Failure> {
+fn build_release(target_directory: &Path) -> Result<PathBuf, Error> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let status = Command::new(cargo)
         .args(["build", "--release", "-p", "ringfence", "-p", "ringfence-testkit"])
@@ -75,5 +75,5 @@ fn build_release(target_directory: &Path) -> Result<PathBuf, Failure> {
     if status.success() {
         return Ok(target_directory.join("release"));
     }
-    Err(Failure::new("cargo build failed"))
+    Err(Error::new("cargo build failed"))
 }

@@ -1,6 +1,6 @@
 //! Percentiles, medians and per-round ratios.
 
-/// The value below which `percent` of the samples lie (nearest rank); none for no samples.
+/// The value below which `percent` of the samples lie (nearest rank); `None` without samples.
 pub(crate) fn percentile(samples: &[f64], percent: usize) -> Option<f64> {
     let mut sorted = samples.to_vec();
     sorted.sort_by(f64::total_cmp);

@@ -28,8 +28,8 @@ from mcp import Client, MCPError
 from mcp import types
 from mcp.client.streamable_http import streamable_http_client
 
-WATCHDOG_SECONDS = 90
-WAIT_SECONDS = 10
+WATCHDOG_SECONDS = 240
+WAIT_SECONDS = 120
 TRICKY_TEXT = 'a "quoted"\nline, ünïcödé and \u2028'
 SERVERS = ("everything", "filesystem", "time", "fixture")
 
@@ -55,7 +55,7 @@ class Session:
         self.session_id: str | None = None
         self.notifications: list = []
         self.http = httpx2.AsyncClient(
-            timeout=httpx2.Timeout(30, read=WATCHDOG_SECONDS),
+            timeout=httpx2.Timeout(WATCHDOG_SECONDS),
             event_hooks={"response": [self._remember_session]},
         )
         # Roots only where the server has to do with a directory.

@@ -178,7 +178,7 @@ const tools = {
         description: 'Ends the TCP connection of this call',
         properties: {},
         run: async ({ sockets }, _args, extra) => {
-            // Whoever answers has read the stream so far, so it can be resumed.
+            // A client that answers has read the stream so far, so the stream can be resumed.
             await extra.sendRequest({ method: 'ping' }, EmptyResultSchema);
             sockets.get(extra.requestId)?.destroy();
             return text('nobody reads this on the first stream');

@@ -13,7 +13,7 @@
 //   twice {}                 asks two things at once, and then one more; keeps what it knows in its request state
 //   log {text, level}        one log notification
 //   note {text}              writes the resource note://current and tells every subscriber
-//   grow {}                  adds the tool `grown` and tells everybody
+//   grow {}                  adds the tool `grown` and notifies all clients
 //   route {region, size}     both arguments must stand in a header, too; says what the headers were
 //   hang {}                  reports progress once and never answers; `cancelled` counts how many were given up
 //   cancelled {}             that number
@@ -256,7 +256,7 @@ async function handle(request, response) {
     if (answer.body === null) {
         return response.end();
     }
-    // Whoever goes away in the middle is of no interest here.
+    // Clients that disconnect in the middle are ignored.
     Readable.fromWeb(answer.body).on('error', () => response.destroy()).pipe(response);
 }
 

@@ -78,7 +78,7 @@ function connect(http, child) {
         }
     };
 
-    // Whichever side ends takes the other one with it.
+    // When one side ends, the other is closed too.
     http.onclose = () => {
         sessions.delete(http.sessionId);
         child.close().catch(report);

@@ -1,4 +1,4 @@
-// Repairs the project of `workspace_server/repair.rs` through the MCP URL of a
+// Repairs the project of `workspace/server/repair.rs` through the MCP URL of a
 // built-in server, with the official TypeScript SDK 1.x: runs its tests, finds
 // and fixes one bug after the other until they pass, and commits.
 //

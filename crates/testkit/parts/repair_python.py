@@ -1,4 +1,4 @@
-"""Repairs the project of `workspace_server/repair.rs` through the MCP URL of a
+"""Repairs the project of `workspace/server/repair.rs` through the MCP URL of a
 built-in server, with the official Python SDK: runs its tests, finds and fixes
 one bug after the other until they pass, and commits.
 
@@ -19,7 +19,7 @@ import anyio
 from mcp import Client, types
 from mcp.client.streamable_http import streamable_http_client
 
-WATCHDOG_SECONDS = 90
+WATCHDOG_SECONDS = 240
 
 # By failing test: where to look, and what to change there.
 FIXES = {

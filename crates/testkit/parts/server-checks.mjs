@@ -14,8 +14,8 @@ import { mkdtempSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
-const WATCHDOG_MS = 90_000;
-const WAIT_MS = 10_000;
+const WATCHDOG_MS = 240_000;
+const WAIT_MS = 120_000;
 
 /** The server behind the URL, as named on the command line. */
 export function parseArguments([url, name, directory]) {

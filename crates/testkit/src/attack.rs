@@ -1,25 +1,25 @@
-//! What `ringfence-attacker` and the escape tests tell each other: the stage on which the attempts are made,
-//! the outcome of each, and what the victim noticed.
+//! The data that `ringfence-attacker` and the escape tests exchange: the stage of the attempts, the outcome of
+//! each, and what the victim noticed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-/// Where everything is that an attempt reaches for. Files are named after the row that is after them.
+/// The targets of the attempts. Files are named after the row that attacks them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttackStage {
-    /// The workspace, in which all is allowed.
+    /// The workspace, where everything is allowed.
     pub scope: PathBuf,
-    /// Its sibling, in which nothing is; the working directory of the victim.
+    /// Its sibling, where nothing is allowed; the working directory of the victim.
     pub outside: PathBuf,
     /// The home of the caller; has `.ssh/id_rsa`.
     pub home: PathBuf,
-    /// Where the programs lie: readable, not writable.
+    /// The directory of the programs: readable, not writable.
     pub programs: PathBuf,
     /// The executable that built the fence.
     pub launcher: PathBuf,
-    /// A name that nobody else uses, for files in shared directories.
+    /// A unique name, for files in shared directories.
     pub unique_name: String,
     /// The temporary directory of another fenced command.
     pub other_temp: PathBuf,
@@ -68,21 +68,21 @@ pub struct InheritedDescriptors {
     pub unix: i32,
 }
 
-/// How to reach the victim, as it says itself when it is ready.
+/// The addresses of the victim, which it prints when it is ready.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct VictimAddress {
     pub pid: i32,
-    /// On 127.0.0.1, and never allowed.
+    /// On 127.0.0.1, never allowed.
     pub tcp_port: u16,
-    /// On `::1`, and never allowed.
+    /// On `::1`, never allowed.
     pub tcp6_port: u16,
-    /// On 127.0.0.1, and allowed where a mode can name a port.
+    /// On 127.0.0.1, allowed by modes that name a port.
     pub allowed_port: u16,
     pub udp_port: u16,
     pub abstract_name: String,
     pub shared_memory: i32,
     pub queue: String,
-    /// Where [`MEMORY_SECRET`] lies.
+    /// The address of [`MEMORY_SECRET`].
     pub secret_address: usize,
 }
 
@@ -110,13 +110,13 @@ pub struct VictimReport {
     pub queued: i64,
 }
 
-/// One row, tried.
+/// The result of one row.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct AttackResult {
     pub id: String,
     #[serde(flatten)]
     pub outcome: AttackOutcome,
-    /// What was read, seen or found out.
+    /// What the attempt read or found out.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
@@ -125,7 +125,7 @@ pub struct AttackResult {
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum AttackOutcome {
     Allowed,
-    /// The error's name, or `none` where nothing failed and nothing was gained either.
+    /// The error's name, or `none` if the attempt neither failed nor gained anything.
     Refused {
         errno: String,
     },
@@ -136,7 +136,7 @@ pub enum AttackOutcome {
     Hung,
 }
 
-/// What the kernel offers, found by doing.
+/// The kernel's features, found by trying them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KernelOffer {
     /// 0: no Landlock.

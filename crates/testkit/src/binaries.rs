@@ -1,4 +1,4 @@
-//! Where cargo put the binaries that belong to the running test: in the same profile directory.
+//! Paths of the binaries under test, in the profile directory of the running test.
 
 use std::path::{Path, PathBuf};
 

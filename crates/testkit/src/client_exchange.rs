@@ -1,4 +1,4 @@
-//! A request from its POST to its response, over JSON or SSE, across resumptions of the stream.
+//! Follows a request from its POST to its response, over JSON or SSE, across resumptions of the stream.
 
 use serde_json::Value;
 

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::waiting::within_deadline;
 
-/// What a child wrote to one of its streams so far. Clones share it.
+/// The output of a child so far, on one of its streams. Clones share it.
 #[derive(Debug, Clone)]
 pub struct CollectedOutput {
     name: &'static str,

@@ -29,7 +29,7 @@ pub(crate) struct EventParser {
 }
 
 impl EventParser {
-    /// Takes the next bytes, whatever their boundaries, and returns the events they complete.
+    /// Takes the next bytes, split anywhere, and returns the events they complete.
     pub(crate) fn feed(&mut self, bytes: &[u8]) -> Vec<SseEvent> {
         let mut events = Vec::new();
         for &byte in bytes {

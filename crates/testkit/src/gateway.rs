@@ -1,25 +1,26 @@
 //! The shipped binary as a child process: `ringfence serve` on a free port of the loopback interface.
 
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::process::{Child, Command};
 use tokio::time::timeout;
 
 use crate::binaries::{fixture_binary, ringfence_binary};
 use crate::collected_output::CollectedOutput;
 use crate::processes::descendants;
+use crate::protocol::NEWEST;
 use crate::raw_client::RawClient;
 use crate::waiting::within_deadline;
 
 /// How long the output of an ended gateway may stay open: a process it left behind may hold it.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 
-/// Collects what a gateway is to be started with.
+/// The options of a gateway to start.
 #[derive(Debug)]
 pub struct GatewayBuilder {
     binary: Option<PathBuf>,
@@ -32,42 +33,42 @@ pub struct GatewayBuilder {
 }
 
 impl GatewayBuilder {
-    /// Instead of the `ringfence` next to the test.
+    /// Starts this binary instead of the `ringfence` next to the test.
     #[must_use]
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
         self
     }
 
-    /// Instead of 127.0.0.1.
+    /// Listens on this host instead of 127.0.0.1.
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
         self
     }
 
-    /// One more argument before the `--`.
+    /// Adds an argument before the `--`.
     #[must_use]
     pub fn flag(mut self, flag: impl AsRef<OsStr>) -> Self {
         self.flags.push(flag.as_ref().to_owned());
         self
     }
 
-    /// More arguments before the `--`.
+    /// Adds arguments before the `--`.
     #[must_use]
     pub fn flags(mut self, flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.flags.extend(flags.into_iter().map(|flag| flag.as_ref().to_owned()));
         self
     }
 
-    /// The upstream command after the `--`, instead of the fixture.
+    /// Sets the upstream command after the `--`, instead of the fixture.
     #[must_use]
     pub fn command(mut self, command: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.upstream = command.into_iter().map(|part| part.as_ref().to_owned()).collect();
         self
     }
 
-    /// The fixture with flags of its own as the upstream command.
+    /// Starts the fixture with these flags as the upstream command.
     #[must_use]
     pub fn fixture_flags(self, flags: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         let flags = flags.into_iter().map(|flag| flag.as_ref().to_owned());
@@ -172,7 +173,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// By default the fixture is the upstream server and no further flags are given.
+    /// The fixture as upstream server, and no further flags.
     pub fn builder() -> GatewayBuilder {
         GatewayBuilder {
             binary: None,
@@ -185,12 +186,12 @@ impl Gateway {
         }
     }
 
-    /// The same without fences, for what concerns the bridge alone: the fixture may then write where it likes.
+    /// The same without fences, for tests of the bridge alone: the fixture may then write anywhere.
     pub fn unfenced() -> GatewayBuilder {
         Self::builder().flag("--unfenced")
     }
 
-    /// The built-in server: no command is given.
+    /// The built-in server: no upstream command.
     pub fn built_in() -> GatewayBuilder {
         Self::builder().command(std::iter::empty::<&str>())
     }
@@ -217,6 +218,26 @@ impl Gateway {
     /// A client for the endpoint, without a session yet.
     pub fn client(&self) -> RawClient {
         RawClient::new(&self.url)
+    }
+
+    /// A session of a client without capabilities, with the newest protocol version.
+    pub async fn open(&self) -> RawClient {
+        self.open_version(NEWEST).await
+    }
+
+    /// A session of a client without capabilities.
+    pub async fn open_version(&self, version: &str) -> RawClient {
+        let mut client = self.client();
+        client.open(json!({}), version).await;
+        client
+    }
+
+    /// The operator's token, which the gateway wrote below its `XDG_CACHE_HOME`.
+    pub fn operator_token(&self, caches: &Path) -> String {
+        let file = caches.join(format!("ringfence/gateways/{}.json", self.pid));
+        let text = std::fs::read_to_string(file).expect("the gateway writes its operator's token");
+        let found: Value = serde_json::from_str(&text).expect("the file is JSON");
+        found["token"].as_str().expect("the file has a token").to_owned()
     }
 
     /// Everything on standard error so far.
@@ -257,13 +278,13 @@ impl Gateway {
             self.stdout.wait_for_end().await;
             self.stderr.wait_for_end().await;
         };
-        // Not reaching the end only means that some process keeps the pipe open.
+        // A timeout only means that some process keeps the pipe open.
         drop(timeout(OUTPUT_GRACE, rest).await);
         status.expect("a child can be waited for")
     }
 
     fn send_signal(&self, signal: Signal) {
-        // After `wait` the pid may belong to somebody else.
+        // After `wait` the pid may belong to another process.
         if self.child.id().is_some() {
             // The gateway may end at any moment.
             let _ = kill_process(rustix_pid(self.pid), signal);
@@ -282,7 +303,7 @@ impl Drop for Gateway {
             return;
         }
         let below = descendants(self.pid);
-        // Whatever is already gone needs no signal.
+        // Processes that are already gone are fine.
         let _ = kill_process_group(rustix_pid(self.pid), Signal::KILL);
         for pid in below {
             let _ = kill_process(rustix_pid(pid), Signal::KILL);
@@ -290,7 +311,8 @@ impl Drop for Gateway {
     }
 }
 
-/// Supervisors are copies of it, but live in namespaces of their own.
+/// True for the process that launches the others. Supervisors have the same command line, but live in
+/// namespaces of their own.
 fn is_zygote(pid: u32) -> bool {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let status = String::from_utf8_lossy(&read("status")).into_owned();

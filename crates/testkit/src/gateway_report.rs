@@ -19,8 +19,8 @@ impl Gateway {
         report["counters"][name].as_u64().unwrap_or_else(|| panic!("no counter {name} in {report}"))
     }
 
-    /// Waits until the process is gone that a gateway without `--shared` starts once by itself, to learn what
-    /// its server answers to `initialize`.
+    /// Waits until the probe has ended: the process that a gateway without `--shared` starts once by itself to
+    /// learn its server's answer to `initialize`.
     pub async fn wait_for_probe(&self) {
         wait_until("the server was tried", async || self.counter("worker_starts").await > 0).await;
         wait_until("the trial is over", async || self.descendants().is_empty()).await;

@@ -1,5 +1,5 @@
-//! What ringfence's tests drive it with: the shipped binary as a child process, a raw MCP client over HTTP
-//! that hides nothing, and small pieces for waiting and for looking at processes.
+//! Test support: the shipped binary as a child process, raw MCP clients over HTTP and stdio that hide nothing, and
+//! helpers for waiting and for looking at processes.
 //!
 //! The crate also holds `ringfence-fixture`, the stdio MCP server behind the gateway under test.
 
@@ -20,10 +20,13 @@ mod parts;
 mod piped_process;
 mod process_figures;
 mod processes;
+mod project;
+mod protocol;
 mod raw_client;
 mod raw_request;
 mod remote_server;
 mod reply;
+mod stdio_client;
 mod waiting;
 mod workspace_dir;
 
@@ -44,10 +47,13 @@ pub use parts::{node_binary, parts_dir, python_binary};
 pub use piped_process::PipedProcess;
 pub use process_figures::{open_descriptors, peak_resident_bytes, resident_bytes};
 pub use processes::{descendants, process_exists};
+pub use project::Project;
+pub use protocol::{NEWEST, file_uri, roots, text_of};
 pub use raw_client::{InitializeResult, RawClient};
 pub use raw_request::RawRequest;
 pub use remote_server::RemoteServer;
 pub use reply::{Reply, ReplyBody};
+pub use stdio_client::StdioClient;
 pub use waiting::{DEADLINE, wait_until, within_deadline};
 pub use workspace_dir::{WorkspaceDir, workspace_dir};
 

@@ -35,7 +35,7 @@ impl MalformedRequests {
         }
     }
 
-    /// Up to `most` bytes, none of them chosen with care.
+    /// Up to `most` random bytes.
     pub fn random_bytes(&mut self, most: usize) -> Vec<u8> {
         let length = self.below(most);
         (0..length).map(|_| self.next_number().to_le_bytes()[0]).collect()
@@ -58,7 +58,7 @@ impl MalformedRequests {
         items[self.below(items.len())]
     }
 
-    /// Something that a session in use would send. Its id is unlikely to be in use.
+    /// A message that a session in use would send, with an id that is unlikely to be in use.
     fn valid_message(&mut self) -> Value {
         let id = self.next_number() >> 12;
         let request = |method: &str, params: Value| json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});

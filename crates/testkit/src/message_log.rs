@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::waiting::wait_until;
 
-/// A file that one or more fixture processes append what they read to.
+/// The file to which fixture processes append every message they read.
 #[derive(Debug, Clone)]
 pub struct MessageLog {
     path: PathBuf,

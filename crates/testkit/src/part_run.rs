@@ -11,9 +11,9 @@ use tokio::time::timeout;
 use crate::parts::parts_dir;
 
 /// How long a part may take. They start slowly on a busy machine, and some run many checks.
-const PART_DEADLINE: Duration = Duration::from_secs(240);
+const PART_DEADLINE: Duration = Duration::from_secs(540);
 
-/// What a part that has ended left behind.
+/// The outcome of a part.
 #[derive(Debug)]
 pub struct PartRun {
     pub status: ExitStatus,
@@ -22,7 +22,7 @@ pub struct PartRun {
 }
 
 impl PartRun {
-    /// Panics with everything that the part said unless it exited with 0.
+    /// Panics with the part's output unless it exited with 0.
     #[must_use]
     pub fn succeeded(self, what: &str) -> Self {
         let Self { status, stdout, stderr } = &self;

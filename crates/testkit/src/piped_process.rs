@@ -33,6 +33,11 @@ impl PipedProcess {
         Self { child, stderr, stdin, stdout }
     }
 
+    /// Panics once the process was waited for.
+    pub fn pid(&self) -> u32 {
+        self.child.id().expect("the process was not waited for")
+    }
+
     pub async fn write_line(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("stdin is open");
         stdin.write_all(format!("{line}\n").as_bytes()).await.expect("the process reads");

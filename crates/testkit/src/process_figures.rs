@@ -1,4 +1,4 @@
-//! What a process costs, through `/proc`: memory and open files.
+//! Memory and open files of a process, from `/proc`.
 
 use std::fs;
 

@@ -1,4 +1,4 @@
-//! A look at other processes through `/proc`.
+//! Other processes as `/proc` shows them.
 
 use std::collections::HashMap;
 use std::fs;

@@ -7,6 +7,8 @@ use hyper::{HeaderMap, Method};
 use serde_json::{Value, json};
 
 use crate::client_exchange::Exchange;
+use crate::event_stream::EventStream;
+use crate::protocol::{initialize_params, text_of};
 use crate::raw_request::RawRequest;
 use crate::reply::Reply;
 
@@ -20,7 +22,7 @@ pub struct RawClient {
     last_id: Arc<AtomicU64>,
 }
 
-/// What the server said to `initialize`.
+/// The server's answer to `initialize`.
 #[derive(Debug)]
 pub struct InitializeResult {
     pub protocol_version: String,
@@ -59,7 +61,7 @@ impl RawClient {
         self.protocol_version.as_deref()
     }
 
-    /// Uses a session that somebody else opened.
+    /// Uses a session that another client opened.
     pub fn set_session(&mut self, session_id: Option<&str>, protocol_version: Option<&str>) {
         self.session_id = session_id.map(str::to_owned);
         self.protocol_version = protocol_version.map(str::to_owned);
@@ -81,6 +83,19 @@ impl RawClient {
         }
     }
 
+    /// The standalone stream of the session.
+    pub async fn listen(&self) -> EventStream {
+        self.get_stream(None).await.into_events()
+    }
+
+    /// What `GET /session/{id}` says about the session.
+    pub async fn session_report(&self) -> Value {
+        let id = self.session_id.as_deref().expect("the client has a session");
+        let reply = self.get_stream(None).path(&format!("/session/{id}")).await;
+        assert_eq!(reply.status, 200, "{:?}", reply.body);
+        reply.json().clone()
+    }
+
     /// Ends the session.
     pub fn delete(&self) -> RawRequest {
         self.request_with_verb(Method::DELETE, Vec::new())
@@ -100,7 +115,7 @@ impl RawClient {
         request
     }
 
-    /// `initialize` and `notifications/initialized`. Session and version go along with every later request.
+    /// `initialize` and `notifications/initialized`. Later requests carry the session and the version.
     pub async fn open(&mut self, client_capabilities: Value, version: &str) -> InitializeResult {
         let id = self.next_id();
         let reply = self.post_initialize(&id, client_capabilities, version).await;
@@ -119,15 +134,10 @@ impl RawClient {
 
     /// The bare `initialize` request.
     pub fn post_initialize(&self, id: &Value, client_capabilities: Value, version: &str) -> RawRequest {
-        let params = json!({
-            "protocolVersion": version,
-            "capabilities": client_capabilities,
-            "clientInfo": {"name": "ringfence-testkit", "version": env!("CARGO_PKG_VERSION")},
-        });
-        self.post_request(id, "initialize", Some(params))
+        self.post_request(id, "initialize", Some(initialize_params(client_capabilities, version)))
     }
 
-    /// A number that no request of this client or its clones has had.
+    /// A fresh request id, unique among this client and its clones.
     pub fn next_id(&self) -> Value {
         Value::from(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
@@ -146,7 +156,7 @@ impl RawClient {
         self.post_request(id, "tools/call", Some(json!({"name": tool, "arguments": arguments})))
     }
 
-    /// The whole JSON-RPC response, however it came. What the server asks meanwhile is refused.
+    /// The whole JSON-RPC response, however it came. Requests of the server meanwhile are refused.
     pub async fn request(&self, method: &str, params: Option<Value>) -> Value {
         self.request_with_id(&self.next_id(), method, params).await
     }
@@ -164,12 +174,7 @@ impl RawClient {
 
     /// The text of a tool's first content; panics if the call did not succeed.
     pub async fn call_tool_for_text(&self, tool: &str, arguments: Value) -> String {
-        let response = self.call_tool(tool, arguments).await;
-        let result = &response["result"];
-        match result["content"][0]["text"].as_str() {
-            Some(text) if result["isError"] != true => text.to_owned(),
-            _ => panic!("{tool} failed: {response}"),
-        }
+        text_of(&self.call_tool(tool, arguments).await)
     }
 
     /// Runs a request while `answer` answers what the server asks on its stream: `Ok` is posted as a result,

@@ -14,7 +14,8 @@ use crate::waiting::within_deadline;
 
 type SendError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request to be. Awaiting it sends it and panics if no response comes; `send` returns the failure instead.
+/// A request that is not sent yet. Awaiting it sends it and panics without a response; `send`
+/// returns the error instead.
 #[derive(Debug)]
 #[must_use = "a request is only sent when awaited"]
 pub struct RawRequest {
@@ -38,13 +39,13 @@ impl RawRequest {
         self
     }
 
-    /// Adds a header, keeping those of the same name.
+    /// Adds a header and keeps others of the same name.
     pub fn additional_header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.append(header_name(name), header_value(value.as_ref()));
         self
     }
 
-    /// Leaves a header out, `Host` included.
+    /// Removes a header; `Host` too can be removed.
     pub fn without_header(mut self, name: &str) -> Self {
         self.headers.remove(name);
         self

@@ -1,4 +1,4 @@
-//! An HTTP response as tests look at it: status, headers, and a body of one of four kinds.
+//! An HTTP response: status, headers, and a body of one of four kinds.
 
 use http_body_util::BodyExt;
 use hyper::body::Incoming;
@@ -62,8 +62,8 @@ impl Reply {
         }
     }
 
-    /// The JSON-RPC response as the server wrote it, from the body or from its event. What comes before it on
-    /// a stream is passed over; panics if there is no response.
+    /// The JSON-RPC response as the server wrote it, from the body or from its event. Earlier
+    /// messages on a stream are skipped; panics if there is no response.
     pub async fn answer_text(self) -> String {
         let mut events = match self.body {
             ReplyBody::Sse(events) => *events,
@@ -75,6 +75,15 @@ impl Reply {
             }
         }
         panic!("the stream ended without a response ({:?})", events.failure());
+    }
+
+    /// All messages of the body: the one JSON value, or those of the stream until it ends.
+    pub async fn all_messages(self) -> Vec<Value> {
+        match self.body {
+            ReplyBody::Json(message) => vec![message],
+            ReplyBody::Sse(mut events) => events.remaining_messages().await,
+            other => panic!("expected messages, got {} with {other:?}", self.status),
+        }
     }
 
     /// The stream of events; panics if the body is something else.

@@ -5,11 +5,11 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout};
 
 /// How long anything may take before a test counts as hanging.
-pub const DEADLINE: Duration = Duration::from_secs(60);
+pub const DEADLINE: Duration = Duration::from_secs(120);
 
 const STEP: Duration = Duration::from_millis(5);
 
-/// Asks `condition` at short steps until it holds; panics with `what` if it does not in time.
+/// Polls `condition` until it holds; panics with `what` after the deadline.
 pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + DEADLINE;
     while !within_deadline(what, condition()).await {
@@ -18,7 +18,7 @@ pub async fn wait_until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The output of `future`; panics with `what` if it is not ready in time.
+/// Awaits `future`; panics with `what` after the deadline.
 pub async fn within_deadline<Output>(what: &str, future: impl Future<Output = Output>) -> Output {
     let Ok(output) = timeout(DEADLINE, future).await else {
         panic!("waited {DEADLINE:?} in vain until {what}");

@@ -1,4 +1,4 @@
-//! Several servers behind one endpoint: what `serve --config` and `stdio --config` make of them, with real servers.
+//! Several servers behind one endpoint: `serve --config` and `stdio --config` with real servers.
 
 mod asking;
 mod broken_servers;
@@ -20,13 +20,11 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use testkit::{
-    Gateway, GatewayBuilder, RawClient, WorkspaceDir, fixture_binary, node_binary, parts_dir, wait_until,
-    workspace_dir,
+    Gateway, GatewayBuilder, NEWEST, RawClient, WorkspaceDir, fixture_binary, node_binary, parts_dir,
+    wait_until, workspace_dir,
 };
 
-const NEWEST: &str = "2025-11-25";
-
-/// A configuration file, a project to work in, and a place for what the gateway keeps.
+/// A configuration file, a project to work in, and directories for the gateway's caches and data.
 struct Site {
     directory: WorkspaceDir,
 }
@@ -45,7 +43,7 @@ impl Site {
         site
     }
 
-    /// Puts another file in the place of the configuration, as editors do.
+    /// Replaces the configuration file by renaming, as editors do.
     fn write_configuration(&self, text: &str) {
         let new = self.directory.join("new.yaml");
         std::fs::write(&new, text).unwrap();
@@ -85,16 +83,9 @@ impl Site {
         self.builder().flag("--unfenced").start().await
     }
 
-    /// What the gateway wrote for its operator.
-    fn operator_token(&self, gateway: &Gateway) -> String {
-        let file = self.directory.join(format!("caches/ringfence/gateways/{}.json", gateway.pid()));
-        let found: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-        found["token"].as_str().unwrap().to_owned()
-    }
-
     /// The workers of all sessions as the operator sees them, each with the name of its server.
     async fn workers(&self, gateway: &Gateway) -> Vec<Value> {
-        let authorization = format!("Bearer {}", self.operator_token(gateway));
+        let authorization = format!("Bearer {}", gateway.operator_token(&self.directory.join("caches")));
         let reply =
             gateway.client().get_stream(None).path("/sessions").header("authorization", authorization).await;
         assert_eq!(reply.status, 200, "{:?}", reply.body);
@@ -114,7 +105,7 @@ fn fixture(flags: &[&str]) -> Value {
     json!({ "command": command })
 }
 
-/// A server of the official repository, by the last part of its package's name.
+/// An official server, by the last part of its package name.
 fn official(package: &str, arguments: &[&str]) -> Value {
     let script = parts_dir().join("node_modules/@modelcontextprotocol").join(package).join("dist/index.js");
     let mut command = vec![json!(node_binary()), json!(script)];
@@ -128,7 +119,7 @@ fn official_python(program: &str, arguments: &[&str]) -> Value {
     json!({ "command": command })
 }
 
-/// What a script of a test finds: `serve(handlers)`, `send(message)`, and `NEVER` for what is not answered.
+/// The prelude of a test's script: `serve(handlers)`, `send(message)`, and `NEVER` to leave a request unanswered.
 const SCRIPT_BASE: &str = r"import { createInterface } from 'node:readline';
 const send = (message) => console.log(JSON.stringify({ jsonrpc: '2.0', ...message }));
 const NEVER = Symbol('never');
@@ -148,7 +139,7 @@ const serve = (handlers) => {
 };
 ";
 
-/// A server for Node that the test wrote.
+/// A Node server with the test's own source.
 fn script(site: &Site, name: &str, source: &str) -> Value {
     let path = site.directory.join(format!("{name}.mjs"));
     std::fs::write(&path, format!("{SCRIPT_BASE}{source}")).unwrap();
@@ -192,7 +183,7 @@ async fn tools(client: &RawClient) -> Vec<String> {
     listed(client, "tools/list", "tools", "name").await
 }
 
-/// The tools once all of these are among them: a list does not wait for servers that start slowly.
+/// Waits until all of these tools are listed: a list does not wait for servers that start slowly.
 async fn tools_with(client: &RawClient, expected: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     wait_until(&format!("{expected:?} are listed"), async || {
@@ -203,17 +194,9 @@ async fn tools_with(client: &RawClient, expected: &[&str]) -> Vec<String> {
     found
 }
 
-/// `GET /session/{id}`.
-async fn report(client: &RawClient) -> Value {
-    let path = format!("/session/{}", client.session_id().unwrap());
-    let reply = client.get_stream(None).path(&path).await;
-    assert_eq!(reply.status, 200, "{:?}", reply.body);
-    reply.json().clone()
-}
-
-/// Why a server of this session cannot be used, if so.
+/// The reason why a server of this session is unavailable, if it is.
 async fn reason(client: &RawClient, server: &str) -> Option<String> {
-    let report = report(client).await;
+    let report = client.session_report().await;
     let found = &report["servers"][server];
     assert_eq!(found["enabled"] == false, found["reason"].is_string(), "{report}");
     found["reason"].as_str().map(str::to_owned)

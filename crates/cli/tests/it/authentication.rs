@@ -1,4 +1,4 @@
-//! Who may call, and from where: tokens, principals that do not meet, TLS, and addresses that may be bound.
+//! Authentication: tokens, separation of principals, TLS, and the addresses that may be bound.
 
 mod binds;
 mod tls;
@@ -9,10 +9,9 @@ pub(crate) use tls::write_certificate;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Value, json};
-use testkit::{Gateway, GatewayBuilder, RawClient, Reply, WorkspaceDir, wait_until, workspace_dir};
+use serde_json::json;
+use testkit::{Gateway, GatewayBuilder, NEWEST, RawClient, Reply, WorkspaceDir, wait_until, workspace_dir};
 
-const NEWEST: &str = "2025-11-25";
 const ALICE: &str = "alices-token-0123456789";
 const BOB: &str = "bobs-token-0123456789ab";
 const NOBODY: &str = "nobodys-token-0123456789";
@@ -50,11 +49,9 @@ impl Site {
         self.gateway(Gateway::unfenced()).start().await
     }
 
-    /// What the gateway wrote for its operator.
+    /// The operator's token.
     fn operator_token(&self, gateway: &Gateway) -> String {
-        let file = self.directory.join(format!("caches/ringfence/gateways/{}.json", gateway.pid()));
-        let found: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
-        found["token"].as_str().unwrap().to_owned()
+        gateway.operator_token(&self.directory.join("caches"))
     }
 
     /// A session of a principal, in the directory that has its name.
@@ -67,7 +64,7 @@ impl Site {
     }
 }
 
-/// A file that nobody else can read.
+/// Writes a file that only its owner can read.
 pub(crate) fn write_private(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
     set_mode(path, 0o600);
@@ -223,7 +220,7 @@ async fn tokens_are_in_no_output() {
     let environment = alice.call_tool_for_text("environment", json!({})).await;
     let refused = initialize(&with_token(gateway.client(), NOBODY)).await;
     assert_eq!(refused.status, 401);
-    // A line that cannot be read is told without its text.
+    // An unreadable line is reported without its text.
     write_private(&site.tokens(), &format!("alice:{ALICE}\nalice:{BOB}\n"));
     wait_until("the change is seen", async || {
         alice.request("ping", None).await;
@@ -275,7 +272,7 @@ async fn guessing_is_slowed_down() {
     .await;
     assert_eq!(slowed.unwrap().header("retry-after"), Some("1"));
     wait_until("the address may try again", async || initialize(&alice).await.status == 200).await;
-    // Who shows nothing guesses nothing.
+    // Requests without a token do not count as guesses.
     for _ in 0..40 {
         assert_eq!(gateway.client().delete().await.status, 401);
     }

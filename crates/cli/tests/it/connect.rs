@@ -18,20 +18,19 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use testkit::{
-    Gateway, GatewayBuilder, MessageLog, RawClient, WorkspaceDir, fixture_binary, wait_until, workspace_dir,
+    Gateway, GatewayBuilder, MessageLog, NEWEST, RawClient, WorkspaceDir, fixture_binary, wait_until,
+    workspace_dir,
 };
 
 use self::ide::{Ide, IdeBuilder};
 use self::proxy::Proxy;
-
-const NEWEST: &str = "2025-11-25";
 
 /// Far longer than any test: such a call ends by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
-/// Files of a test: those of the client's machine and those of the gateway's. Servers called `remote` run behind the
+/// The files of a test, for the client's machine and for the gateway's. Servers called `remote` run behind the
 /// gateway, `local` and `filesystem` on the client's machine.
 struct Site {
     directory: WorkspaceDir,
@@ -64,7 +63,7 @@ impl Site {
         std::fs::write(self.directory.join(name), configuration.to_string()).unwrap();
     }
 
-    /// Everything that the servers of that name have read.
+    /// The messages that servers of that name have read.
     fn log(&self, server: &str) -> MessageLog {
         MessageLog::new(self.directory.join(format!("{server}.messages")))
     }
@@ -75,7 +74,7 @@ impl Site {
         std::fs::read_to_string(path).unwrap_or_default().lines().count()
     }
 
-    /// Where the client works.
+    /// The client's working directory.
     fn project(&self) -> PathBuf {
         self.directory.join("project").canonicalize().unwrap()
     }
@@ -90,7 +89,7 @@ impl Site {
             .current_dir(self.directory.join("gateway"))
     }
 
-    /// An IDE whose ringfence has the servers `local` and `filesystem` and connects there.
+    /// An IDE whose ringfence has the servers `local` and `filesystem` and connects to `url`.
     fn ide(&self, url: &str) -> IdeBuilder {
         IdeBuilder::new(url, self.project())
             .flag("--config")
@@ -101,7 +100,7 @@ impl Site {
             .log(self.directory.join("connect.log"))
     }
 
-    /// What the client's ringfence has logged.
+    /// The log of the client's ringfence.
     fn connect_log(&self) -> String {
         std::fs::read_to_string(self.directory.join("connect.log")).unwrap_or_default()
     }
@@ -137,7 +136,7 @@ impl Connected {
         .await;
     }
 
-    /// What the gateway tells of the session; `None` while there is none.
+    /// The gateway's report on the session; `None` while there is none.
     async fn report(&self) -> Option<Value> {
         let id = self.proxy.session_id()?;
         let reply =
@@ -152,21 +151,17 @@ impl Connected {
         client
     }
 
-    /// Another gateway takes the place of one that is gone.
+    /// Starts another gateway in place of one that is gone.
     async fn replace_gateway(&mut self) {
         self.gateway = self.site.gateway().start().await;
         self.proxy.lead_to(self.gateway.url());
     }
 }
 
-/// Whether a report of a session has that tool.
+/// Whether a session's report lists the tool.
 fn shows(report: &Value, tool: &str) -> bool {
     let tools = report["tools"].as_array().into_iter().flatten();
     tools.into_iter().any(|shown| shown == tool || shown["name"] == tool)
-}
-
-fn text_of(answer: &Value) -> &str {
-    answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {answer}"))
 }
 
 /// The message of an answer that is an error.

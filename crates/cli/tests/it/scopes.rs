@@ -1,5 +1,5 @@
-//! Which directories a session works in: who names them, that they are set once, and that the kernel keeps
-//! every server in its own. All against the fenced default, in front of the fixture.
+//! The directories of a session: how they are named, that they are set once, and that the kernel confines every
+//! server to its own. All with the fenced default, in front of the fixture.
 
 mod lifecycles;
 mod lock;
@@ -13,34 +13,22 @@ mod windows;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use testkit::{EventStream, Gateway, RawClient, Reply, WorkspaceDir, workspace_dir};
+use testkit::{EventStream, Gateway, NEWEST, Project, RawClient, Reply, roots, text_of};
 
-const NEWEST: &str = "2025-11-25";
-
-/// What stands in the file `secret` of every project.
+/// The contents of the file `secret` in every project.
 const SECRET: &str = "what only this project's sessions may read";
 
-/// A directory that a client works in, with a file that others must not read.
-struct Project {
-    path: PathBuf,
-    _directory: WorkspaceDir,
+/// A project with a file that other sessions must not read.
+fn project_with_secret(name: &str) -> Project {
+    let project = Project::new(name);
+    project.write("secret", SECRET);
+    project
 }
 
-impl Project {
-    fn new(name: &str) -> Self {
-        let directory = workspace_dir(name);
-        let path = directory.path().canonicalize().unwrap();
-        std::fs::write(path.join("secret"), SECRET).unwrap();
-        Self { path, _directory: directory }
-    }
-
-    /// A directory inside, with a secret too.
-    fn add(&self, relative: &str) -> PathBuf {
-        let path = self.path.join(relative);
-        std::fs::create_dir_all(&path).unwrap();
-        std::fs::write(path.join("secret"), SECRET).unwrap();
-        path
-    }
+/// A directory in the project, with a secret too.
+fn add_directory(project: &Project, below: &str) -> PathBuf {
+    project.write(&format!("{below}/secret"), SECRET);
+    project.join(below)
 }
 
 /// The capabilities of a client that knows its roots.
@@ -48,17 +36,7 @@ fn with_roots() -> Value {
     json!({"roots": {"listChanged": true}})
 }
 
-fn file_uri(path: &Path) -> String {
-    format!("file://{}", path.display())
-}
-
-/// The result of a `roots/list` that names these directories.
-fn roots(paths: &[&Path]) -> Value {
-    let roots: Vec<Value> = paths.iter().map(|path| json!({"uri": file_uri(path), "name": "root"})).collect();
-    json!({ "roots": roots })
-}
-
-/// A session of a client with roots that has not said `initialized` yet.
+/// Sends `initialize` as a client with roots; `initialized` is still to come.
 async fn initialize(client: &mut RawClient, version: &str) {
     let id = client.next_id();
     let reply = client.post_initialize(&id, with_roots(), version).await;
@@ -72,28 +50,21 @@ async fn say_initialized(client: &RawClient) {
     assert_eq!(client.notify("notifications/initialized", None).await.status, 202);
 }
 
-/// A session of a client with roots, which nobody has asked for them yet.
+/// A session of a client with roots that has not been asked for them yet.
 async fn open(gateway: &Gateway) -> RawClient {
     let mut client = gateway.client();
     client.open(with_roots(), NEWEST).await;
     client
 }
 
-/// A session of a client without roots.
-async fn open_without_roots(gateway: &Gateway) -> RawClient {
-    let mut client = gateway.client();
-    client.open(json!({}), NEWEST).await;
-    client
-}
-
-/// A session that is locked to the directory by a client that only reads the answers to its POSTs.
+/// A session locked to the directory, of a client that only reads the responses to its POSTs.
 async fn window(gateway: &Gateway, directory: &Path) -> RawClient {
     let client = open(gateway).await;
     assert_eq!(lock(&client, roots(&[directory])).await, directory.to_string_lossy());
     client
 }
 
-/// Makes a first call, gives `answer` to the question that it raises, and returns where the server works.
+/// Makes a first call, answers its `roots/list` with `answer`, and returns the server's working directory.
 async fn lock(client: &RawClient, answer: Value) -> String {
     let exchange = client
         .call_tool_answering("working_directory", json!({}), |question| {
@@ -105,18 +76,9 @@ async fn lock(client: &RawClient, answer: Value) -> String {
     text_of(&exchange.response)
 }
 
-/// Where the server works, of a session that is locked.
+/// The server's working directory in a locked session.
 async fn working_directory(client: &RawClient) -> PathBuf {
     client.call_tool_for_text("working_directory", json!({})).await.into()
-}
-
-/// The text of a successful call.
-fn text_of(response: &Value) -> String {
-    let result = &response["result"];
-    match result["content"][0]["text"].as_str() {
-        Some(text) if result["isError"] != true => text.to_owned(),
-        _ => panic!("the call failed: {response}"),
-    }
 }
 
 /// The text of a tool's success, or of its failure.
@@ -127,7 +89,7 @@ async fn try_tool(client: &RawClient, tool: &str, arguments: Value) -> Result<St
     if result["isError"] == true { Err(text.to_owned()) } else { Ok(text.to_owned()) }
 }
 
-/// The server writes and reads in the directory, and the host sees what it wrote.
+/// Asserts that the server writes and reads in the directory, and that the host sees the file.
 async fn assert_works_in(client: &RawClient, directory: &Path) {
     let file = directory.join("written");
     let _ = std::fs::remove_file(&file);
@@ -141,14 +103,14 @@ async fn assert_works_in(client: &RawClient, directory: &Path) {
     assert_eq!(secret, Ok(SECRET.into()));
 }
 
-/// The kernel lets the server neither write nor read there.
+/// Asserts that the kernel lets the server neither write nor read there.
 async fn assert_kept_out_of(client: &RawClient, directory: &Path) {
     assert_no_write_in(client, directory).await;
     let read = try_tool(client, "read_file", json!({"path": directory.join("secret")})).await;
     assert_kernel_refused(&read, &directory.join("secret"));
 }
 
-/// The kernel lets the server neither create nor change anything there.
+/// Asserts that the kernel lets the server neither create nor change anything there.
 async fn assert_no_write_in(client: &RawClient, directory: &Path) {
     for name in ["intruder", "secret"] {
         let file = directory.join(name);
@@ -167,21 +129,21 @@ fn assert_kernel_refused(outcome: &Result<String, String>, path: &Path) {
     );
 }
 
-/// The next question on a stream: our `roots/list`. Returns its id.
+/// Reads the gateway's `roots/list` from a stream and returns its id.
 async fn roots_question(events: &mut EventStream) -> Value {
     let question = events.next_message().await.expect("the stream goes on");
     assert_eq!(question["method"], "roots/list", "{question}");
     question["id"].clone()
 }
 
-/// Begins a call that has to wait, and reads the `roots/list` on its stream. Returns that one's id.
+/// Starts a call that has to wait, and reads the `roots/list` on its stream. Returns the stream and the request's id.
 async fn begin_asked_call(client: &RawClient, id: &Value, tool: &str) -> (EventStream, Value) {
     let mut events = client.post_tool_call(id, tool, json!({})).await.into_events();
     let question = roots_question(&mut events).await;
     (events, question)
 }
 
-/// The one answer on a stream. A client that was slow may have been asked there once more: that is passed over.
+/// The only answer on a stream. A repeated `roots/list`, which a slow client may get, is skipped.
 async fn only_message(mut events: EventStream) -> Value {
     let mut messages = events.remaining_messages().await;
     messages.retain(|message| message["method"] != "roots/list");
@@ -189,13 +151,13 @@ async fn only_message(mut events: EventStream) -> Value {
     messages.remove(0)
 }
 
-/// The answer of a session that never got a scope.
+/// Asserts the error of a session without a scope.
 fn assert_scope_refused(message: &Value) {
     assert_eq!(message["error"]["code"], -32600, "{message}");
     assert_eq!(message["error"]["data"]["reason"], "scope_refused", "{message}");
 }
 
-/// The same as an HTTP response, to a request with that id.
+/// The same for an HTTP response to the request with this id.
 fn assert_refused_with_403(reply: &Reply, id: &Value) {
     assert_eq!(reply.status, 403, "{:?}", reply.body);
     assert_eq!(reply.json()["id"], *id);

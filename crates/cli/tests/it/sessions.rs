@@ -1,5 +1,4 @@
-//! Sessions as an operator knows them: how many there may be, what is seen of them, how they end, and that
-//! nothing is left.
+//! Sessions as an operator sees them: limits, listings, ends, and leftovers.
 
 mod ends;
 mod fenced_peers;
@@ -10,9 +9,7 @@ mod packages;
 use serde_json::json;
 use testkit::{Gateway, RawClient, RawRequest, WorkspaceDir, workspace_dir};
 
-const NEWEST: &str = "2025-11-25";
-
-/// A gateway with files of its own, so that what it leaves can be counted. It works in `project`.
+/// A gateway with files of its own, so that leftovers can be counted. It works in `project`.
 struct Site {
     gateway: Gateway,
     directory: WorkspaceDir,
@@ -41,23 +38,14 @@ impl Site {
         std::fs::read_dir(sessions).map_or(0, Iterator::count)
     }
 
-    /// What the gateway wrote for its operator.
+    /// The operator's token.
     fn token(&self) -> String {
-        let file = self.directory.join(format!("caches/ringfence/gateways/{}.json", self.gateway.pid()));
-        let text = std::fs::read_to_string(file).unwrap();
-        serde_json::from_str::<serde_json::Value>(&text).unwrap()["token"].as_str().unwrap().to_owned()
+        self.gateway.operator_token(&self.directory.join("caches"))
     }
 
     fn get(&self, path: &str) -> RawRequest {
         self.gateway.client().get_stream(None).path(path)
     }
-}
-
-/// A session of a client without roots.
-async fn open(gateway: &Gateway) -> RawClient {
-    let mut client = gateway.client();
-    client.open(json!({}), NEWEST).await;
-    client
 }
 
 async fn echoes(client: &RawClient) {

@@ -57,7 +57,7 @@ async fn big_is_exactly_as_big_as_asked() {
 #[tokio::test]
 async fn a_sleeping_call_does_not_hold_up_others() {
     let mut server = StdioServer::initialized().await;
-    let sleeper = server.start_call("sleep", json!({"ms": 200})).await;
+    let sleeper = server.send_call("sleep", &json!({"ms": 200})).await;
     assert_eq!(server.call_for_text("echo", json!({"text": "quick"})).await, "quick");
     let response = server.read().await;
     assert_eq!((&response["id"], text_of(&response["result"]).as_str()), (&json!(sleeper), "slept"));
@@ -66,7 +66,7 @@ async fn a_sleeping_call_does_not_hold_up_others() {
 #[tokio::test]
 async fn a_cancelled_call_stays_unanswered_and_is_counted() {
     let mut server = StdioServer::initialized().await;
-    let sleeper = server.start_call("sleep", json!({"ms": 600_000})).await;
+    let sleeper = server.send_call("sleep", &json!({"ms": 600_000})).await;
     server.notify("notifications/cancelled", json!({"requestId": sleeper})).await;
     server.notify("notifications/cancelled", json!({"requestId": "none such"})).await;
     let counted = server.call("cancelled_count", json!({})).await;
@@ -79,7 +79,7 @@ async fn sleep_reports_progress_with_the_token_as_it_came() {
     let mut server = StdioServer::initialized().await;
     let params = json!({"name": "sleep", "arguments": {"ms": 30, "progress_every_ms": 10},
         "_meta": {"progressToken": "t-1"}});
-    let id = server.start_request("tools/call", params).await;
+    let id = server.send_request("tools/call", params).await;
     for step in 1..=3 {
         let progress = server.read().await;
         assert_eq!(progress["method"], "notifications/progress");

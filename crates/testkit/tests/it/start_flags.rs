@@ -52,13 +52,13 @@ async fn it_logs_starts_and_received_lines_verbatim() {
     server.write_line(line).await;
     assert_eq!(server.read_line().await.unwrap(), r#"{"jsonrpc":"2.0","id":1.50,"result":{}}"#);
     assert_eq!(std::fs::read_to_string(&messages).unwrap(), format!("{line}\n"));
-    assert_eq!(std::fs::read_to_string(&starts).unwrap(), format!("{}\n", server.child().id().unwrap()));
+    assert_eq!(std::fs::read_to_string(&starts).unwrap(), format!("{}\n", server.pid()));
 }
 
 #[tokio::test]
 async fn it_can_read_without_ever_answering() {
     let mut server = StdioServer::start(["--no-initialize-answer"]);
-    server.start_request("initialize", json!({})).await;
+    server.send_request("initialize", json!({})).await;
     server.close_stdin();
     assert_eq!(server.read_line().await, None);
     assert_eq!(server.exit_status().await.code(), Some(0));

@@ -31,13 +31,13 @@ async fn content_of_every_type_is_returned() {
 #[tokio::test]
 async fn logs_and_progress_come_three_times() {
     let mut server = StdioServer::initialized().await;
-    server.start_call("test_tool_with_logging", json!({})).await;
+    server.send_call("test_tool_with_logging", &json!({})).await;
     for text in ["Tool execution started", "Tool processing data", "Tool execution completed"] {
         assert_eq!(server.read().await["params"]["data"], text);
     }
     server.read().await;
     let params = json!({"name": "test_tool_with_progress", "_meta": {"progressToken": 8}});
-    server.start_request("tools/call", params).await;
+    server.send_request("tools/call", params).await;
     for progress in [0, 50, 100] {
         let expected = json!({"progressToken": 8, "progress": progress, "total": 100});
         assert_eq!(server.read().await["params"], expected);
@@ -47,9 +47,9 @@ async fn logs_and_progress_come_three_times() {
 
 async fn call_and_answer(tool: &str, arguments: Value, result: Value) -> (Value, String) {
     let mut server = StdioServer::initialized().await;
-    server.start_call(tool, arguments).await;
+    server.send_call(tool, &arguments).await;
     let asked = server.read().await;
-    server.send(json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})).await;
+    server.send(&json!({"jsonrpc": "2.0", "id": asked["id"], "result": result})).await;
     (asked["params"].clone(), text_of(&server.read().await["result"]))
 }
 

@@ -31,7 +31,7 @@ impl Conversation {
             url: url.to_owned(),
             headers: headers.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
             max_message: MAX_MESSAGE,
-            connect_timeout: Duration::from_secs(5),
+            connect_timeout: Duration::from_secs(60),
         });
         Self { connection, incoming }
     }

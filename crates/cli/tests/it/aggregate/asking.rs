@@ -1,4 +1,4 @@
-//! What goes between a client and one of several servers beside calls: cancellations, log levels, news of lists.
+//! Messages between a client and one of several servers besides calls: cancellations, log levels, changed lists.
 
 use serde_json::{Value, json};
 use testkit::{EventStream, Exchange, Gateway, MessageLog, RawClient, wait_until};

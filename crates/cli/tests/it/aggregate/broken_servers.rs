@@ -153,7 +153,7 @@ async fn schemas_that_are_none_do_not_spoil_the_list() {
 
 #[tokio::test]
 async fn a_list_is_answered_without_a_server_that_takes_too_long() {
-    let slow = with(fixture(&["--start-delay-ms", "120000"]), "startTimeout", json!(300));
+    let slow = with(fixture(&["--start-delay-ms", "3600000"]), "startTimeout", json!(300));
     let site = Site::new("slow", &json!({"servers": {"slow": slow, "good": fixture(&[])}}));
     let gateway = site.start().await;
     let client = open(&gateway).await;
@@ -170,7 +170,7 @@ async fn a_server_that_is_late_is_news_once_it_has_come() {
     let client = open(&gateway).await;
     let mut events = client.get_stream(None).await.into_events();
     works(&client).await;
-    // Whether or not the first list had it: it is there in the end, and a call waits for it.
+    // Whether or not the first list had it, it appears in the end, and a call waits for it.
     assert_eq!(client.call_tool_for_text("late_echo", json!({"text": "late"})).await, "late");
     let message = events.next_message().await.unwrap();
     assert_eq!(message["method"], "notifications/tools/list_changed", "{message}");

@@ -1,4 +1,4 @@
-//! Where servers, clients and configurations meet in unusual ways.
+//! Unusual combinations of servers, clients and configurations.
 
 use serde_json::{Value, json};
 use testkit::wait_until;
@@ -23,14 +23,14 @@ async fn a_shared_process_is_never_given_one_principals_key() {
     site.write_configuration(&configuration.to_string());
     let builder = site.builder().flag("--auth-token-file").flag(&tokens).env_remove("API_KEY");
     let started = builder.env("KEY_FOR_ALICE", ALICES_KEY).env("KEY_FOR_BOB", BOBS_KEY).try_start().await;
-    // Either the file is refused, or nobody is served with the key of somebody else.
+    // Either the file is refused, or no session gets the key of another principal.
     let Ok(gateway) = started else { return };
     let projects = ["alice", "bob"].map(|name| site.another_project(name));
     let alice = open_in(with_token(&gateway, ALICE), &projects[0]).await;
     let bob = open_in(with_token(&gateway, BOB), &projects[1]).await;
     for (client, own, foreign) in [(&alice, ALICES_KEY, BOBS_KEY), (&bob, BOBS_KEY, ALICES_KEY)] {
         let found: Value = client.call_tool("keyed_environment", json!({})).await;
-        assert!(!found.to_string().contains(foreign), "the key of somebody else: {found}");
+        assert!(!found.to_string().contains(foreign), "the key of another principal: {found}");
         let is_off = reason(client, "keyed").await.is_some();
         assert!(is_off || found.to_string().contains(own), "the control: {found}");
     }

@@ -1,4 +1,4 @@
-//! Nothing runs before it is needed.
+//! Servers start only when they are needed.
 
 use serde_json::json;
 use testkit::{Gateway, RawClient, wait_until};

@@ -1,4 +1,4 @@
-//! What tools and prompts are called, and that their servers never hear of it.
+//! The names of tools and prompts in an aggregate; their servers never see the prefixes.
 
 use serde_json::{Value, json};
 use testkit::{Gateway, MessageLog};

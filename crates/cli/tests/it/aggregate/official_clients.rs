@@ -45,7 +45,7 @@ async fn python_finds_server_everything() {
     run("client_python.py", "everything").await;
 }
 
-/// Uses a session that it is told about; the SDK says no `initialize` then.
+/// Uses a session with a given id; the SDK then sends no `initialize`.
 const WITH_SESSION: &str = r"
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';

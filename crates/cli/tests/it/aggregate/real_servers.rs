@@ -1,4 +1,4 @@
-//! Official servers side by side, each in its own fence, and one at a URL: every kind of request finds its server.
+//! Official servers side by side, each in its own fence, and one at a URL: every kind of request reaches its server.
 
 use std::path::Path;
 use std::process::Command;
@@ -43,7 +43,7 @@ impl Six {
         Self { site, gateway, _remote: remote }
     }
 
-    /// A client, once the servers with resources and prompts are known.
+    /// Opens a client once the servers with resources and prompts are known.
     async fn client(&self) -> RawClient {
         let client = open(&self.gateway).await;
         tools_with(&client, &["everything_echo", "remote_add"]).await;
@@ -191,7 +191,7 @@ async fn capabilities_are_the_union_of_what_the_servers_declare() {
     .await;
 }
 
-/// What a new session is told.
+/// The answer to `initialize` of a new session.
 async fn declared(gateway: &Gateway) -> Value {
     let mut client = gateway.client();
     let opened = client.open(json!({}), super::NEWEST).await;
@@ -205,7 +205,7 @@ async fn nothing_is_declared_that_no_server_has() {
     let tools_only = super::script(&site, "tools-only", "serve({ 'tools/list': () => ({ tools: [] }) });");
     site.write_configuration(&super::one_server("tools-only", tools_only).to_string());
     let gateway = site.start().await;
-    // What is not known yet may be anything.
+    // Capabilities that are not known yet are declared.
     wait_until("only tools are declared", async || {
         declared(&gateway).await == json!({"tools": {"listChanged": true}})
     })

@@ -1,4 +1,4 @@
-//! The configuration changes while sessions run.
+//! Changes of the configuration while sessions run.
 
 use serde_json::{Value, json};
 use testkit::wait_until;

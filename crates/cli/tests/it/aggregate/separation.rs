@@ -113,12 +113,12 @@ async fn a_principals_key_is_in_the_environment_of_its_own_processes_alone() {
 
     for secret in [ALICES_KEY, BOBS_KEY] {
         assert!(!gateway.log().contains(secret), "keys are not logged");
-        let seen = super::report(&bob).await.to_string();
+        let seen = bob.session_report().await.to_string();
         assert!(!seen.contains(secret), "{seen}");
     }
 }
 
-/// One server, with a key for everybody and another one for the sessions of one directory.
+/// One server with a key for all sessions, and another key for the sessions of one directory.
 pub(super) async fn start_with_shops_key(site: &Site, shop: &Path, keyed: &Value) -> Gateway {
     let configuration = json!({
         "servers": {"keyed": keyed},
@@ -162,7 +162,7 @@ async fn variables_of_a_file_are_read_for_each_session_and_shown_to_nobody() {
     assert!(found.contains("one-7f3a9c") && found.contains("said-here"), "{found}");
     assert!(!found.contains("two-51d0e2"), "`env` counts before the file: {found}");
     assert!(!environment(&client, "plain").await.contains("one-7f3a9c"));
-    let shown = super::report(&client).await.to_string();
+    let shown = client.session_report().await.to_string();
     assert!(!shown.contains("one-7f3a9c") && !gateway.log().contains("one-7f3a9c"), "{shown}");
 
     write_private(&file, "FIRST=changed-b2\n");

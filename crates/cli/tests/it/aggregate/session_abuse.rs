@@ -1,4 +1,4 @@
-//! What `POST /session/init` must not be used for: running programs, reaching directories, setting variables.
+//! Abuse of `POST /session/init`: running programs, reaching directories, setting variables.
 
 use serde_json::{Value, json};
 use testkit::{Gateway, Reply, StatusCode};
@@ -132,7 +132,7 @@ async fn bodies_that_are_no_introduction_are_refused() {
     assert_eq!(gateway.open_sessions().await, 0);
     let deep =
         format!(r#"{{"capabilities": {{"experimental": {}{}}}}}"#, "[".repeat(20_000), "]".repeat(20_000));
-    // What is for others is passed over, however deep it is.
+    // Members for other parties are ignored, however deeply nested.
     assert_eq!(post(deep.into_bytes()).await.status, 200, "a deep body");
     assert_eq!(post(b"{}".to_vec()).await.status, 200, "the control");
 }

@@ -1,14 +1,14 @@
 //! Sessions by `POST /session/init`, as the founding document writes it: its configuration, its request, its answer.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, RawClient, Reply};
+use testkit::{Gateway, NEWEST, RawClient, Reply};
 
-use super::{NEWEST, Site, assert_contains, fixture, official, one_server, tools};
+use super::{Site, assert_contains, fixture, official, one_server, tools};
 
 /// The founding document's configuration, word for word.
 const FOUNDING_CONFIGURATION: &str = include_str!("../../../../config/tests/founding.yaml");
 
-/// Its request, but for the directory.
+/// Its request, except for the directory.
 fn founding_request(directory: &std::path::Path) -> Value {
     json!({
         "clientInfo": {"name": "claude-desktop", "version": "1.0.0"},
@@ -24,7 +24,7 @@ async fn init(client: &RawClient, body: &Value) -> Reply {
     client.post(body.to_string()).without_header("accept").path("/session/init").await
 }
 
-/// A client that has not said `initialize`, in a session that it was given.
+/// A client in a session made by `POST /session/init`, before `initialize`.
 async fn begin(gateway: &Gateway, body: &Value) -> (RawClient, Value) {
     let mut client = gateway.client();
     let reply = init(&client, body).await;
@@ -147,7 +147,7 @@ async fn one_late_initialize_is_answered_and_a_second_refused() {
     assert_eq!(second.status, 400);
     assert_eq!(client.call_tool_for_text("box_echo", json!({"text": "still"})).await, "still");
 
-    // What the client said there counts: it can be asked now.
+    // The capabilities from there count: the client can be asked now.
     let asked = client
         .call_tool_answering("box_ask", json!({"kind": "sampling", "tag": "t"}), |_| {
             Ok(json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "sampled"}}))
@@ -163,7 +163,7 @@ async fn a_session_is_shown_and_ended_by_its_own_paths() {
     for destroy in [false, true] {
         let (client, answer) = begin(&gateway, &founding_request(&site.project())).await;
         client.call_tool_for_text("box_echo", json!({"text": "e"})).await;
-        let shown = super::report(&client).await;
+        let shown = client.session_report().await;
         assert_eq!(shown["sessionId"], answer["sessionId"]);
         assert_eq!(shown["workingDirectory"], json!(site.project()));
         assert!(shown["client"].as_str().unwrap().contains("claude-desktop"), "{shown}");
@@ -204,5 +204,5 @@ async fn a_gateway_without_a_configuration_has_the_endpoints_too() {
     let gateway = Gateway::builder().current_dir(directory.path()).start().await;
     let (client, answer) = begin(&gateway, &json!({"clientInfo": {"name": "c", "version": "1"}})).await;
     assert_eq!(client.call_tool_for_text("echo", json!({"text": "e"})).await, "e");
-    assert_eq!(super::report(&client).await["sessionId"], answer["sessionId"]);
+    assert_eq!(client.session_report().await["sessionId"], answer["sessionId"]);
 }

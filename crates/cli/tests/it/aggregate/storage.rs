@@ -1,4 +1,4 @@
-//! What a server keeps stays: for the same principal and workspace, and for nobody else.
+//! A server's storage persists for the same principal and workspace, and no other session sees it.
 
 use serde_json::{Value, json};
 use testkit::{Gateway, RawClient, wait_until};

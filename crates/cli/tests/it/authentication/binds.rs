@@ -3,9 +3,9 @@
 use std::net::{IpAddr, UdpSocket};
 
 use serde_json::json;
-use testkit::{Gateway, RawClient};
+use testkit::{Gateway, NEWEST, RawClient};
 
-use super::{ALICE, NEWEST, Site, WANTED, assert_unauthorized, initialize, with_token, write_private};
+use super::{ALICE, Site, WANTED, assert_unauthorized, initialize, with_token, write_private};
 
 /// The address that this host would send from. Nothing is sent.
 fn address_on_the_network() -> IpAddr {
@@ -68,7 +68,7 @@ async fn behind_a_proxy_callers_are_told_apart_by_the_address_that_it_adds() {
     assert!(audit.contains("203.0.113.9") && !audit.contains("203.0.113.7"), "{audit}");
 }
 
-/// What a server behind the gateway hears when it calls the gateway with a good token.
+/// The answer that a server behind the gateway gets when it calls the gateway with a valid token.
 async fn from_inside(client: &RawClient, address: &str, token: &str) -> String {
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",

@@ -1,15 +1,15 @@
-//! TLS, with curl as the client: trusted by the certificate alone, read again when it changes.
+//! TLS, with curl as the client: only the configured certificate is trusted, and it is reloaded when it changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, WorkspaceDir, ringfence_binary, wait_until};
+use testkit::{Gateway, NEWEST, WorkspaceDir, ringfence_binary, wait_until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::process::Command;
 
-use super::{ALICE, NEWEST, Site, write_private};
+use super::{ALICE, Site, write_private};
 
 /// A certificate of its own for this host, with its key.
 pub(crate) fn write_certificate(directory: &WorkspaceDir) -> (PathBuf, PathBuf) {
@@ -27,7 +27,7 @@ fn with_tls(site: &Site, host: &str, certificate: &Path, key: &Path) -> testkit:
 
 async fn curl(certificate: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new("curl");
-    command.args(["--silent", "--show-error", "--include", "--max-time", "30", "--cacert"]).arg(certificate);
+    command.args(["--silent", "--show-error", "--include", "--max-time", "120", "--cacert"]).arg(certificate);
     command.args(arguments).output().await.expect("curl is installed")
 }
 
@@ -67,7 +67,7 @@ async fn a_client_that_trusts_the_certificate_is_served_over_tls() {
         let gateway = with_tls(&site, host, &certificate, &key).start().await;
         assert!(gateway.url().starts_with("https://"), "{}", gateway.url());
         let url = gateway.url().replace("0.0.0.0", "127.0.0.1");
-        // Somebody who connects and says nothing keeps nobody waiting.
+        // A client that connects and sends nothing does not delay others.
         let address = url.trim_start_matches("https://").trim_end_matches("/mcp").to_owned();
         let _silent = TcpStream::connect(&address).await.unwrap();
         let mut plain = TcpStream::connect(&address).await.unwrap();

@@ -1,9 +1,9 @@
-//! Servers here and servers behind the gateway, as the IDE sees them: one list, and everything that MCP has goes through.
+//! Local servers and servers behind the gateway, as the IDE sees them: one list, and all of MCP passes through.
 
 use std::collections::HashSet;
 
 use serde_json::{Value, json};
-use testkit::{descendants, process_exists, wait_until};
+use testkit::{descendants, process_exists, text_of, wait_until};
 
 use super::{Connected, FOREVER_MS, Site};
 
@@ -51,7 +51,7 @@ async fn a_remote_server_asks_the_user_and_gets_the_answer() {
         let result = json!({"action": "accept", "content": {"answer": "this one"}});
         ide.process.send(&json!({"jsonrpc": "2.0", "id": question["id"], "result": result})).await;
         let answer = ide.answer_to(&call).await;
-        assert!(super::text_of(&answer).contains("this one"), "{server}: {answer}");
+        assert!(text_of(&answer).contains("this one"), "{server}: {answer}");
     }
 }
 

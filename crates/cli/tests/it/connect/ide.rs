@@ -5,10 +5,8 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 
 use serde_json::{Value, json};
-use testkit::{PipedProcess, ringfence_binary};
+use testkit::{NEWEST, PipedProcess, ringfence_binary, text_of};
 use tokio::process::Command;
-
-use super::NEWEST;
 
 pub(super) struct IdeBuilder {
     url: String,
@@ -42,13 +40,13 @@ impl IdeBuilder {
         self
     }
 
-    /// Where its standard error goes.
+    /// Sends its standard error to this file.
     pub(super) fn log(mut self, path: PathBuf) -> Self {
         self.log = path;
         self
     }
 
-    /// A command that ends by executing the one that follows.
+    /// Starts it through a command that ends by executing its arguments.
     pub(super) fn wrapped_in(mut self, wrapper: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.wrapper = wrapper.into_iter().map(|word| word.as_ref().to_owned()).collect();
         self
@@ -69,7 +67,7 @@ impl IdeBuilder {
         Ide { process: PipedProcess::start(&mut command), heard: VecDeque::new(), last_id: 0 }
     }
 
-    /// With the handshake done.
+    /// Starts it and shakes hands.
     pub(super) async fn open(self) -> Ide {
         let mut ide = self.start();
         ide.initialize().await;
@@ -79,7 +77,7 @@ impl IdeBuilder {
 
 pub(super) struct Ide {
     pub(super) process: PipedProcess,
-    /// What was heard while something else was waited for.
+    /// Messages that arrived while waiting for another one.
     heard: VecDeque<Value>,
     last_id: u64,
 }
@@ -98,7 +96,7 @@ impl Ide {
         self.process.child.id().unwrap()
     }
 
-    /// The next message for which this holds; all others are kept for later.
+    /// Waits for a message that satisfies `wanted`; keeps all others for later.
     pub(super) async fn hear(&mut self, wanted: impl Fn(&Value) -> bool) -> Value {
         if let Some(place) = self.heard.iter().position(&wanted) {
             return self.heard.remove(place).unwrap();
@@ -139,10 +137,10 @@ impl Ide {
     }
 
     pub(super) async fn call_for_text(&mut self, tool: &str, arguments: Value) -> String {
-        super::text_of(&self.call(tool, arguments).await).to_owned()
+        text_of(&self.call(tool, arguments).await)
     }
 
-    /// That server works.
+    /// Asserts that this server works.
     pub(super) async fn echoes(&mut self, server: &str) {
         let answer = self.call(&format!("{server}_echo"), json!({"text": "still there"})).await;
         assert_eq!(answer["result"]["content"][0]["text"], "still there", "{server}: {answer}");
@@ -163,7 +161,7 @@ impl Ide {
         }
     }
 
-    /// Calls until that works; what it answers before must be an error.
+    /// Calls until the tool succeeds; earlier answers must be errors.
     pub(super) async fn call_until_it_works(&mut self, tool: &str, arguments: &Value) -> String {
         let mut text = String::new();
         let this = &mut *self;
@@ -172,7 +170,7 @@ impl Ide {
             if answer.get("error").is_some() {
                 return false;
             }
-            super::text_of(&answer).clone_into(&mut text);
+            text = text_of(&answer);
             true
         })
         .await;

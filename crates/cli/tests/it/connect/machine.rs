@@ -1,6 +1,7 @@
 //! A client's machine played by the test: it speaks the protocol of attachments itself, with one tool, `where`.
 
 use std::sync::{Arc, Mutex};
+use testkit::NEWEST;
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -11,8 +12,6 @@ use tokio::task::AbortHandle;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
-
-use super::NEWEST;
 
 /// An attached machine. It is gone when this is dropped.
 pub(super) struct Machine {

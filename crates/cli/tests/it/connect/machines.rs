@@ -5,11 +5,11 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use testkit::{Gateway, PipedProcess, RawClient, wait_until};
+use testkit::{Gateway, NEWEST, PipedProcess, RawClient, text_of, wait_until};
 use tokio::process::Command;
 
 use super::tokens::{ALICE, BOB, with_token, write_tokens};
-use super::{Ide, NEWEST, Proxy, Site, text_of};
+use super::{Ide, Proxy, Site};
 use crate::authentication::write_private;
 
 /// The addresses on the gateways' side that clients can reach.
@@ -17,7 +17,7 @@ const FIRST: &str = "10.9.0.1";
 const SECOND: &str = "10.9.0.2";
 const WIRE: &str = "10.9.0.3";
 
-/// What a client's machine is made with: its cable, its files, and then its command.
+/// The script that sets up a client's machine: its cable, its files, and then its command.
 const MACHINE: &str = r#"set -e
 number=$1 project=$2 owner=$3
 shift 3
@@ -44,7 +44,7 @@ fn among_gateways<Test: Future<Output = ()>>(test: impl FnOnce() -> Test + Send 
             let path = format!("/proc/{}/ns/net", network.child.id().unwrap());
             let namespace = std::fs::File::open(path).unwrap();
             let kind = Some(rustix::thread::LinkNameSpaceType::Network);
-            // Only of this thread, which is the only one of the runtime.
+            // Affects only this thread, the only one of the runtime.
             rustix::thread::move_into_link_name_space(std::os::fd::AsFd::as_fd(&namespace), kind).unwrap();
             test().await;
         });
@@ -102,18 +102,18 @@ impl ClientMachine {
     }
 }
 
-/// A gateway that everybody may connect to, with tokens.
+/// A gateway on a reachable address, with tokens.
 async fn public_gateway(site: &Site, host: &str) -> Gateway {
     let automatic = std::fs::read_to_string(site.directory.join("gateway.yaml")).unwrap();
     let mut configuration: Value = serde_json::from_str(&automatic).unwrap();
-    // An address that is no loopback is enough.
+    // Any address other than loopback will do.
     configuration["localExecution"] = "auto".into();
     site.write("gateway.yaml", &configuration);
     let tokens = site.directory.join("tokens");
     site.gateway().host(host).flag("--behind-proxy").flag("--auth-token-file").flag(tokens).start().await
 }
 
-/// Another client of the session that was attached last, once that works.
+/// Waits until another client of the last attached session works, and returns it.
 async fn colleague(gateway: &Gateway, proxy: &Proxy, token: &str) -> RawClient {
     let mut client = with_token(gateway.client(), token);
     wait_until("the machine is attached", async || {
@@ -227,7 +227,7 @@ fn a_gateway_with_tls_is_reached_and_attached_to() {
         std::fs::remove_file(&trusted).unwrap();
         let mut bob = ClientMachine::start(&site, 2, "bob", gateway.url()).await;
         let refused = bob.ide.call("remote_echo", json!({"text": "x"})).await;
-        assert!(refused.get("error").is_some(), "whom nobody vouches for is not talked to: {refused}");
+        assert!(refused.get("error").is_some(), "an untrusted certificate is refused: {refused}");
         bob.ide.echoes("local").await;
     });
 }

@@ -1,4 +1,4 @@
-//! Each part breaks in the middle of a call. Whoever waits hears of it, the rest goes on, and all comes back by itself.
+//! Each part breaks in the middle of a call: waiting calls fail, the rest continues, and everything recovers by itself.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn kill(pid: u32) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
-/// A call of another client that runs until something breaks.
+/// A call of another client that runs until a part breaks.
 struct EndlessCall {
     client: RawClient,
     id: Value,
@@ -31,7 +31,10 @@ impl EndlessCall {
     }
 
     async fn answer(self) -> Value {
-        self.client.finish_exchange(&self.id, self.reply, |ask| panic!("nobody asks: {ask}")).await.response
+        self.client
+            .finish_exchange(&self.id, self.reply, |ask| panic!("unexpected request: {ask}"))
+            .await
+            .response
     }
 }
 
@@ -116,7 +119,7 @@ async fn a_call_that_ends_while_the_network_is_cut_is_answered_later() {
     let call = connected.ide.send_request("tools/call", params).await;
     connected.ide.hear(|message| message["method"] == "notifications/progress").await;
     connected.proxy.cut();
-    // It begins later and takes longer: when it has ended, the other one has.
+    // It starts later and takes longer, so the other call has ended by then.
     connected.colleague().call_tool_for_text("remote_sleep", json!({"ms": 1000})).await;
     connected.proxy.lead_to(connected.gateway.url());
     let answer = connected.ide.answer_to(&call).await;

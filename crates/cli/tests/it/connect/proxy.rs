@@ -1,5 +1,5 @@
 //! The wire between a client's machine and its gateway. It can be cut, lead to another gateway, or hand the attachment
-//! to the test instead. Because the id of the session is in the path of an attachment, it is known here.
+//! to the test. It knows the session's id, which is in the path of an attachment.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ struct Wires {
 
 #[derive(Default)]
 struct State {
-    /// `None`: nobody is there.
+    /// `None`: connections are refused.
     target: Option<String>,
     session_id: Option<String>,
     attachments: Vec<AbortHandle>,
@@ -61,7 +61,7 @@ impl Proxy {
         self.wires.state.lock().unwrap().session_id.clone()
     }
 
-    /// From now on there is another gateway.
+    /// Leads new connections to another gateway.
     pub(super) fn lead_to(&self, gateway: &str) {
         self.wires.state.lock().unwrap().target = Some(authority(gateway));
     }
@@ -78,12 +78,12 @@ impl Proxy {
         state.gateway_ends.clear();
     }
 
-    /// The same, but the gateway does not notice, as when a machine moves to another network.
+    /// The same without the gateway noticing, as when a machine moves to another network.
     pub(super) fn cut_attachments_unnoticed(&self) {
         self.wires.state.lock().unwrap().attachments.drain(..).for_each(|wire| wire.abort());
     }
 
-    /// Cuts everything, and lets nothing through until it leads somewhere.
+    /// Cuts everything and refuses connections until it leads to a gateway again.
     pub(super) fn cut(&self) {
         let mut state = self.wires.state.lock().unwrap();
         state.target = None;
@@ -92,7 +92,7 @@ impl Proxy {
         attachments.drain(..).chain(others.drain(..)).for_each(|wire| wire.abort());
     }
 
-    /// From now on attachments end here, and not at the gateway.
+    /// From now on attachments end in the test, not at the gateway.
     pub(super) fn hijack(&self) -> mpsc::UnboundedReceiver<Hijacked> {
         let (sender, sockets) = mpsc::unbounded_channel();
         self.wires.state.lock().unwrap().hijacker = Some(sender);
@@ -127,7 +127,7 @@ async fn accept(listener: TcpListener, wires: Arc<Wires>) {
     }
 }
 
-/// The session whose machine is attached with this connection, if it is for that.
+/// The session id, if this connection is an attachment.
 async fn attached_session(stream: &TcpStream) -> Option<String> {
     let mut start = [0; 256];
     let read =

@@ -1,21 +1,10 @@
-//! The servers of the client's machine for other clients of the same session, and for nobody else.
+//! The servers of the client's machine, which only clients of the same session can use.
 
 use serde_json::{Value, json};
-use testkit::{EventStream, Gateway, RawClient, wait_until};
+use testkit::{EventStream, NEWEST, RawClient, text_of, wait_until};
 
 use super::machine::Machine;
-use super::{Connected, FOREVER_MS, LIST_CHANGED, NEWEST, Site, error_of, shows, text_of};
-
-async fn open(gateway: &Gateway) -> RawClient {
-    let mut client = gateway.client();
-    client.open(json!({}), NEWEST).await;
-    client
-}
-
-async fn report(client: &RawClient) -> Value {
-    let path = format!("/session/{}", client.session_id().unwrap());
-    client.get_stream(None).path(&path).await.json().clone()
-}
+use super::{Connected, FOREVER_MS, LIST_CHANGED, Site, error_of, shows};
 
 async fn tools(client: &RawClient) -> String {
     client.request("tools/list", Some(json!({}))).await["result"]["tools"].to_string()
@@ -54,7 +43,7 @@ async fn a_call_of_another_client_has_progress_and_can_be_cancelled() {
     let connected = Connected::start("connect-colleague-calls").await;
     let colleague = connected.colleague();
     let params = json!({"name": "local_test_tool_with_progress", "_meta": {"progressToken": "p"}});
-    let refuse = |ask: &Value| panic!("nobody asks: {ask}");
+    let refuse = |ask: &Value| panic!("unexpected request: {ask}");
     let exchange = colleague.request_answering("tools/call", Some(params), refuse).await;
     let steps: Vec<&Value> =
         exchange.notifications.iter().map(|message| &message["params"]["progress"]).collect();
@@ -91,11 +80,11 @@ async fn large_messages_both_ways_do_not_block_each_other() {
 async fn tools_come_and_go_with_the_machine_and_clients_hear_it() {
     let site = Site::new("connect-comes-and-goes");
     let gateway = site.gateway().start().await;
-    let client = open(&gateway).await;
+    let client = gateway.open().await;
     let mut events = client.get_stream(None).await.into_events();
     let away = client.call_tool("local_where", json!({})).await;
     assert!(error_of(&away).contains("ringfence connect"), "{away}");
-    let server = report(&client).await["servers"]["local"].clone();
+    let server = client.session_report().await["servers"]["local"].clone();
     assert_eq!(server["enabled"], false, "{server}");
     assert!(server["reason"].as_str().unwrap().contains("not connected"), "{server}");
 
@@ -105,7 +94,7 @@ async fn tools_come_and_go_with_the_machine_and_clients_hear_it() {
         wait_for_tool(&client, "local_where", true).await;
         assert_eq!(client.call_tool_for_text("local_where", json!({})).await, name);
         assert_eq!(machine.calls(), 1);
-        let shown = report(&client).await;
+        let shown = client.session_report().await;
         assert_eq!((&shown["attached"], &shown["servers"]["local"]["enabled"]), (&json!(true), &json!(true)));
         assert!(shows(&shown, "local_where"), "{shown}");
 
@@ -114,7 +103,7 @@ async fn tools_come_and_go_with_the_machine_and_clients_hear_it() {
         wait_for_tool(&client, "local_where", false).await;
         let gone = client.call_tool("local_where", json!({})).await;
         assert!(error_of(&gone).contains("not connected"), "{gone}");
-        let shown = report(&client).await;
+        let shown = client.session_report().await;
         assert_eq!(
             (&shown["attached"], &shown["servers"]["local"]["enabled"]),
             (&json!(false), &json!(false))
@@ -128,7 +117,7 @@ async fn tools_come_and_go_with_the_machine_and_clients_hear_it() {
 async fn every_client_of_a_session_that_listens_hears_of_changes() {
     let site = Site::new("connect-listeners");
     let gateway = site.gateway().start().await;
-    let opener = open(&gateway).await;
+    let opener = gateway.open().await;
     let share = |name: Option<&str>| {
         let client = gateway.client();
         let mut client = name.into_iter().fold(client, |it, name| it.with_header("ringfence-instance", name));
@@ -149,7 +138,7 @@ async fn every_client_of_a_session_that_listens_hears_of_changes() {
             hear_change(events).await;
         }
     }
-    // Whoever comes again under its name takes the place of its older connection, and of no other.
+    // A client that reconnects under its name replaces its own older connection, and no other.
     let mut again = share(Some("second")).get_stream(None).await.into_events();
     assert!(streams.remove(1).next_message().await.is_none(), "it is over");
     let machine = attach(&opener, "machine").await;
@@ -157,7 +146,7 @@ async fn every_client_of_a_session_that_listens_hears_of_changes() {
     for events in &mut streams {
         hear_change(events).await;
     }
-    // What happens while a connection is lost is there when the client comes back.
+    // Messages during a lost connection are delivered when the client comes back.
     let last = again.last_event_id().unwrap().to_owned();
     drop((again, machine));
     for events in &mut streams {
@@ -175,8 +164,8 @@ async fn a_change_waits_for_the_stream_of_a_client_that_has_just_begun() {
     let mut client = gateway.client();
     client.set_session(opened.json()["sessionId"].as_str(), Some(NEWEST));
     let _machine = attach(&client, "machine").await;
-    // Not by a call: it would hear of the change itself.
-    wait_until("the machine is there", async || shows(&report(&client).await, "local_where")).await;
+    // Not by a call, which would learn of the change itself.
+    wait_until("the machine is there", async || shows(&client.session_report().await, "local_where")).await;
     let mut events = client.get_stream(None).await.into_events();
     hear_change(&mut events).await;
 }
@@ -185,7 +174,7 @@ async fn a_change_waits_for_the_stream_of_a_client_that_has_just_begun() {
 async fn only_so_many_clients_listen_at_once() {
     let site = Site::new("connect-many-listeners");
     let gateway = site.gateway().start().await;
-    let opener = open(&gateway).await;
+    let opener = gateway.open().await;
     let listen = async |name: &str| {
         let mut client = gateway.client().with_header("ringfence-instance", name);
         client.set_session(opener.session_id(), Some(NEWEST));
@@ -223,14 +212,14 @@ async fn a_client_that_listens_takes_nothing_from_the_ide() {
 async fn a_machine_that_goes_during_a_call_is_an_error_of_the_call() {
     let site = Site::new("connect-goes-during-call");
     let gateway = site.gateway().start().await;
-    let client = open(&gateway).await;
+    let client = gateway.open().await;
     let machine = attach(&client, "first").await;
     wait_for_tool(&client, "local_where", true).await;
     let id = json!("endless");
     let reply = client.post_tool_call(&id, "local_where", json!({"forever": true})).await;
     wait_until("the machine has the call", async || machine.calls() == 1).await;
     drop(machine);
-    let exchange = client.finish_exchange(&id, reply, |ask| panic!("nobody asks: {ask}")).await;
+    let exchange = client.finish_exchange(&id, reply, |ask| panic!("unexpected request: {ask}")).await;
     assert!(error_of(&exchange.response).contains("client's machine is not connected"), "{exchange:?}");
     let _machine = attach(&client, "second").await;
     wait_for_tool(&client, "local_where", true).await;
@@ -240,7 +229,7 @@ async fn a_machine_that_goes_during_a_call_is_an_error_of_the_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn another_session_has_nothing_of_the_machine() {
     let connected = Connected::start("connect-other-session").await;
-    let stranger = open(&connected.gateway).await;
+    let stranger = connected.gateway.open().await;
     let shown = tools(&stranger).await;
     assert!(shown.contains("remote_echo"), "the control: {shown}");
     assert!(!shown.contains("local_") && !shown.contains("filesystem_"), "{shown}");
@@ -248,6 +237,6 @@ async fn another_session_has_nothing_of_the_machine() {
     assert!(error_of(&answer).contains("not connected"), "{answer}");
     let answer = stranger.call_tool("filesystem_read_file", json!({"path": "made.txt"})).await;
     assert!(error_of(&answer).contains("not connected"), "{answer}");
-    assert_eq!(report(&stranger).await["attached"], false);
+    assert_eq!(stranger.session_report().await["attached"], false);
     assert_eq!(connected.colleague().call_tool_for_text("local_echo", json!({"text": "x"})).await, "x");
 }

@@ -12,14 +12,14 @@ async fn start(site: &Site) -> Gateway {
     site.gateway().flag("--tls-cert").flag(certificate).flag("--tls-key").flag(key).start().await
 }
 
-/// What the gateway tells of the session that the client has written down.
+/// The gateway's report on the session whose id the client stored.
 async fn report(site: &Site, gateway: &Gateway) -> Option<Value> {
     let session = std::fs::read_to_string(site.directory.join("session.json")).ok()?;
     let session: Value = serde_json::from_str(&session).ok()?;
     let url = gateway.url().trim_end_matches("/mcp");
     let url = format!("{url}/session/{}", session["sessionId"].as_str()?);
     let mut curl = Command::new("curl");
-    curl.args(["--silent", "--max-time", "30", "--cacert"]).arg(site.directory.join("cert.pem")).arg(url);
+    curl.args(["--silent", "--max-time", "120", "--cacert"]).arg(site.directory.join("cert.pem")).arg(url);
     serde_json::from_slice(&curl.output().await.expect("curl is installed").stdout).ok()
 }
 

@@ -1,10 +1,10 @@
 //! Gateways that want a token.
 
 use serde_json::json;
-use testkit::{Gateway, RawClient, wait_until};
+use testkit::{Gateway, NEWEST, RawClient, wait_until};
 
 use super::machine::Machine;
-use super::{Connected, NEWEST, Proxy, Site, error_of};
+use super::{Connected, Proxy, Site, error_of};
 use crate::authentication::write_private;
 
 pub(super) const ALICE: &str = "alices-token-0123456789";

@@ -1,16 +1,16 @@
-//! A gateway that lies: the WebSocket of a real `ringfence connect` ends in the test, which asks for what it must not
-//! get. What is asked for properly works on the same connection, so that a refusal is one.
+//! A malicious gateway: the WebSocket of a real `ringfence connect` ends in the test, which makes forbidden requests.
+//! Proper requests work on the same connection, so that a refusal is a real one.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
 use session::Frame;
-use testkit::{Gateway, within_deadline};
+use testkit::{Gateway, NEWEST, text_of, within_deadline};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
 
 use super::proxy::Hijacked;
-use super::{Ide, NEWEST, Proxy, Site};
+use super::{Ide, Proxy, Site};
 
 /// An IDE whose attachments come to the test.
 struct Trap {
@@ -88,7 +88,7 @@ impl Attachment {
         }
     }
 
-    /// Whoever asks where to work hears: everywhere.
+    /// Answers every `roots/list` with the root directory.
     async fn lie_about_roots(&mut self, channel: u64, message: &Value) {
         if message["method"] == "roots/list" {
             let result = json!({"roots": [{"uri": "file:///"}]});
@@ -116,7 +116,7 @@ impl Attachment {
     async fn works_on(&mut self, channel: u64) {
         self.open(channel, "local").await;
         let answer = self.call(channel, "echo", json!({"text": "proper"})).await;
-        assert_eq!(super::text_of(&answer), "proper");
+        assert_eq!(text_of(&answer), "proper");
     }
 }
 
@@ -160,7 +160,7 @@ async fn garbage_is_passed_over() {
         gateway.send(Frame::Line { channel: 1, line: Bytes::from(line) }).await;
     }
     let answer = gateway.call(1, "echo", json!({"text": "still proper"})).await;
-    assert_eq!(super::text_of(&answer), "still proper");
+    assert_eq!(text_of(&answer), "still proper");
     // A second conversation under the same number takes its place.
     gateway.works_on(1).await;
     gateway.works_on(u64::MAX).await;
@@ -174,7 +174,7 @@ async fn a_frame_that_is_too_long_ends_the_attachment_and_nothing_else() {
     let mut gateway = trap.attachment().await;
     gateway.works_on(1).await;
     let line = Bytes::from(vec![b'x'; 200_000_000]);
-    // It may be cut off before all is sent.
+    // The connection may close before all is sent.
     let _ = gateway.socket.send(Message::Binary(Frame::Line { channel: 1, line }.encode())).await;
     while gateway.next_frame().await.is_some() {}
     trap.ide.echoes("local").await;
@@ -232,7 +232,7 @@ async fn conversations_that_nobody_ends_end_with_the_attachment() {
     for channel in 1..=3 {
         gateway.open(channel, "local").await;
         let answer = gateway.call(channel, "pid", json!({})).await;
-        pids.push(super::text_of(&answer).parse::<u32>().unwrap());
+        pids.push(text_of(&answer).parse::<u32>().unwrap());
     }
     assert!(pids.iter().all(|pid| testkit::process_exists(*pid)), "{pids:?}");
     gateway.send(Frame::Close { channel: 1 }).await;

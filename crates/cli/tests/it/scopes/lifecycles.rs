@@ -1,16 +1,17 @@
-//! Who shares a process of the server, and how results say whose they are.
+//! Which sessions share a server process, and how results name their session.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
 use testkit::{
-    Gateway, GatewayBuilder, PipedProcess, RawClient, fixture_binary, ringfence_binary, wait_until,
+    Gateway, GatewayBuilder, NEWEST, PipedProcess, RawClient, fixture_binary, ringfence_binary, roots,
+    text_of, wait_until,
 };
 use tokio::process::Command;
 
 use super::{
-    NEWEST, Project, assert_kept_out_of, assert_works_in, begin_asked_call, lock, only_message, open,
-    open_without_roots, roots, text_of, window, with_roots,
+    assert_kept_out_of, assert_works_in, begin_asked_call, lock, only_message, open, project_with_secret,
+    window, with_roots,
 };
 
 const CANARY: &str = "canary of the first window";
@@ -30,7 +31,7 @@ fn with_lifecycle(lifecycle: &str) -> GatewayBuilder {
 #[tokio::test]
 async fn with_a_process_per_workspace_sessions_share_by_directory() {
     let gateway = with_lifecycle("workspace").start().await;
-    let (project, other) = (Project::new("pooled"), Project::new("other"));
+    let (project, other) = (project_with_secret("pooled"), project_with_secret("other"));
     let link = other.path.join("link");
     std::os::unix::fs::symlink(&project.path, &link).unwrap();
     let first = window(&gateway, &project.path).await;
@@ -57,7 +58,7 @@ async fn with_a_process_per_workspace_sessions_share_by_directory() {
 #[tokio::test]
 async fn a_process_per_workspace_ends_when_nobody_used_it_for_a_while() {
     let gateway = with_lifecycle("workspace").flags(["--idle-stop", "0.2"]).start().await;
-    let project = Project::new("deserted");
+    let project = project_with_secret("deserted");
     let client = window(&gateway, &project.path).await;
     remember(&client, CANARY).await;
     assert_ne!(gateway.descendants(), Vec::<u32>::new());
@@ -72,7 +73,7 @@ async fn with_a_process_per_session_nothing_is_shared() {
         [with_lifecycle("session"), Gateway::builder(), Gateway::builder().flag("--session-isolation")]
     {
         let gateway = builder.start().await;
-        let project = Project::new("own");
+        let project = project_with_secret("own");
         let (first, second) = (window(&gateway, &project.path).await, window(&gateway, &project.path).await);
         remember(&first, CANARY).await;
         assert_eq!((recall(&first).await.as_str(), recall(&second).await.as_str()), (CANARY, ""));
@@ -85,7 +86,7 @@ async fn with_a_process_per_session_nothing_is_shared() {
 #[tokio::test]
 async fn with_a_process_per_call_nothing_survives_a_call() {
     let gateway = with_lifecycle("call").start().await;
-    let (project, other) = (Project::new("per-call"), Project::new("other"));
+    let (project, other) = (project_with_secret("per-call"), project_with_secret("other"));
     let client = window(&gateway, &project.path).await;
     for _ in 0..3 {
         remember(&client, CANARY).await;
@@ -104,7 +105,7 @@ async fn with_a_process_per_call_nothing_survives_a_call() {
 #[tokio::test]
 async fn a_call_that_was_cancelled_before_it_had_a_process_leaves_none_behind() {
     let gateway = with_lifecycle("call").start().await;
-    let project = Project::new("cancelled");
+    let project = project_with_secret("cancelled");
     let client = open(&gateway).await;
     let (first, question) = begin_asked_call(&client, &json!("first"), "working_directory").await;
     let second = client.post_tool_call(&json!("second"), "echo", json!({"text": "x"})).await.into_events();
@@ -118,7 +119,7 @@ async fn a_call_that_was_cancelled_before_it_had_a_process_leaves_none_behind() 
 #[tokio::test]
 async fn calls_at_once_have_processes_of_their_own_and_a_cancelled_one_ends() {
     let gateway = with_lifecycle("call").start().await;
-    let project = Project::new("at-once");
+    let project = project_with_secret("at-once");
     let client = window(&gateway, &project.path).await;
     let sleeping =
         client.post_tool_call(&json!("sleeping"), "sleep", json!({"ms": 3_600_000})).await.into_events();
@@ -131,7 +132,7 @@ async fn calls_at_once_have_processes_of_their_own_and_a_cancelled_one_ends() {
 
 #[tokio::test]
 async fn a_shared_process_works_in_the_scope_that_was_fixed_at_start() {
-    let (fixed, wanted) = (Project::new("fixed"), Project::new("wanted"));
+    let (fixed, wanted) = (project_with_secret("fixed"), project_with_secret("wanted"));
     for flags in [&["--shared"][..], &["--lifecycle", "shared"]] {
         let gateway = Gateway::builder().current_dir(&fixed.path).flags(flags).start().await;
         let by_roots = open(&gateway).await;
@@ -142,11 +143,11 @@ async fn a_shared_process_works_in_the_scope_that_was_fixed_at_start() {
         assert_eq!(elsewhere.json()["error"]["data"]["reason"], "scope_refused");
         let mut by_header = naming(&fixed.path);
         by_header.open(with_roots(), NEWEST).await;
-        let without_roots = open_without_roots(&gateway).await;
+        let without_roots = gateway.open().await;
         remember(&without_roots, CANARY).await;
         for client in [&by_roots, &by_header, &without_roots] {
             let exchange = client
-                .call_tool_answering("state_get", json!({"key": "k"}), |_| panic!("nobody is asked"))
+                .call_tool_answering("state_get", json!({"key": "k"}), |_| panic!("no request is expected"))
                 .await;
             assert_eq!(text_of(&exchange.response), CANARY);
             assert_works_in(client, &fixed.path).await;
@@ -155,7 +156,7 @@ async fn a_shared_process_works_in_the_scope_that_was_fixed_at_start() {
     }
 }
 
-/// Two windows of one caller on one directory. Returns what the second finds of what the first said.
+/// Opens two windows of one caller on one directory. Returns what the second reads of the first one's state.
 async fn found_by_the_other_window(gateway: &Gateway, project: &Path, instances: [&str; 2]) -> String {
     let mut windows = Vec::new();
     for instance in instances {
@@ -171,14 +172,14 @@ async fn found_by_the_other_window(gateway: &Gateway, project: &Path, instances:
 
 #[tokio::test]
 async fn instances_share_a_workspace_process_only_if_they_are_not_to_be_isolated() {
-    let project = Project::new("instances");
+    let project = project_with_secret("instances");
     let isolating = with_lifecycle("workspace").env("ENABLE_SESSION_ISOLATION", "true").start().await;
     let ids = ["test-instance-1", "test-instance-2"];
     assert_eq!(found_by_the_other_window(&isolating, &project.path, ids).await, "");
     // Sessions of one window still share.
     let same = ["test-instance-3", "test-instance-3"];
     assert_eq!(found_by_the_other_window(&isolating, &project.path, same).await, CANARY);
-    // A variable that nobody filled in is no name that two could have in common.
+    // An unexpanded variable does not count as a common name.
     let unfilled = ["${CLAUDE_INSTANCE_ID}", "${CLAUDE_INSTANCE_ID}"];
     assert_eq!(found_by_the_other_window(&isolating, &project.path, unfilled).await, "");
 
@@ -190,7 +191,7 @@ const META: &str = "io.ringfence/instance";
 
 #[tokio::test]
 async fn verbose_results_say_which_window_and_project_they_belong_to() {
-    let project = Project::new("verbose");
+    let project = project_with_secret("verbose");
     let by_flag = Gateway::builder().flag("--verbose-meta").start().await;
     let by_variable = Gateway::builder().env("MCP_VERBOSE", "true").start().await;
     let quiet = Gateway::builder().env_remove("MCP_VERBOSE").start().await;
@@ -244,7 +245,7 @@ async fn instance_on_stdio(project: &Path, variable: Option<&str>) -> Value {
 
 #[tokio::test]
 async fn on_stdio_the_environment_names_the_window_unless_it_was_left_unfilled() {
-    let project = Project::new("stdio-instance");
+    let project = project_with_secret("stdio-instance");
     let named = instance_on_stdio(&project.path, Some("window-8")).await;
     assert_eq!(
         (&named["instance_id"], &named["project"]),

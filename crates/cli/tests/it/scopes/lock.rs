@@ -1,17 +1,17 @@
-//! A scope is set once, by an answer to a question of ours, and only if that answer holds water.
+//! A scope is set once, by the answer to the gateway's own request, and only if that answer is valid.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, RawClient, Reply, wait_until};
+use testkit::{Gateway, NEWEST, RawClient, Reply, file_uri, roots, text_of, wait_until};
 
 use super::{
-    NEWEST, Project, assert_kept_out_of, assert_refused_with_403, assert_scope_refused, assert_works_in,
-    begin_asked_call, file_uri, initialize, lock, only_message, open, open_without_roots, roots,
-    roots_question, say_initialized, text_of, window, with_roots, working_directory,
+    add_directory, assert_kept_out_of, assert_refused_with_403, assert_scope_refused, assert_works_in,
+    begin_asked_call, initialize, lock, only_message, open, project_with_secret, roots_question,
+    say_initialized, window, with_roots, working_directory,
 };
 
-/// Posts an answer whose result is this text, which need not be what JSON libraries write.
+/// Posts an answer with this raw text as its result, which may be unusual JSON.
 async fn respond_raw(client: &RawClient, id: &Value, result: &str) -> Reply {
     client.post(format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{result}}}"#)).await
 }
@@ -20,7 +20,7 @@ async fn respond_raw(client: &RawClient, id: &Value, result: &str) -> Reply {
 async fn of_two_answers_that_race_exactly_one_wins_and_stays() {
     const ROUNDS: usize = 24;
     let gateway = Gateway::builder().start().await;
-    let projects = [Project::new("one"), Project::new("two")];
+    let projects = [project_with_secret("one"), project_with_secret("two")];
     for round in 0..ROUNDS {
         let client = open(&gateway).await;
         // Two questions are open: that of a stream which was closed, and that of the call which waits.
@@ -54,7 +54,7 @@ async fn of_two_answers_that_race_exactly_one_wins_and_stays() {
 #[tokio::test]
 async fn an_answer_to_what_nobody_asked_locks_nothing() {
     let gateway = Gateway::builder().start().await;
-    let (project, volunteered) = (Project::new("asked"), Project::new("volunteered"));
+    let (project, volunteered) = (project_with_secret("asked"), project_with_secret("volunteered"));
     let mut client = gateway.client();
     initialize(&mut client, NEWEST).await;
     let volunteer = async |client: &RawClient| {
@@ -64,7 +64,7 @@ async fn an_answer_to_what_nobody_asked_locks_nothing() {
             assert!(status == 202 || status == 400, "{id}: {status}");
         }
     };
-    // Before the question, its id can be guessed.
+    // The id can be guessed before the request is sent.
     volunteer(&client).await;
     say_initialized(&client).await;
     volunteer(&client).await;
@@ -82,7 +82,7 @@ async fn an_answer_to_what_nobody_asked_locks_nothing() {
 #[tokio::test]
 async fn an_answer_in_an_envelope_that_says_two_things_is_not_taken() {
     let gateway = Gateway::builder().start().await;
-    let (project, other) = (Project::new("one"), Project::new("two"));
+    let (project, other) = (project_with_secret("one"), project_with_secret("two"));
     let client = open(&gateway).await;
     let (events, question) = begin_asked_call(&client, &json!("call"), "working_directory").await;
     let (good, bad) = (roots(&[&project.path]), roots(&[&other.path]));
@@ -123,7 +123,7 @@ async fn assert_session_is_refused(gateway: &Gateway, result: &str) {
 }
 
 async fn assert_sessions_are_refused(results: impl IntoIterator<Item = String>) {
-    let project = Project::new("good");
+    let project = project_with_secret("good");
     let gateway = Gateway::builder().start().await;
     for result in results {
         assert_session_is_refused(&gateway, &result).await;
@@ -137,7 +137,7 @@ async fn assert_sessions_are_refused(results: impl IntoIterator<Item = String>) 
 
 #[tokio::test]
 async fn garbage_in_place_of_roots_refuses_the_session() {
-    let project = Project::new("named");
+    let project = project_with_secret("named");
     let uri = json!(file_uri(&project.path));
     assert_sessions_are_refused([
         "null".into(),
@@ -164,7 +164,7 @@ async fn garbage_in_place_of_roots_refuses_the_session() {
 
 #[tokio::test]
 async fn roots_that_say_two_things_refuse_the_session() {
-    let (one, two) = (Project::new("one"), Project::new("two"));
+    let (one, two) = (project_with_secret("one"), project_with_secret("two"));
     let (one, two) = (json!(file_uri(&one.path)), json!(file_uri(&two.path)));
     assert_sessions_are_refused([
         format!(r#"{{"roots":[{{"uri":{one}}}],"roots":[{{"uri":{two}}}]}}"#),
@@ -182,7 +182,7 @@ fn naming(uri: &str) -> String {
 
 #[tokio::test]
 async fn roots_that_are_no_files_refuse_the_session() {
-    let project = Project::new("named");
+    let project = project_with_secret("named");
     let path = project.path.to_string_lossy().into_owned();
     let uris = [
         String::new(),
@@ -210,8 +210,8 @@ async fn roots_that_are_no_files_refuse_the_session() {
 
 #[tokio::test]
 async fn roots_with_tricks_in_their_spelling_refuse_the_session() {
-    let project = Project::new("tricky");
-    project.add("sub");
+    let project = project_with_secret("tricky");
+    add_directory(&project, "sub");
     let path = project.path.to_string_lossy().into_owned();
     let uris = [
         format!("file://{path}/sub/.."),
@@ -243,7 +243,7 @@ async fn roots_with_tricks_in_their_spelling_refuse_the_session() {
 
 #[tokio::test]
 async fn roots_that_are_no_projects_refuse_the_session() {
-    let project = Project::new("holds");
+    let project = project_with_secret("holds");
     let home = std::env::var("HOME").unwrap();
     let missing = project.path.join("missing");
     let paths = [
@@ -268,7 +268,7 @@ async fn roots_that_are_no_projects_refuse_the_session() {
 
 #[tokio::test]
 async fn a_link_to_the_whole_disk_is_the_whole_disk() {
-    let project = Project::new("links");
+    let project = project_with_secret("links");
     let link = project.path.join("link");
     std::os::unix::fs::symlink("/", &link).unwrap();
     let home = project.path.join("home");
@@ -278,7 +278,7 @@ async fn a_link_to_the_whole_disk_is_the_whole_disk() {
 
 #[tokio::test]
 async fn an_error_or_no_root_at_all_means_the_default_scope() {
-    let (started_in, named) = (Project::new("started-in"), Project::new("named"));
+    let (started_in, named) = (project_with_secret("started-in"), project_with_secret("named"));
     let gateway = Gateway::builder().current_dir(&started_in.path).start().await;
     let explicit =
         Gateway::builder().current_dir(&started_in.path).flag("--scope").flag(&named.path).start().await;
@@ -294,7 +294,7 @@ async fn an_error_or_no_root_at_all_means_the_default_scope() {
             assert_kept_out_of(&client, other).await;
         }
         // A client without roots is not asked.
-        let client = open_without_roots(gateway).await;
+        let client = gateway.open().await;
         let exchange = client.call_tool_answering("working_directory", json!({}), |_| panic!()).await;
         assert_eq!(text_of(&exchange.response), default.to_string_lossy());
         assert_works_in(&client, default).await;
@@ -303,7 +303,7 @@ async fn an_error_or_no_root_at_all_means_the_default_scope() {
 
 #[tokio::test]
 async fn without_a_default_scope_clients_must_name_theirs() {
-    let project = Project::new("named");
+    let project = project_with_secret("named");
     let gateway = Gateway::builder().current_dir(&project.path).flag("--no-default-scope").start().await;
     for answer in [Ok(json!({"roots": []})), Err(json!({"code": -32601, "message": "no roots here"}))] {
         let client = open(&gateway).await;
@@ -322,7 +322,7 @@ async fn without_a_default_scope_clients_must_name_theirs() {
 #[tokio::test]
 async fn the_first_root_is_the_scope_and_what_follows_does_not_matter() {
     let gateway = Gateway::builder().start().await;
-    let (first, second) = (Project::new("first"), Project::new("second"));
+    let (first, second) = (project_with_secret("first"), project_with_secret("second"));
     for following in [file_uri(&second.path), "file:///".into(), "http://x".into(), "file:///no/such".into()]
     {
         let client = open(&gateway).await;
@@ -339,7 +339,7 @@ async fn the_first_root_is_the_scope_and_what_follows_does_not_matter() {
 #[tokio::test]
 async fn all_roots_are_the_scope_if_the_operator_says_so_and_each_must_be_good() {
     let gateway = Gateway::builder().flags(["--roots", "all"]).start().await;
-    let projects = ["first", "second", "third", "other"].map(Project::new);
+    let projects = ["first", "second", "third", "other"].map(project_with_secret);
     let client = open(&gateway).await;
     let paths: Vec<&Path> = projects[..3].iter().map(|project| project.path.as_path()).collect();
     assert_eq!(lock(&client, roots(&paths)).await, projects[0].path.to_string_lossy());
@@ -362,8 +362,8 @@ async fn all_roots_are_the_scope_if_the_operator_says_so_and_each_must_be_good()
 #[tokio::test]
 async fn the_spellings_of_real_clients_all_name_the_project() {
     let gateway = Gateway::builder().start().await;
-    let parent = Project::new("parent");
-    let project = parent.add("mit Leerzeichen und ü");
+    let parent = project_with_secret("parent");
+    let project = add_directory(&parent, "mit Leerzeichen und ü");
     let path = project.to_string_lossy().into_owned();
     let encoded = path.replace(' ', "%20").replace('ü', "%C3%BC");
     for uri in [
@@ -384,7 +384,8 @@ async fn the_spellings_of_real_clients_all_name_the_project() {
 #[tokio::test]
 async fn a_link_to_a_project_means_the_project_also_when_the_link_is_moved_later() {
     let gateway = Gateway::builder().start().await;
-    let (holder, project, other) = (Project::new("holder"), Project::new("real"), Project::new("other"));
+    let (holder, project, other) =
+        (project_with_secret("holder"), project_with_secret("real"), project_with_secret("other"));
     let link = holder.path.join("link");
     std::os::unix::fs::symlink(&project.path, &link).unwrap();
     let client = open(&gateway).await;
@@ -399,12 +400,12 @@ async fn a_link_to_a_project_means_the_project_also_when_the_link_is_moved_later
     assert_kept_out_of(&client, &other.path).await;
 }
 
-/// What stands at the path of a scope when its server is started again.
+/// What replaces a scope's directory before its server restarts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Successor {
     Itself,
     AnotherDirectory,
-    /// To where the directory was moved.
+    /// A link to the moved directory.
     LinkToIt,
     LinkToAnother,
     Nothing,
@@ -415,15 +416,15 @@ async fn what_took_the_place_of_the_locked_directory_is_not_the_scope() {
     use Successor::{AnotherDirectory, Itself, LinkToAnother, LinkToIt, Nothing};
     for successor in [Itself, AnotherDirectory, LinkToIt, LinkToAnother, Nothing] {
         let gateway = Gateway::builder().start().await;
-        let (parent, other) = (Project::new("parent"), Project::new("other"));
-        let (path, moved) = (parent.add("project"), parent.path.join("moved"));
+        let (parent, other) = (project_with_secret("parent"), project_with_secret("other"));
+        let (path, moved) = (add_directory(&parent, "project"), parent.path.join("moved"));
         let client = window(&gateway, &path).await;
         if successor != Itself {
             std::fs::rename(&path, &moved).unwrap();
         }
         match successor {
             Itself | Nothing => {}
-            AnotherDirectory => drop(parent.add("project")),
+            AnotherDirectory => drop(add_directory(&parent, "project")),
             LinkToIt => std::os::unix::fs::symlink(&moved, &path).unwrap(),
             LinkToAnother => std::os::unix::fs::symlink(&other.path, &path).unwrap(),
         }

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use serde_json::json;
-use testkit::{Gateway, RawClient, Reply};
+use testkit::{Gateway, NEWEST, RawClient, Reply, roots, text_of};
 
 use super::{
-    NEWEST, Project, assert_kept_out_of, assert_refused_with_403, assert_scope_refused, assert_works_in,
-    open, roots, text_of, window, with_roots, working_directory,
+    add_directory, assert_kept_out_of, assert_refused_with_403, assert_scope_refused, assert_works_in, open,
+    project_with_secret, window, with_roots, working_directory,
 };
 
 const HEADER: &str = "ringfence-workspace";
@@ -46,7 +46,7 @@ async fn assert_opens(mut client: RawClient, directory: &Path) -> RawClient {
 
 #[tokio::test]
 async fn a_header_names_a_workspace_of_the_operator_or_a_directory() {
-    let (docs, other) = (Project::new("docs"), Project::new("other"));
+    let (docs, other) = (project_with_secret("docs"), project_with_secret("other"));
     let gateway =
         Gateway::builder().flag("--workspace").flag(format!("docs={}", text(&docs.path))).start().await;
     let client = assert_opens(gateway.client().with_header(HEADER, "docs"), &docs.path).await;
@@ -57,7 +57,7 @@ async fn a_header_names_a_workspace_of_the_operator_or_a_directory() {
 
 #[tokio::test]
 async fn the_url_names_a_workspace_of_the_operator() {
-    let (docs, code) = (Project::new("docs"), Project::new("code"));
+    let (docs, code) = (project_with_secret("docs"), project_with_secret("code"));
     let gateway = Gateway::builder()
         .flags(["--workspace", &format!("docs={}", text(&docs.path))])
         .flags(["--workspace", &format!("code.v2={}", text(&code.path))])
@@ -76,7 +76,7 @@ async fn the_url_names_a_workspace_of_the_operator() {
 
 #[tokio::test]
 async fn a_named_workspace_beats_roots_which_nobody_asks_for() {
-    let (named, rooted) = (Project::new("named"), Project::new("rooted"));
+    let (named, rooted) = (project_with_secret("named"), project_with_secret("rooted"));
     let gateway = Gateway::builder().start().await;
     let mut client = gateway.client().with_header(HEADER, text(&named.path));
     client.open(with_roots(), NEWEST).await;
@@ -95,7 +95,7 @@ async fn a_named_workspace_beats_roots_which_nobody_asks_for() {
 
 #[tokio::test]
 async fn names_that_name_nothing_are_bad_requests() {
-    let project = Project::new("docs");
+    let project = project_with_secret("docs");
     let gateway = Gateway::builder()
         .current_dir(&project.path)
         .flags(["--workspace", &format!("docs={}", text(&project.path))])
@@ -134,7 +134,7 @@ async fn names_that_name_nothing_are_bad_requests() {
 
 #[tokio::test]
 async fn header_and_url_must_agree() {
-    let (docs, code) = (Project::new("docs"), Project::new("code"));
+    let (docs, code) = (project_with_secret("docs"), project_with_secret("code"));
     let gateway = Gateway::builder()
         .flags(["--workspace", &format!("docs={}", text(&docs.path))])
         .flags(["--workspace", &format!("code={}", text(&code.path))])
@@ -148,7 +148,7 @@ async fn header_and_url_must_agree() {
 
 #[tokio::test]
 async fn named_directories_are_looked_at_like_roots() {
-    let project = Project::new("exists");
+    let project = project_with_secret("exists");
     let gateway = Gateway::builder().start().await;
     let home = std::env::var("HOME").unwrap();
     for bad in ["/", "/etc", "/proc/self/root", &home, text(&project.path.join("missing"))] {
@@ -160,13 +160,13 @@ async fn named_directories_are_looked_at_like_roots() {
 
 #[tokio::test]
 async fn only_allowed_directories_can_be_named_or_be_roots() {
-    let (allowed, other) = (Project::new("allowed"), Project::new("other"));
-    let (inside, named) = (allowed.add("inside"), other.add("named"));
+    let (allowed, other) = (project_with_secret("allowed"), project_with_secret("other"));
+    let (inside, named) = (add_directory(&allowed, "inside"), add_directory(&other, "named"));
     // A name that begins like the allowed one.
     let neighbour =
         allowed.path.with_file_name(format!("{}x", allowed.path.file_name().unwrap().to_str().unwrap()));
     std::fs::create_dir(&neighbour).unwrap();
-    // Links lead where they lead, in both directions.
+    // Links are resolved, in both directions.
     let (into, out_of) = (other.path.join("into"), allowed.path.join("out-of"));
     std::os::unix::fs::symlink(&inside, &into).unwrap();
     std::os::unix::fs::symlink(&other.path, &out_of).unwrap();
@@ -196,14 +196,14 @@ async fn only_allowed_directories_can_be_named_or_be_roots() {
         assert_eq!(working_directory(&client).await, *real);
         assert_works_in(&client, real).await;
     }
-    // What the operator named needs no leave.
+    // A workspace that the operator named is always allowed.
     assert_opens(gateway.client().with_header(HEADER, "named"), &named).await;
     std::fs::remove_dir(&neighbour).unwrap();
 }
 
 #[tokio::test]
 async fn a_header_on_later_requests_changes_nothing() {
-    let (named, other) = (Project::new("named"), Project::new("other"));
+    let (named, other) = (project_with_secret("named"), project_with_secret("other"));
     let gateway = Gateway::builder().start().await;
     let client = window(&gateway, &named.path).await.with_header(HEADER, text(&other.path));
     assert_works_in(&client, &named.path).await;
@@ -215,7 +215,7 @@ async fn a_header_on_later_requests_changes_nothing() {
 
 #[tokio::test]
 async fn a_gateway_does_not_start_with_names_that_cannot_be_served() {
-    let project = Project::new("docs");
+    let project = project_with_secret("docs");
     let good = format!("docs={}", text(&project.path));
     for bad in [
         vec!["--workspace", "docs"],

@@ -1,13 +1,13 @@
-//! `notifications/roots/list_changed`: what a session may do never grows, and by default it ends.
+//! `notifications/roots/list_changed`: a session's rights never grow, and by default it ends.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::{EventStream, Gateway, RawClient, Reply, wait_until};
+use testkit::{EventStream, Gateway, NEWEST, RawClient, Reply, file_uri, roots, text_of, wait_until};
 
 use super::{
-    NEWEST, Project, assert_kept_out_of, assert_works_in, begin_asked_call, only_message, open,
-    open_without_roots, roots, roots_question, text_of, try_tool, window, with_roots,
+    add_directory, assert_kept_out_of, assert_works_in, begin_asked_call, only_message, open,
+    project_with_secret, roots_question, try_tool, window, with_roots,
 };
 
 async fn roots_changed(client: &RawClient) -> Reply {
@@ -40,7 +40,7 @@ fn handle_in(line: &str) -> &str {
 #[tokio::test]
 async fn a_change_after_the_lock_ends_the_session_for_good() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("changed");
+    let project = project_with_secret("changed");
     let client = window(&gateway, &project.path).await;
     let locked = handle_in(&gateway.wait_for_log("scope locked").await).to_owned();
     for tool in ["spawn_child", "spawn_daemon"] {
@@ -73,7 +73,7 @@ async fn a_change_after_the_lock_ends_the_session_for_good() {
     assert!(line.contains("notifications/roots/list_changed"), "{line}");
     assert!(!gateway.log().contains(client.session_id().unwrap()), "session ids are credentials");
 
-    // Starting over is all that it takes, also with the old id in the header.
+    // The client only has to start over, even with the old id in the header.
     let mut client = client;
     client.open(with_roots(), NEWEST).await;
     let answer =
@@ -84,7 +84,7 @@ async fn a_change_after_the_lock_ends_the_session_for_good() {
 #[tokio::test]
 async fn a_session_that_was_ended_by_a_change_cannot_be_deleted_out_of_memory() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("deleted");
+    let project = project_with_secret("deleted");
     let client = window(&gateway, &project.path).await;
     assert_terminated(&roots_changed(&client).await, &Value::Null);
     for _ in 0..2 {
@@ -98,7 +98,7 @@ async fn a_session_that_was_ended_by_a_change_cannot_be_deleted_out_of_memory() 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whoever_asks_while_the_session_ends_hears_the_same_reason() {
     let gateway = Gateway::builder().flags(["--grace", "0.2"]).start().await;
-    let project = Project::new("meanwhile");
+    let project = project_with_secret("meanwhile");
     for _ in 0..5 {
         let client = window(&gateway, &project.path).await;
         // It takes a while to end.
@@ -119,7 +119,7 @@ async fn whoever_asks_while_the_session_ends_hears_the_same_reason() {
 #[tokio::test]
 async fn other_sessions_live_on_when_one_ends_by_a_change() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("neighbours");
+    let project = project_with_secret("neighbours");
     let (ends, stays) = (window(&gateway, &project.path).await, window(&gateway, &project.path).await);
     assert_terminated(&roots_changed(&ends).await, &Value::Null);
     assert_works_in(&stays, &project.path).await;
@@ -128,7 +128,7 @@ async fn other_sessions_live_on_when_one_ends_by_a_change() {
 #[tokio::test]
 async fn a_change_before_the_lock_is_taken_note_of_and_the_session_goes_on() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("before");
+    let project = project_with_secret("before");
     let client = open(&gateway).await;
     assert_eq!(roots_changed(&client).await.status, 202);
     let (events, question) = begin_asked_call(&client, &json!("call"), "working_directory").await;
@@ -144,7 +144,7 @@ async fn a_change_before_the_lock_is_taken_note_of_and_the_session_goes_on() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_races_the_lock_is_before_it_or_after_it() {
     let gateway = Gateway::builder().start().await;
-    let (project, other) = (Project::new("raced"), Project::new("other"));
+    let (project, other) = (project_with_secret("raced"), project_with_secret("other"));
     for _ in 0..20 {
         let client = open(&gateway).await;
         let (events, question) = begin_asked_call(&client, &json!("call"), "working_directory").await;
@@ -166,7 +166,7 @@ async fn a_change_that_races_the_lock_is_before_it_or_after_it() {
 }
 
 async fn comparing(project: &Path) -> (Gateway, RawClient, EventStream) {
-    let flags = ["--on-roots-change", "compare", "--scope-timeout", "2"];
+    let flags = ["--on-roots-change", "compare", "--scope-timeout", "8"];
     let gateway = Gateway::builder().flags(flags).start().await;
     let client = window(&gateway, project).await;
     let get = client.get_stream(None).await.into_events();
@@ -188,8 +188,8 @@ async fn wait_for_end(client: &RawClient) {
 
 #[tokio::test]
 async fn compared_roots_that_lie_in_the_scope_keep_the_session_and_its_process() {
-    let project = Project::new("compared");
-    let inside = project.add("inside");
+    let project = project_with_secret("compared");
+    let inside = add_directory(&project, "inside");
     let link = project.path.join("link");
     std::os::unix::fs::symlink(&inside, &link).unwrap();
     for same_or_narrower in [&project.path, &inside, &link] {
@@ -206,7 +206,7 @@ async fn compared_roots_that_lie_in_the_scope_keep_the_session_and_its_process()
 
 #[tokio::test]
 async fn compared_roots_that_lie_elsewhere_end_the_session() {
-    let (project, other) = (Project::new("compared"), Project::new("other"));
+    let (project, other) = (project_with_secret("compared"), project_with_secret("other"));
     let sibling = project
         .path
         .with_file_name(format!("{}-sibling", project.path.file_name().unwrap().to_string_lossy()));
@@ -225,7 +225,7 @@ async fn compared_roots_that_lie_elsewhere_end_the_session() {
 
 #[tokio::test]
 async fn compared_roots_that_are_garbage_or_never_told_end_the_session() {
-    let project = Project::new("compared");
+    let project = project_with_secret("compared");
     for answer in [Some(json!({"roots": "all"})), Some(json!({"roots": [{"uri": "http://x"}]})), None] {
         let (_gateway, client, mut get) = comparing(&project.path).await;
         assert_eq!(roots_changed(&client).await.status, 202);
@@ -239,7 +239,7 @@ async fn compared_roots_that_are_garbage_or_never_told_end_the_session() {
 
 #[tokio::test]
 async fn of_several_roots_each_must_lie_in_the_scope_to_keep_the_session() {
-    let projects = ["first", "second", "third"].map(Project::new);
+    let projects = ["first", "second", "third"].map(project_with_secret);
     let paths: Vec<&Path> = projects.iter().map(|project| project.path.as_path()).collect();
     let flags = ["--roots", "all", "--on-roots-change", "compare"];
     let gateway = Gateway::builder().flags(flags).start().await;
@@ -262,14 +262,14 @@ async fn of_several_roots_each_must_lie_in_the_scope_to_keep_the_session() {
 #[tokio::test]
 async fn an_ignored_change_leaves_everything_as_it_is() {
     let gateway = Gateway::builder().flags(["--on-roots-change", "ignore"]).start().await;
-    let (project, other) = (Project::new("ignored"), Project::new("other"));
+    let (project, other) = (project_with_secret("ignored"), project_with_secret("other"));
     let client = window(&gateway, &project.path).await;
     for _ in 0..3 {
         assert_eq!(roots_changed(&client).await.status, 202);
         let exchange =
             client.call_tool_answering("ask", json!({"kind": "roots"}), |_| Ok(roots(&[&other.path]))).await;
-        assert_eq!(exchange.server_requests, Vec::<Value>::new(), "nobody asks again");
-        assert!(text_of(&exchange.response).contains(&super::file_uri(&project.path)));
+        assert_eq!(exchange.server_requests, Vec::<Value>::new(), "the client is not asked again");
+        assert!(text_of(&exchange.response).contains(&file_uri(&project.path)));
         assert_works_in(&client, &project.path).await;
         assert_kept_out_of(&client, &other.path).await;
     }
@@ -278,7 +278,7 @@ async fn an_ignored_change_leaves_everything_as_it_is() {
 #[tokio::test]
 async fn a_client_that_is_to_start_over_is_told_that_its_session_is_unknown() {
     let gateway = Gateway::builder().flags(["--on-roots-change", "reinit"]).start().await;
-    let (project, other) = (Project::new("before"), Project::new("after"));
+    let (project, other) = (project_with_secret("before"), project_with_secret("after"));
     let mut client = window(&gateway, &project.path).await;
     let reply = roots_changed(&client).await;
     assert_eq!((reply.status.as_u16(), &reply.json()["error"]["code"]), (404, &json!(-32001)));
@@ -295,11 +295,11 @@ async fn a_client_that_is_to_start_over_is_told_that_its_session_is_unknown() {
 
 #[tokio::test]
 async fn a_scope_that_did_not_come_from_roots_is_not_touched_by_their_change() {
-    let (named, default) = (Project::new("named"), Project::new("default"));
+    let (named, default) = (project_with_secret("named"), project_with_secret("default"));
     let gateway = Gateway::builder().current_dir(&default.path).start().await;
     let mut by_header = gateway.client().with_header("ringfence-workspace", &named.path.to_string_lossy());
     by_header.open(with_roots(), NEWEST).await;
-    let by_default = open_without_roots(&gateway).await;
+    let by_default = gateway.open().await;
     let by_empty_list = open(&gateway).await;
     super::lock(&by_empty_list, json!({"roots": []})).await;
     for (client, path) in
@@ -315,7 +315,7 @@ async fn a_scope_that_did_not_come_from_roots_is_not_touched_by_their_change() {
 
 #[tokio::test]
 async fn a_process_that_several_sessions_share_outlives_the_changes_of_one() {
-    let project = Project::new("shared");
+    let project = project_with_secret("shared");
     for flags in [&["--shared"][..], &["--lifecycle", "workspace"]] {
         let gateway = Gateway::builder().current_dir(&project.path).flags(flags).start().await;
         let open_one = async || {

@@ -1,69 +1,46 @@
-//! The same rules for the one client of `ringfence stdio`.
+//! The scope rules for the one client of `ringfence stdio`.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::{PipedProcess, descendants, fixture_binary, ringfence_binary, wait_until};
+use testkit::{
+    NEWEST, StdioClient, descendants, file_uri, fixture_binary, ringfence_binary, roots, text_of, wait_until,
+};
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-use super::{NEWEST, Project, SECRET, roots, text_of, with_roots};
+use super::{SECRET, add_directory, project_with_secret, with_roots};
 
+/// A client with roots.
 struct Client {
-    process: PipedProcess,
-    last_id: u64,
+    stdio: StdioClient,
 }
 
 impl Client {
-    /// Started elsewhere than in the project, with the handshake done.
+    /// Starts it outside the project and shakes hands.
     async fn open(started_in: &Path, flags: &[&str]) -> Self {
         let mut client = Self::start(started_in, flags).await;
-        client.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+        client.notify("notifications/initialized").await;
         client
     }
 
     async fn start(started_in: &Path, flags: &[&str]) -> Self {
         let mut command = Command::new(ringfence_binary());
         command.arg("stdio").args(flags).arg("--").arg(fixture_binary()).args(["--message-log", "messages"]);
-        let mut client = Self { process: PipedProcess::start(command.current_dir(started_in)), last_id: 0 };
-        let answer = client.initialize().await;
+        let mut stdio = StdioClient::start(command.current_dir(started_in));
+        let answer = stdio.initialize(with_roots(), NEWEST).await;
         if answer["result"]["serverInfo"]["name"] != "ringfence-fixture" {
-            client.process.close_stdin();
+            stdio.close_stdin();
             let mut log = String::new();
-            let _ = client.process.stderr.read_to_string(&mut log).await;
+            let _ = stdio.stderr.read_to_string(&mut log).await;
             panic!("{answer}\n{log}");
         }
-        client
-    }
-
-    async fn initialize(&mut self) -> Value {
-        let information = json!({"name": "test", "version": "0"});
-        let params =
-            json!({"protocolVersion": NEWEST, "capabilities": with_roots(), "clientInfo": information});
-        self.send(json!({"jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params})).await;
-        self.next().await
-    }
-
-    async fn send(&mut self, message: Value) {
-        self.process.send(&message).await;
-    }
-
-    async fn next(&mut self) -> Value {
-        self.process.read().await
-    }
-
-    async fn send_call(&mut self, id: &Value, tool: &str, arguments: Value) {
-        let params = json!({"name": tool, "arguments": arguments});
-        self.send(json!({"jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params})).await;
-    }
-
-    async fn respond(&mut self, id: &Value, result: Value) {
-        self.send(json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
+        Self { stdio }
     }
 
     /// The id of the `roots/list` that comes next.
     async fn roots_question(&mut self) -> Value {
-        let question = self.next().await;
+        let question = self.read().await;
         assert_eq!(question["method"], "roots/list", "{question}");
         question["id"].clone()
     }
@@ -74,13 +51,11 @@ impl Client {
         self.respond(&question, answer).await;
     }
 
-    /// Calls a tool when nothing else is on its way but questions for roots that were asked before.
+    /// Calls a tool when nothing else is under way but questions for roots that were asked before.
     async fn call(&mut self, tool: &str, arguments: Value) -> Value {
-        self.last_id += 1;
-        let id = json!(self.last_id);
-        self.send_call(&id, tool, arguments).await;
+        let id = self.send_call(tool, &arguments).await;
         loop {
-            let answer = self.next().await;
+            let answer = self.read().await;
             if answer["method"] != "roots/list" {
                 assert_eq!(answer["id"], id, "{answer}");
                 return answer;
@@ -110,9 +85,19 @@ impl Client {
         }
         assert!(!file.exists());
     }
+}
 
-    fn pid(&self) -> u32 {
-        self.process.child.id().unwrap()
+impl std::ops::Deref for Client {
+    type Target = StdioClient;
+
+    fn deref(&self) -> &StdioClient {
+        &self.stdio
+    }
+}
+
+impl std::ops::DerefMut for Client {
+    fn deref_mut(&mut self) -> &mut StdioClient {
+        &mut self.stdio
     }
 }
 
@@ -120,7 +105,7 @@ const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 
 #[tokio::test]
 async fn the_roots_of_the_client_are_where_its_server_works() {
-    let (project, started_in) = (Project::new("rooted"), Project::new("started-in"));
+    let (project, started_in) = (project_with_secret("rooted"), project_with_secret("started-in"));
     let mut client = Client::open(&started_in.path, &[]).await;
     client.lock(roots(&[&project.path])).await;
     assert_eq!(text_of(&client.call("working_directory", json!({})).await), project.path.to_string_lossy());
@@ -132,22 +117,22 @@ async fn the_roots_of_the_client_are_where_its_server_works() {
     client.assert_works_in(&project.path).await;
     client.assert_kept_out_of(&started_in.path).await;
     let heard = text_of(&client.call("ask", json!({"kind": "roots"})).await);
-    assert!(heard.contains(&super::file_uri(&project.path)), "{heard}");
+    assert!(heard.contains(&file_uri(&project.path)), "{heard}");
 }
 
 #[tokio::test]
 async fn no_roots_mean_the_working_directory_and_none_without_a_default() {
     for answer in [json!({"result": {"roots": []}}), json!({"error": {"code": -32601, "message": "no"}})] {
         for flags in [&[][..], &["--no-default-scope"]] {
-            let started_in = Project::new("started-in");
+            let started_in = project_with_secret("started-in");
             let mut client = Client::open(&started_in.path, flags).await;
             let mut message = answer.clone();
             message["jsonrpc"] = json!("2.0");
             message["id"] = client.roots_question().await;
-            client.send_call(&json!("waits"), "working_directory", json!({})).await;
-            // Written behind the call, so that the call is waiting by then.
-            client.send(message).await;
-            let answer = client.next().await;
+            client.send_call_with_id(&json!("waits"), "working_directory", &json!({})).await;
+            // Sent after the call, so that the call is already waiting.
+            client.send(&message).await;
+            let answer = client.read().await;
             assert_eq!(answer["id"], "waits");
             if flags.is_empty() {
                 assert_eq!(text_of(&answer), started_in.path.to_string_lossy());
@@ -161,22 +146,22 @@ async fn no_roots_mean_the_working_directory_and_none_without_a_default() {
 
 #[tokio::test]
 async fn requests_wait_in_their_order_and_ping_does_not() {
-    let (project, started_in) = (Project::new("waiting"), Project::new("started-in"));
+    let (project, started_in) = (project_with_secret("waiting"), project_with_secret("started-in"));
     let mut client = Client::start(&started_in.path, &[]).await;
     for number in 0..20 {
-        client.send_call(&json!(number), "echo", json!({"text": number.to_string()})).await;
+        client.send_call_with_id(&json!(number), "echo", &json!({"text": number.to_string()})).await;
     }
-    client.send(json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"})).await;
-    assert_eq!(client.next().await, json!({"jsonrpc": "2.0", "id": "ping", "result": {}}));
+    client.send(&json!({"jsonrpc": "2.0", "id": "ping", "method": "ping"})).await;
+    assert_eq!(client.read().await, json!({"jsonrpc": "2.0", "id": "ping", "result": {}}));
     let cancel = json!({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 7}});
-    client.send(cancel).await;
-    let cancelled = client.next().await;
+    client.send(&cancel).await;
+    let cancelled = client.read().await;
     assert_eq!((&cancelled["id"], &cancelled["error"]["data"]["reason"]), (&json!(7), &json!("cancelled")));
-    client.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    client.notify("notifications/initialized").await;
     client.lock(roots(&[&project.path])).await;
     let mut answered = Vec::new();
     for _ in 0..19 {
-        let answer = client.next().await;
+        let answer = client.read().await;
         assert_eq!(text_of(&answer), answer["id"].to_string());
         answered.push(answer["id"].as_u64().unwrap());
     }
@@ -194,11 +179,11 @@ async fn requests_wait_in_their_order_and_ping_does_not() {
 
 #[tokio::test]
 async fn silence_is_named_and_can_be_broken() {
-    let (project, started_in) = (Project::new("silent"), Project::new("started-in"));
-    let mut client = Client::start(&started_in.path, &["--scope-timeout", "1"]).await;
+    let (project, started_in) = (project_with_secret("silent"), project_with_secret("started-in"));
+    let mut client = Client::start(&started_in.path, &["--scope-timeout", "3"]).await;
     let answer = client.call("working_directory", json!({})).await;
     assert_eq!(answer["error"]["data"], json!({"reason": "scope_timeout", "missing": "initialized"}));
-    client.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    client.notify("notifications/initialized").await;
     let question = client.roots_question().await;
     let answer = client.call("working_directory", json!({})).await;
     assert_eq!(answer["error"]["data"], json!({"reason": "scope_timeout", "missing": "roots"}));
@@ -208,13 +193,13 @@ async fn silence_is_named_and_can_be_broken() {
 
 #[tokio::test]
 async fn a_bad_answer_refuses_the_session_with_its_reason() {
-    let started_in = Project::new("started-in");
+    let started_in = project_with_secret("started-in");
     for bad in [json!({}), json!({"roots": [{"uri": "file:///"}]}), json!({"roots": [{"uri": "http://x"}]})] {
         let mut client = Client::open(&started_in.path, &[]).await;
         let question = client.roots_question().await;
-        client.send_call(&json!("waits"), "working_directory", json!({})).await;
+        client.send_call_with_id(&json!("waits"), "working_directory", &json!({})).await;
         client.respond(&question, bad).await;
-        let answer = client.next().await;
+        let answer = client.read().await;
         assert_eq!(answer["id"], "waits");
         super::assert_scope_refused(&answer);
         for _ in 0..2 {
@@ -225,18 +210,18 @@ async fn a_bad_answer_refuses_the_session_with_its_reason() {
 
 #[tokio::test]
 async fn a_change_before_the_lock_is_allowed_and_one_afterwards_ends_the_session() {
-    let (project, started_in) = (Project::new("changed"), Project::new("started-in"));
+    let (project, started_in) = (project_with_secret("changed"), project_with_secret("started-in"));
     let mut client = Client::open(&started_in.path, &[]).await;
     let question = client.roots_question().await;
-    client.send(json!({"jsonrpc": "2.0", "method": ROOTS_CHANGED})).await;
+    client.notify(ROOTS_CHANGED).await;
     client.respond(&question, roots(&[&project.path])).await;
     client.assert_works_in(&project.path).await;
     client.call("spawn_daemon", json!({})).await;
     let zygote = descendants(client.pid()).len();
 
-    client.send_call(&json!("running"), "sleep", json!({"ms": 3_600_000})).await;
-    client.send(json!({"jsonrpc": "2.0", "method": ROOTS_CHANGED})).await;
-    let ended = client.next().await;
+    client.send_call_with_id(&json!("running"), "sleep", &json!({"ms": 3_600_000})).await;
+    client.notify(ROOTS_CHANGED).await;
+    let ended = client.read().await;
     assert_eq!(ended["id"], "running");
     let later = client.call("echo", json!({"text": "later"})).await;
     for answer in [ended, later] {
@@ -250,42 +235,42 @@ async fn a_change_before_the_lock_is_allowed_and_one_afterwards_ends_the_session
 
 #[tokio::test]
 async fn other_policies_for_changes_hold_too() {
-    let (project, started_in) = (Project::new("policies"), Project::new("started-in"));
-    let inside = project.add("inside");
+    let (project, started_in) = (project_with_secret("policies"), project_with_secret("started-in"));
+    let inside = add_directory(&project, "inside");
     let mut client = Client::open(&started_in.path, &["--on-roots-change", "ignore"]).await;
     client.lock(roots(&[&project.path])).await;
-    client.send(json!({"jsonrpc": "2.0", "method": ROOTS_CHANGED})).await;
+    client.notify(ROOTS_CHANGED).await;
     client.assert_works_in(&project.path).await;
 
     let mut client = Client::open(&started_in.path, &["--on-roots-change", "compare"]).await;
     client.lock(roots(&[&project.path])).await;
     client.assert_works_in(&project.path).await;
-    client.send(json!({"jsonrpc": "2.0", "method": ROOTS_CHANGED})).await;
+    client.notify(ROOTS_CHANGED).await;
     client.lock(roots(&[&inside])).await;
     client.assert_works_in(&project.path).await;
-    client.send_call(&json!("running"), "sleep", json!({"ms": 3_600_000})).await;
-    client.send(json!({"jsonrpc": "2.0", "method": ROOTS_CHANGED})).await;
+    client.send_call_with_id(&json!("running"), "sleep", &json!({"ms": 3_600_000})).await;
+    client.notify(ROOTS_CHANGED).await;
     client.lock(roots(&[&started_in.path])).await;
-    let answer = client.next().await;
+    let answer = client.read().await;
     assert_eq!(answer["error"]["data"]["reason"], "roots_change_rejected", "{answer}");
 }
 
 #[tokio::test]
 async fn a_client_whose_session_was_ended_may_begin_anew() {
     let (first, second, started_in) =
-        (Project::new("first"), Project::new("second"), Project::new("elsewhere"));
+        (project_with_secret("first"), project_with_secret("second"), project_with_secret("elsewhere"));
     let mut client = Client::open(&started_in.path, &[]).await;
     client.lock(roots(&[&first.path])).await;
     client.assert_works_in(&first.path).await;
-    let early = client.initialize().await;
+    let early = client.initialize(with_roots(), NEWEST).await;
     assert_eq!(early["error"]["code"], -32600, "not while the session lives: {early}");
-    client.send(json!({"jsonrpc": "2.0", "method": "notifications/roots/list_changed"})).await;
+    client.notify("notifications/roots/list_changed").await;
     let refused = client.call("echo", json!({"text": "x"})).await;
     assert_eq!(refused["error"]["data"]["reason"], "roots_change_rejected", "{refused}");
 
-    let again = client.initialize().await;
+    let again = client.initialize(with_roots(), NEWEST).await;
     assert_eq!(again["result"]["protocolVersion"], NEWEST, "{again}");
-    client.send(json!({"jsonrpc": "2.0", "method": "notifications/initialized"})).await;
+    client.notify("notifications/initialized").await;
     client.lock(roots(&[&second.path])).await;
     client.assert_works_in(&second.path).await;
     client.assert_kept_out_of(&first.path).await;

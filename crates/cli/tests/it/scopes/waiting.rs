@@ -1,15 +1,18 @@
-//! What happens between `initialize` and the lock: requests wait in their order, the client is asked where it
-//! reads, and whoever waits in vain hears which step is missing.
+//! Between `initialize` and the lock: requests wait in their order, the client is asked on a stream it reads, and
+//! requests that time out name the missing step.
 
 use serde_json::{Value, json};
-use testkit::{EventStream, Gateway, MessageLog, RawClient, ReplyBody, fixture_binary, wait_until};
-
-use super::{
-    NEWEST, Project, begin_asked_call, initialize, lock, only_message, open, roots, roots_question,
-    say_initialized, text_of, window, with_roots, working_directory,
+use testkit::{
+    EventStream, Gateway, MessageLog, NEWEST, Project, RawClient, ReplyBody, fixture_binary, roots, text_of,
+    wait_until,
 };
 
-/// A gateway whose servers note every message in a file of their workspace.
+use super::{
+    begin_asked_call, initialize, lock, only_message, open, project_with_secret, roots_question,
+    say_initialized, window, with_roots, working_directory,
+};
+
+/// A gateway whose servers log every message to a file in their workspace.
 async fn logging_gateway() -> Gateway {
     Gateway::builder().fixture_flags(["--message-log", "messages"]).start().await
 }
@@ -35,14 +38,14 @@ async fn post_echo(client: &RawClient, text: &str) -> EventStream {
 async fn fifty_requests_wait_and_reach_the_server_once_each_in_their_order() {
     const REQUESTS: usize = 50;
     let gateway = logging_gateway().await;
-    let project = Project::new("fifty");
+    let project = project_with_secret("fifty");
     let client = open(&gateway).await;
     let texts: Vec<String> = (0..REQUESTS).map(|number| format!("request {number}")).collect();
     let mut first = post_echo(&client, &texts[0]).await;
     let question = roots_question(&mut first).await;
     let mut streams = vec![first];
     for text in &texts[1..] {
-        // Returns when the gateway has said that the answer takes longer: by then the request waits.
+        // Returns when the gateway has switched to a stream: by then the request waits.
         streams.push(post_echo(&client, text).await);
     }
     assert_eq!(message_log(&project).lines(), Vec::<String>::new());
@@ -58,7 +61,7 @@ async fn fifty_requests_wait_and_reach_the_server_once_each_in_their_order() {
 #[tokio::test]
 async fn requests_that_come_all_at_once_before_the_lock_are_each_answered_once() {
     let gateway = logging_gateway().await;
-    let project = Project::new("at-once");
+    let project = project_with_secret("at-once");
     let client = open(&gateway).await;
     let (events, question) = begin_asked_call(&client, &json!("first"), "working_directory").await;
     let mut requests = tokio::task::JoinSet::new();
@@ -95,7 +98,7 @@ async fn requests_that_come_all_at_once_before_the_lock_are_each_answered_once()
 #[tokio::test]
 async fn the_handshake_and_ping_are_answered_before_anything_is_known_of_roots() {
     let gateway = logging_gateway().await;
-    let project = Project::new("handshake");
+    let project = project_with_secret("handshake");
     let mut client = gateway.client();
     let opened = client.open(with_roots(), NEWEST).await;
     assert_eq!(opened.result["serverInfo"]["name"], "ringfence-fixture", "{}", opened.result);
@@ -108,7 +111,7 @@ async fn the_handshake_and_ping_are_answered_before_anything_is_known_of_roots()
     assert_eq!(message_log(&project).lines(), Vec::<String>::new(), "no server runs there yet");
     client.respond(&question, roots(&[&project.path])).await;
     assert_eq!(text_of(&only_message(events).await), project.path.to_string_lossy());
-    // The server is greeted as its client greeted, once.
+    // The server gets the client's `initialize` once.
     let log = message_log(&project);
     assert_eq!(log.with_method("initialize").len(), 1);
     assert_eq!(log.with_method("notifications/initialized").len(), 1);
@@ -120,7 +123,7 @@ async fn the_handshake_and_ping_are_answered_before_anything_is_known_of_roots()
 #[tokio::test]
 async fn a_request_that_was_cancelled_while_it_waited_never_reaches_the_server() {
     let gateway = logging_gateway().await;
-    let project = Project::new("cancelled");
+    let project = project_with_secret("cancelled");
     let client = open(&gateway).await;
     let mut first = post_echo(&client, "first").await;
     let question = roots_question(&mut first).await;
@@ -140,7 +143,7 @@ async fn a_request_that_was_cancelled_while_it_waited_never_reaches_the_server()
 #[tokio::test]
 async fn tools_can_be_listed_first() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("tools-first");
+    let project = project_with_secret("tools-first");
     let client = open(&gateway).await;
     let exchange = client.request_answering("tools/list", None, |_| Ok(roots(&[&project.path]))).await;
     assert_eq!(exchange.server_requests.len(), 1);
@@ -154,13 +157,13 @@ fn assert_timed_out(answer: &Value, missing: &str) {
 }
 
 async fn hasty_gateway() -> Gateway {
-    Gateway::builder().flags(["--scope-timeout", "1"]).start().await
+    Gateway::builder().flags(["--scope-timeout", "3"]).start().await
 }
 
 #[tokio::test]
 async fn a_client_that_never_says_initialized_hears_so_and_may_still_say_it() {
     let gateway = hasty_gateway().await;
-    let project = Project::new("uninitialized");
+    let project = project_with_secret("uninitialized");
     let mut client = gateway.client();
     initialize(&mut client, NEWEST).await;
     let get = client.get_stream(None).await.into_events();
@@ -182,7 +185,7 @@ async fn lock_by_whichever_stream(client: &RawClient, mut get: EventStream, proj
 #[tokio::test]
 async fn a_client_that_reads_no_stream_hears_so_and_may_still_read_one() {
     let gateway = hasty_gateway().await;
-    let project = Project::new("batches-only");
+    let project = project_with_secret("batches-only");
     let mut client = gateway.client();
     initialize(&mut client, "2025-03-26").await;
     say_initialized(&client).await;
@@ -206,7 +209,7 @@ async fn a_client_that_reads_no_stream_hears_so_and_may_still_read_one() {
 #[tokio::test]
 async fn a_batch_waits_for_the_answer_on_the_other_stream() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("batch-and-stream");
+    let project = project_with_secret("batch-and-stream");
     let mut client = gateway.client();
     initialize(&mut client, "2025-03-26").await;
     say_initialized(&client).await;
@@ -223,7 +226,7 @@ async fn a_batch_waits_for_the_answer_on_the_other_stream() {
 #[tokio::test]
 async fn a_client_that_does_not_answer_hears_so_and_is_asked_again_by_its_next_request() {
     let gateway = hasty_gateway().await;
-    let project = Project::new("silent");
+    let project = project_with_secret("silent");
     let client = open(&gateway).await;
     let mut questions = Vec::new();
     for _ in 0..2 {
@@ -241,7 +244,7 @@ async fn a_client_that_does_not_answer_hears_so_and_is_asked_again_by_its_next_r
 #[tokio::test]
 async fn an_answer_after_the_deadline_still_locks() {
     let gateway = hasty_gateway().await;
-    let (project, other) = (Project::new("late"), Project::new("later"));
+    let (project, other) = (project_with_secret("late"), project_with_secret("later"));
     let client = open(&gateway).await;
     let (events, question) = begin_asked_call(&client, &json!("call"), "working_directory").await;
     assert_timed_out(&only_message(events).await, "roots");
@@ -255,7 +258,7 @@ async fn an_answer_after_the_deadline_still_locks() {
 #[tokio::test]
 async fn a_question_on_a_stream_that_closed_is_asked_again_on_a_waiting_request() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("closed");
+    let project = project_with_secret("closed");
     let client = open(&gateway).await;
     let mut get = client.get_stream(None).await.into_events();
     let first = roots_question(&mut get).await;
@@ -269,7 +272,7 @@ async fn a_question_on_a_stream_that_closed_is_asked_again_on_a_waiting_request(
 #[tokio::test]
 async fn a_client_that_does_not_read_its_other_stream_is_asked_on_its_request_too() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("unread");
+    let project = project_with_secret("unread");
     let client = open(&gateway).await;
     // Open, and never read to the end.
     let mut get = client.get_stream(None).await.into_events();
@@ -283,8 +286,8 @@ async fn a_client_that_does_not_read_its_other_stream_is_asked_on_its_request_to
 
 #[tokio::test]
 async fn a_client_is_asked_three_times_at_most_before_its_requests_fail() {
-    let gateway = Gateway::builder().flags(["--scope-timeout", "4"]).start().await;
-    let project = Project::new("three");
+    let gateway = Gateway::builder().flags(["--scope-timeout", "15"]).start().await;
+    let project = project_with_secret("three");
     let client = open(&gateway).await;
     let mut questions = Vec::new();
     for number in 0..3 {
@@ -310,7 +313,7 @@ async fn a_client_is_asked_three_times_at_most_before_its_requests_fail() {
 #[tokio::test]
 async fn a_session_that_waits_keeps_nobody_else_waiting() {
     let gateway = Gateway::builder().start().await;
-    let (silent, project) = (open(&gateway).await, Project::new("other"));
+    let (silent, project) = (open(&gateway).await, project_with_secret("other"));
     let (_events, _question) = begin_asked_call(&silent, &json!("call"), "working_directory").await;
     let client = window(&gateway, &project.path).await;
     assert_eq!(client.call_tool_for_text("echo", json!({"text": "served"})).await, "served");
@@ -319,7 +322,7 @@ async fn a_session_that_waits_keeps_nobody_else_waiting() {
 #[tokio::test]
 async fn a_session_that_is_deleted_while_it_waits_answers_whoever_waited_and_starts_nothing() {
     let gateway = logging_gateway().await;
-    let project = Project::new("deleted");
+    let project = project_with_secret("deleted");
     let client = open(&gateway).await;
     let (events, question) = begin_asked_call(&client, &json!("call"), "working_directory").await;
     assert_eq!(client.delete().await.status, 204);
@@ -333,7 +336,7 @@ async fn a_session_that_is_deleted_while_it_waits_answers_whoever_waited_and_sta
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn sessions_that_end_in_the_middle_of_their_lock_leave_nothing_behind() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("hasty");
+    let project = project_with_secret("hasty");
     for _ in 0..20 {
         let client = open(&gateway).await;
         let (events, question) = begin_asked_call(&client, &json!("call"), "working_directory").await;
@@ -341,23 +344,23 @@ async fn sessions_that_end_in_the_middle_of_their_lock_leave_nothing_behind() {
             tokio::join!(client.respond(&question, roots(&[&project.path])), client.delete().into_future(),);
         assert!(answered.status == 202 || answered.status == 404, "{}", answered.status);
         assert_eq!(deleted.status, 204);
-        // It is answered once, be it in time or not.
+        // It is answered once, whether in time or not.
         let answer = only_message(events).await;
         assert_eq!(answer["id"], "call");
     }
     wait_until("nothing runs", async || gateway.descendants().is_empty()).await;
     assert_eq!(gateway.open_sessions().await, 0);
-    // The control: who stays is served.
+    // The control: a client that stays is served.
     assert_eq!(working_directory(&window(&gateway, &project.path).await).await, project.path);
 }
 
 #[tokio::test]
 async fn clients_that_come_and_go_in_the_middle_of_the_handshake_disturb_nobody() {
     let gateway = Gateway::builder()
-        .flags(["--handshake-timeout", "2", "--idle-timeout", "2", "--scope-timeout", "2"])
+        .flags(["--handshake-timeout", "8", "--idle-timeout", "8", "--scope-timeout", "8"])
         .start()
         .await;
-    let project = Project::new("come-and-go");
+    let project = project_with_secret("come-and-go");
     for number in 0..12 {
         let mut client = gateway.client();
         initialize(&mut client, NEWEST).await;
@@ -387,9 +390,9 @@ async fn a_server_that_is_another_in_its_workspace_than_was_foretold_ends_the_se
         .command(["sh", "-c", &script])
         .start()
         .await;
-    let (new, old) = (Project::new("new"), Project::new("old"));
+    let (new, old) = (project_with_secret("new"), project_with_secret("old"));
     std::fs::write(old.path.join("old"), "").unwrap();
-    // The control: as foretold.
+    // The control: the server answers as probed.
     window(&gateway, &new.path).await;
 
     let mut client = open(&gateway).await;
@@ -399,7 +402,7 @@ async fn a_server_that_is_another_in_its_workspace_than_was_foretold_ends_the_se
         client.post_request(&json!("later"), "ping", None).await.status == 404
     })
     .await;
-    // The next client of the kind hears what the workspace said, and is served there.
+    // The next client of this kind gets the workspace's answer and is served.
     let opened = client.open(with_roots(), NEWEST).await;
     assert_eq!(opened.protocol_version, "2025-06-18");
     assert_eq!(lock(&client, roots(&[&old.path])).await, old.path.to_string_lossy());

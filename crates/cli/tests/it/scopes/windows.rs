@@ -1,16 +1,16 @@
-//! Several windows of one or more clients at one gateway, each with its own project.
+//! Several windows of one or more clients on one gateway, each with its own project.
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, RawClient, node_binary, parts_dir};
+use testkit::{Gateway, NEWEST, Project, RawClient, file_uri, node_binary, parts_dir, roots, text_of};
 
 use super::{
-    NEWEST, Project, assert_kept_out_of, assert_works_in, initialize, lock, open, open_without_roots, roots,
-    roots_question, say_initialized, text_of, try_tool, window, with_roots, working_directory,
+    add_directory, assert_kept_out_of, assert_works_in, initialize, lock, open, project_with_secret,
+    roots_question, say_initialized, try_tool, window, with_roots, working_directory,
 };
 
-/// How a client reads what it is asked.
+/// Where a client reads the server's requests.
 #[derive(Clone, Copy, Debug)]
 enum Reading {
     /// On the streams of its own requests.
@@ -50,7 +50,7 @@ async fn open_as(mut client: RawClient, directory: &Path, reading: Reading) -> R
 
 async fn three_windows_stay_apart(reading: Reading) {
     let gateway = Gateway::builder().start().await;
-    let projects = ["foo", "bar", "baz"].map(Project::new);
+    let projects = ["foo", "bar", "baz"].map(project_with_secret);
     let mut windows = Vec::new();
     for project in &projects {
         windows.push(open_window(&gateway, &project.path, reading).await);
@@ -84,7 +84,7 @@ async fn three_windows_stay_apart_when_clients_open_their_stream_after_they_are_
 async fn clients_that_open_their_stream_and_call_at_the_same_moment_are_asked_and_served() {
     let gateway = Gateway::builder().start().await;
     for _ in 0..10 {
-        let project = Project::new("at-once");
+        let project = project_with_secret("at-once");
         let client = open(&gateway).await;
         let (get, post) = tokio::join!(
             client.get_stream(None),
@@ -110,7 +110,7 @@ async fn clients_that_open_their_stream_and_call_at_the_same_moment_are_asked_an
 async fn many_windows_that_open_at_once_each_get_their_own_project() {
     const WINDOWS: usize = 24;
     let gateway = Gateway::builder().start().await;
-    let projects: Vec<Project> = (0..WINDOWS).map(|_| Project::new("at-once")).collect();
+    let projects: Vec<Project> = (0..WINDOWS).map(|_| project_with_secret("at-once")).collect();
     let opened = projects.iter().enumerate().map(|(number, project)| {
         let reading = [Reading::PostOnly, Reading::GetFirst, Reading::InitializedFirst][number % 3];
         let (client, path) = (gateway.client(), project.path.clone());
@@ -128,8 +128,8 @@ async fn many_windows_that_open_at_once_each_get_their_own_project() {
 #[tokio::test]
 async fn a_window_on_a_part_of_a_project_has_that_part_only() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("whole");
-    let part = project.add("part");
+    let project = project_with_secret("whole");
+    let part = add_directory(&project, "part");
     let (on_whole, on_part) = (window(&gateway, &project.path).await, window(&gateway, &part).await);
     assert_works_in(&on_whole, &project.path).await;
     assert_works_in(&on_whole, &part).await;
@@ -140,8 +140,8 @@ async fn a_window_on_a_part_of_a_project_has_that_part_only() {
 #[tokio::test]
 async fn projects_with_the_same_name_in_different_places_are_two() {
     let gateway = Gateway::builder().start().await;
-    let parents = [Project::new("parent"), Project::new("parent")];
-    let same_name = [parents[0].add("app"), parents[1].add("app")];
+    let parents = [project_with_secret("parent"), project_with_secret("parent")];
+    let same_name = [add_directory(&parents[0], "app"), add_directory(&parents[1], "app")];
     let first = window(&gateway, &same_name[0]).await;
     let second = window(&gateway, &same_name[1]).await;
     for (client, own, other) in
@@ -156,7 +156,7 @@ async fn projects_with_the_same_name_in_different_places_are_two() {
 #[tokio::test]
 async fn two_windows_on_one_directory_both_work_in_it_with_processes_of_their_own() {
     let gateway = Gateway::builder().start().await;
-    let project = Project::new("same");
+    let project = project_with_secret("same");
     let first = window(&gateway, &project.path).await;
     let second = window(&gateway, &project.path).await;
     assert_works_in(&first, &project.path).await;
@@ -168,14 +168,14 @@ async fn two_windows_on_one_directory_both_work_in_it_with_processes_of_their_ow
 
 #[tokio::test]
 async fn roots_decide_and_never_the_directory_that_the_gateway_was_started_in() {
-    let (own, started_in) = (Project::new("own"), Project::new("started-in"));
+    let (own, started_in) = (project_with_secret("own"), project_with_secret("started-in"));
     let gateway = Gateway::builder().current_dir(&started_in.path).start().await;
     let client = window(&gateway, &own.path).await;
     assert_works_in(&client, &own.path).await;
     assert_kept_out_of(&client, &started_in.path).await;
 
     // The control: it is where a client without roots works.
-    let client = open_without_roots(&gateway).await;
+    let client = gateway.open().await;
     assert_works_in(&client, &started_in.path).await;
     assert_kept_out_of(&client, &own.path).await;
 }
@@ -183,12 +183,12 @@ async fn roots_decide_and_never_the_directory_that_the_gateway_was_started_in() 
 #[tokio::test]
 async fn a_server_that_asks_for_roots_hears_the_locked_scope_and_nothing_that_a_client_volunteers() {
     let gateway = Gateway::builder().start().await;
-    let (project, other) = (Project::new("a name"), Project::new("volunteered"));
+    let (project, other) = (project_with_secret("a name"), project_with_secret("volunteered"));
     let client = open(&gateway).await;
     let spelled = file_uri_with_spaces(&project.path);
     lock(&client, json!({"roots": [{"uri": spelled, "name": "the client's name for it"}]})).await;
     for _ in 0..3 {
-        // Ids that were asked, that the server uses for its own questions, and that nobody ever used.
+        // Ids that are pending, ids of the server's own requests, and ids that were never used.
         for id in (0..20).map(Value::from).chain([json!("1"), json!("roots")]) {
             assert_eq!(client.respond(&id, roots(&[&other.path])).await.status, 202);
         }
@@ -204,7 +204,7 @@ async fn a_server_that_asks_for_roots_hears_the_locked_scope_and_nothing_that_a_
 }
 
 fn file_uri_with_spaces(path: &Path) -> String {
-    super::file_uri(path).replace(' ', "%20")
+    file_uri(path).replace(' ', "%20")
 }
 
 #[tokio::test]
@@ -214,7 +214,7 @@ async fn a_file_server_that_was_told_the_whole_disk_writes_only_in_the_project_o
         .command([node_binary().as_os_str(), script.as_os_str(), "/".as_ref()])
         .start()
         .await;
-    let projects = ["foo", "bar", "baz"].map(Project::new);
+    let projects = ["foo", "bar", "baz"].map(project_with_secret);
     let mut windows = Vec::new();
     for project in &projects {
         let mut client = gateway.client();
@@ -247,8 +247,8 @@ async fn a_file_server_that_was_told_the_whole_disk_writes_only_in_the_project_o
 
 #[tokio::test]
 async fn a_word_of_the_command_that_happens_to_name_a_file_opens_no_directory_to_anybody() {
-    let (project, started_in) = (Project::new("own"), Project::new("started-in"));
-    // A native program and the value of an option: no script, and nothing that it ever opens.
+    let (project, started_in) = (project_with_secret("own"), project_with_secret("started-in"));
+    // A native program and the value of an option, neither of which the server opens.
     std::fs::write(started_in.path.join("notes"), "").unwrap();
     let gateway =
         Gateway::builder().current_dir(&started_in.path).fixture_flags(["--stderr", "notes"]).start().await;

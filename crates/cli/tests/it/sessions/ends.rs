@@ -1,10 +1,10 @@
-//! However sessions end, and however many there were: no process, no directory and no descriptor is left.
+//! Ended sessions leave no process, no directory and no descriptor behind, however many there were.
 
 use serde_json::json;
-use testkit::{Gateway, open_descriptors, process_exists, resident_bytes, wait_until};
+use testkit::{Gateway, NEWEST, open_descriptors, process_exists, resident_bytes, wait_until};
 use tokio::task::JoinSet;
 
-use super::{NEWEST, Site, echoes, open};
+use super::{Site, echoes};
 
 async fn nothing_is_left(site: &Site, descriptors: usize) {
     let gateway = &site.gateway;
@@ -14,9 +14,9 @@ async fn nothing_is_left(site: &Site, descriptors: usize) {
     assert_eq!(gateway.open_sessions().await, 0);
 }
 
-/// What is opened once and kept is part of the baseline.
+/// The baseline includes everything that is opened once and kept.
 async fn warmed_up(site: &Site) -> usize {
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     echoes(&client).await;
     client.delete().await;
     wait_until("no process is left", async || site.gateway.descendants().is_empty()).await;
@@ -67,7 +67,7 @@ async fn load_of_a_thousand_sessions_one_after_the_other_leaves_nothing_and_memo
     let descriptors = warmed_up(&site).await;
     let mut memory = Vec::new();
     for round in 0..ROUNDS {
-        let client = open(&site.gateway).await;
+        let client = site.gateway.open().await;
         echoes(&client).await;
         assert_eq!(client.delete().await.status, 204, "round {round}");
         if round % 100 == 99 {
@@ -75,7 +75,7 @@ async fn load_of_a_thousand_sessions_one_after_the_other_leaves_nothing_and_memo
         }
     }
     nothing_is_left(&site, descriptors).await;
-    // The first hundreds fill what is kept for reuse; after that nothing may be added for each session.
+    // The first hundreds fill caches; after that no session may add anything.
     let grown = memory[9].saturating_sub(memory[4]);
     assert!(grown < 4 * 1024 * 1024, "500 sessions more made it grow by {grown} bytes: {memory:?}");
     assert_eq!(site.gateway.counter("sessions_ended").await, ROUNDS as u64 + 1);
@@ -86,7 +86,7 @@ async fn a_gateway_that_is_killed_leaves_no_process_and_the_next_one_removes_its
     let mut site = Site::start("killed", &[]).await;
     let mut below = Vec::new();
     for _ in 0..3 {
-        let client = open(&site.gateway).await;
+        let client = site.gateway.open().await;
         client.call_tool_for_text("ignore_term", json!({})).await;
         client.call_tool_for_text("spawn_daemon", json!({})).await;
     }
@@ -94,28 +94,28 @@ async fn a_gateway_that_is_killed_leaves_no_process_and_the_next_one_removes_its
     assert!(below.len() >= 9, "a supervisor, a server and a daemon each: {below:?}");
     site.gateway.kill().await;
     wait_until("every process is gone", async || !below.iter().any(|&pid| process_exists(pid))).await;
-    assert!(site.session_files() > 0, "the control: nobody was there to remove them");
+    assert!(site.session_files() > 0, "the control: no gateway was running to remove them");
 
     site.gateway = Site::gateway(&site.directory, &[]).await;
     wait_until("the files are gone", async || {
-        // The trial of the new gateway has a directory while it runs.
+        // The probe of the new gateway has a directory while it runs.
         site.session_files() == 0
     })
     .await;
-    echoes(&open(&site.gateway).await).await;
+    echoes(&site.gateway.open().await).await;
 }
 
 #[tokio::test]
 async fn a_killed_gateway_without_fences_is_swept_up_after_by_the_next() {
     let mut first = Gateway::unfenced().start().await;
-    let client = open(&first).await;
+    let client = first.open().await;
     client.call_tool_for_text("ignore_term", json!({})).await;
     let pid: u32 = client.call_tool_for_text("pid", json!({})).await.parse().unwrap();
-    // The control: a gateway that lives keeps what it has.
+    // The control: a running gateway keeps its files.
     let second = Gateway::unfenced().start().await;
     assert!(process_exists(pid));
     first.kill().await;
-    // Any gateway that starts from now on ends it, one of another test as well.
+    // Any gateway that starts from now on removes it, even one of another test.
     let third = Gateway::unfenced().start().await;
     wait_until("it is gone", async || !process_exists(pid)).await;
     drop((second, third));
@@ -123,9 +123,9 @@ async fn a_killed_gateway_without_fences_is_swept_up_after_by_the_next() {
 
 #[tokio::test]
 async fn every_end_has_its_reason() {
-    let flags = ["--idle-timeout", "0.2", "--handshake-timeout", "0.2", "--max-session-age", "3600"];
+    let flags = ["--idle-timeout", "5", "--handshake-timeout", "5", "--max-session-age", "3600"];
     let site = Site::start("reasons", &flags).await;
-    let idle = open(&site.gateway).await;
+    let idle = site.gateway.open().await;
     let unfinished = site.gateway.client();
     let reply = unfinished.post_initialize(&json!(1), json!({}), NEWEST).await;
     assert_eq!(reply.status, 200);
@@ -135,9 +135,9 @@ async fn every_end_has_its_reason() {
     let reply = idle.post_tool_call(&json!(1), "echo", json!({})).await;
     assert_eq!((reply.status.as_u16(), reply.json()["error"]["code"].as_i64()), (404, Some(-32001)));
 
-    let site = Site::start("age", &["--max-session-age", "0.5"]).await;
-    let client = open(&site.gateway).await;
-    // In use all the time, and still too old one day.
+    let site = Site::start("age", &["--max-session-age", "5"]).await;
+    let client = site.gateway.open().await;
+    // In use all the time, and it still expires.
     let _stream = client.get_stream(None).await;
     site.gateway.wait_for_log(r#"reason="expired""#).await;
 }
@@ -146,25 +146,25 @@ async fn every_end_has_its_reason() {
 async fn a_shared_server_rests_when_nobody_uses_it_and_comes_back() {
     for lifecycle in ["shared", "workspace"] {
         let site = Site::start("rest", &["--lifecycle", lifecycle, "--idle-stop", "0.2"]).await;
-        let client = open(&site.gateway).await;
+        let client = site.gateway.open().await;
         echoes(&client).await;
         assert!(!site.gateway.descendants().is_empty());
-        // The clock: a gateway like this one, whose server nobody uses any more, has let it rest.
+        // The clock: an equal gateway without sessions has stopped its server.
         let unused = Site::start("unused", &["--lifecycle", lifecycle, "--idle-stop", "0.2"]).await;
-        open(&unused.gateway).await.delete().await;
+        unused.gateway.open().await.delete().await;
         wait_until("the other rests", async || unused.gateway.descendants().is_empty()).await;
         echoes(&client).await;
         assert!(!site.gateway.descendants().is_empty(), "{lifecycle}: a session sits there");
         client.delete().await;
         wait_until("it rests", async || site.gateway.descendants().is_empty()).await;
-        echoes(&open(&site.gateway).await).await;
+        echoes(&site.gateway.open().await).await;
     }
 }
 
 #[tokio::test]
 async fn a_restarted_server_of_a_session_is_told_again_what_the_client_wanted() {
     let site = Site::start("told-again", &[]).await;
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     let uri = "test://watched-resource";
     let subscribed = client.request("resources/subscribe", Some(json!({"uri": uri}))).await;
     assert!(subscribed.get("result").is_some(), "{subscribed}");
@@ -179,7 +179,7 @@ async fn a_restarted_server_of_a_session_is_told_again_what_the_client_wanted() 
 #[tokio::test]
 async fn a_server_that_exceeds_its_memory_is_stopped_and_the_error_names_the_limit() {
     let site = Site::start("memory", &["--memory", "64M"]).await;
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     echoes(&client).await;
     let answer = client.call_tool("big", json!({"bytes": 400 * 1024 * 1024})).await;
     let error = &answer["error"];
@@ -202,6 +202,6 @@ async fn clients_that_leave_during_a_trial_do_not_add_up() {
         wait_until("it was sent", async || gateway.descendants().len() > trial.len() || number > 0).await;
         leaving.abort();
     }
-    // A supervisor and a server for each trial that may run at once.
+    // A supervisor and a server for each probe that may run at once.
     assert!(gateway.descendants().len() <= 4, "{:?}", gateway.descendants());
 }

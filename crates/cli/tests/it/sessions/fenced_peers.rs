@@ -3,9 +3,9 @@
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use testkit::{fixture_binary, ringfence_binary};
+use testkit::{NEWEST, fixture_binary, ringfence_binary};
 
-use super::{NEWEST, Site, open};
+use super::Site;
 
 fn initialize(address: &str, headers: &str) -> String {
     let body = json!({
@@ -25,9 +25,9 @@ fn get(address: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
 }
 
-/// What a server behind the gateway hears when it talks to the gateway.
+/// The answer that a server behind the gateway gets from the gateway.
 async fn from_inside(site: &Site, request: &str) -> String {
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     let address = address(site);
     let answer = client.call_tool("tcp_exchange", json!({"address": address, "send": request})).await;
     assert_eq!(client.delete().await.status, 204);
@@ -78,7 +78,7 @@ async fn the_same_server_without_a_fence_is_let_in() {
 async fn the_proxy_of_a_fence_is_no_way_round() {
     let site = Site::start("proxy-peer", &["--net", "http", "--allow-host", "127.0.0.1"]).await;
     let address = address(&site);
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     let environment = client.call_tool_for_text("environment", json!({})).await;
     let variables: Value = serde_json::from_str(&environment).unwrap();
     let proxy = variables["http_proxy"].as_str().or(variables["HTTP_PROXY"].as_str()).unwrap();

@@ -1,10 +1,10 @@
-//! How many sessions and calls there may be, and what is answered beyond.
+//! Limits of sessions and calls, and the answers beyond them.
 
 use serde_json::json;
-use testkit::{RawClient, Reply, wait_until};
+use testkit::{NEWEST, RawClient, Reply, wait_until};
 use tokio::task::JoinSet;
 
-use super::{NEWEST, Site, echoes, open};
+use super::{Site, echoes};
 
 async fn initialize(client: &RawClient) -> Reply {
     client.post_initialize(&json!(1), json!({}), NEWEST).await
@@ -20,8 +20,8 @@ fn is_refused(reply: &Reply, status: u16) {
 #[tokio::test]
 async fn sessions_beyond_the_limit_are_refused_until_one_ends() {
     let site = Site::start("sessions", &["--max-sessions", "2"]).await;
-    let first = open(&site.gateway).await;
-    let _second = open(&site.gateway).await;
+    let first = site.gateway.open().await;
+    let _second = site.gateway.open().await;
     is_refused(&initialize(&site.gateway.client()).await, 503);
     assert_eq!(first.delete().await.status, 204);
     assert_eq!(initialize(&site.gateway.client()).await.status, 200);
@@ -45,7 +45,7 @@ async fn one_window_cannot_take_the_places_of_others() {
 async fn calls_beyond_the_rate_are_refused_with_a_time_and_the_session_goes_on() {
     for flag in ["--calls-per-second", "--instance-calls-per-second"] {
         let site = Site::start("rate", &[flag, "2"]).await;
-        let client = open(&site.gateway).await;
+        let client = site.gateway.open().await;
         let mut calls = JoinSet::new();
         for id in 0..20 {
             let call = client.post_tool_call(&json!(id), "echo", json!({"text": "x"}));
@@ -66,10 +66,10 @@ async fn calls_beyond_the_rate_are_refused_with_a_time_and_the_session_goes_on()
 #[tokio::test]
 async fn calls_of_one_session_at_once_are_limited() {
     let site = Site::start("in-flight", &["--max-calls", "1"]).await;
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     let running = client.post_tool_call(&json!(1), "sleep", json!({"ms": 3_600_000})).await;
     is_refused(&client.post_tool_call(&json!(2), "echo", json!({"text": "x"})).await, 429);
-    // The control: another session has its own.
-    echoes(&open(&site.gateway).await).await;
+    // The control: another session has its own limit.
+    echoes(&site.gateway.open().await).await;
     drop(running);
 }

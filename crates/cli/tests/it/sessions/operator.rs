@@ -1,13 +1,13 @@
-//! What an operator sees: `ringfence sessions`, the endpoints below it, metrics, and the audit log.
+//! The operator's view: `ringfence sessions`, its endpoints, metrics, and the audit log.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
 
 use serde_json::{Value, json};
-use testkit::{ringfence_binary, wait_until};
+use testkit::{NEWEST, ringfence_binary, wait_until};
 use tokio::process::Command;
 
-use super::{NEWEST, Site, echoes, open};
+use super::{Site, echoes};
 
 async fn ringfence(site: &Site, arguments: &[&str]) -> Output {
     let mut command = Command::new(ringfence_binary());
@@ -22,7 +22,7 @@ fn text(output: &Output) -> String {
 #[tokio::test]
 async fn sessions_are_listed_shown_and_stopped_by_handle() {
     let mut site = Site::start("operator", &[]).await;
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     echoes(&client).await;
     client.call_tool("no_such_tool", json!({})).await;
 
@@ -63,7 +63,7 @@ async fn sessions_are_listed_shown_and_stopped_by_handle() {
 #[tokio::test]
 async fn the_operators_endpoints_want_the_token_and_its_file_is_private() {
     let site = Site::start("token", &[]).await;
-    let _client = open(&site.gateway).await;
+    let _client = site.gateway.open().await;
     let file = site.directory.join(format!("caches/ringfence/gateways/{}.json", site.gateway.pid()));
     assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
     let token = site.token();
@@ -91,7 +91,7 @@ async fn a_session_that_waits_for_its_scope_says_so() {
 #[tokio::test]
 async fn metrics_are_sums_for_everybody_and_single_sessions_for_the_operator() {
     let site = Site::start("metrics", &[]).await;
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     echoes(&client).await;
     let read = async |authorization: &str| {
         let reply = site.get("/metrics").header("authorization", authorization).await;
@@ -128,7 +128,7 @@ async fn the_audit_log_tells_who_did_what_and_cannot_be_altered_unseen() {
     let log = directory.join("audit.jsonl");
     let log_text = log.to_str().unwrap().to_owned();
     let mut site = Site::start("audited", &["--audit-log", &log_text]).await;
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     echoes(&client).await;
     client.call_tool("echo", json!({"text": 7})).await;
     client.call_tool("test_error_handling", json!({})).await;
@@ -161,7 +161,7 @@ async fn arguments_are_logged_only_when_the_operator_wants_them() {
     let log = directory.join("audit.jsonl");
     let flags = ["--audit-log", log.to_str().unwrap(), "--audit-arguments"];
     let mut site = Site::start("audited-arguments", &flags).await;
-    let client = open(&site.gateway).await;
+    let client = site.gateway.open().await;
     client.call_tool_for_text("echo", json!({"text": "seen"})).await;
     site.gateway.terminate().await;
     assert!(std::fs::read_to_string(&log).unwrap().contains(r#""arguments":{"text":"seen"}"#));

@@ -1,11 +1,9 @@
-//! Servers that `npx` and `uvx` would fetch: fetched once, for all sessions of all gateways.
+//! Servers from `npx` and `uvx`, fetched once for all sessions of all gateways.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, WorkspaceDir, parts_dir, python_binary, workspace_dir};
+use testkit::{Gateway, NEWEST, WorkspaceDir, parts_dir, python_binary, workspace_dir};
 
-use super::NEWEST;
-
-/// Nobody listens there.
+/// No server listens there.
 const NO_REGISTRY: &str = "http://127.0.0.1:9/";
 
 async fn gateway(directory: &WorkspaceDir, command: &[&str], has_registry: bool) -> Gateway {

@@ -7,14 +7,12 @@ use std::path::Path;
 
 use testkit::{AttackOutcome, AttackResult, AttackStage};
 
+use crate::row::Row;
 use crate::system::{Attempt, Errno, Fork, call, close, fork, leave, read, wait_for, write};
 use crate::{files, ipc, kernel, leftovers, must_work, network, processes, programs, reads};
 
-/// A row of `escapes.md`, and the attempt.
-pub(crate) type Row = (&'static str, fn(&AttackStage) -> Attempt);
-
 /// After this an attempt counts as hanging.
-const ROW_DEADLINE_MS: i32 = 20_000;
+const ROW_DEADLINE_MS: i32 = 60_000;
 
 const ALL_ROWS: &[&[Row]] = &[
     files::ROWS,
@@ -77,7 +75,7 @@ fn try_row(
     }
 }
 
-/// What the child says of its attempt, short enough for one write into a pipe.
+/// The child's report on its attempt, short enough for one write into a pipe.
 fn told(id: &str, attempt: Attempt) -> String {
     let (outcome, detail) = match attempt {
         Ok(detail) => (AttackOutcome::Allowed, detail),
@@ -88,7 +86,7 @@ fn told(id: &str, attempt: Attempt) -> String {
     serde_json::to_string(&result).expect("strings and numbers are valid JSON")
 }
 
-/// A row whose child said nothing.
+/// The result of a row whose child reported nothing.
 fn unfinished(id: &str, is_ready: bool, status: i32) -> AttackResult {
     let outcome = match (is_ready, libc::WIFSIGNALED(status)) {
         (false, _) => AttackOutcome::Hung,

@@ -1,4 +1,4 @@
-//! Programs that use up what they can get, or that will not end: for the limits of the fence and for its end.
+//! Programs that use up all resources or refuse to end, for tests of the fence's limits and of its end.
 //! Each of them stops by itself far above any limit that a test sets.
 
 use std::io::{BufRead, Write};
@@ -13,7 +13,7 @@ const MOST_PROCESSES: u32 = 300;
 const MOST_FILES: u32 = 30_000;
 const MOST_FILLED_MEBIBYTES: u32 = 256;
 
-/// Forks as often as it can, and says how often.
+/// Forks as often as it can, and prints how often.
 pub(crate) fn fork_bomb() -> Result<(), String> {
     for count in 0..MOST_PROCESSES {
         match fork() {
@@ -26,7 +26,7 @@ pub(crate) fn fork_bomb() -> Result<(), String> {
     Ok(())
 }
 
-/// Uses memory, and says so if it got it all.
+/// Uses memory, and prints a line if it got it all.
 pub(crate) fn hog_memory(mebibytes: usize) {
     let mut blocks = Vec::new();
     for number in 0..mebibytes {
@@ -38,7 +38,7 @@ pub(crate) fn hog_memory(mebibytes: usize) {
     println!("got {} MiB", blocks.len());
 }
 
-/// Writes a file as long as it can, and says how long.
+/// Writes a file as long as it can, and prints its length.
 pub(crate) fn fill(directory: &Path) -> Result<(), String> {
     let path = directory.join("filler");
     let file = open(&path, libc::O_WRONLY | libc::O_CREAT, 0o600).map_err(|errno| errno.to_string())?;
@@ -50,7 +50,7 @@ pub(crate) fn fill(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens as many files as it can, and says how many.
+/// Opens as many files as it can, and prints how many.
 pub(crate) fn open_files() -> Result<(), String> {
     for count in 0..MOST_FILES {
         open("/dev/null", libc::O_RDONLY, 0).map_err(|errno| format!("opened {count}, then {errno}"))?;
@@ -61,7 +61,7 @@ pub(crate) fn open_files() -> Result<(), String> {
 
 /// Writes to standard output, and says on standard error when all is written.
 pub(crate) fn flood(mebibytes: u32) -> Result<(), String> {
-    // A page at a time: what is written counts for whoever looks when the call returns.
+    // A page at a time: other processes see what was written when the call returns.
     let block = "flooded\n".repeat(512);
     let mut stdout = std::io::stdout().lock();
     for _ in 0..mebibytes * 256 {
@@ -98,7 +98,7 @@ fn stay_as_daemon(lock: &Path, teller: i32) -> ! {
     pause_for_ever();
 }
 
-/// Stays, with a lock, until it is killed by what cannot be ignored.
+/// Stays with a lock until SIGKILL.
 pub(crate) fn stay(lock: &Path, is_stubborn: bool) -> Attempt {
     if is_stubborn {
         ignore_polite_signals();
@@ -115,14 +115,14 @@ fn ignore_polite_signals() {
     }
 }
 
-/// Says where its temporary files go, and stays until the end of its input.
+/// Prints the directory of its temporary files, and stays until the end of its input.
 pub(crate) fn show_temp() -> Result<(), String> {
     println!("{}", std::env::var("TMPDIR").unwrap_or_default());
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).map_err(|error| error.to_string())?;
     Ok(())
 }
 
-/// Creates each of the files, one for each line that it reads, and says what came of it.
+/// Creates one of the files for each line it reads, and prints the outcome.
 pub(crate) fn create_when_told(paths: &[String]) -> Result<(), String> {
     println!("ready");
     let mut lines = std::io::stdin().lock().lines();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
+use crate::row::Row;
 use crate::system::{Attempt, Errno, c_path, call, close, open, write};
 use crate::{network, ring};
 
@@ -68,7 +68,7 @@ pub(crate) fn openat2(path: &Path, flags: i32, mode: u64) -> Result<i32, Errno> 
     Ok(call!(libc::SYS_openat2, libc::AT_FDCWD, c_path(path), how.as_ptr(), size)? as i32)
 }
 
-/// An answer of which only the success matters.
+/// Turns any success into an outcome without detail.
 pub(crate) fn done(answer: Result<i64, Errno>) -> Attempt {
     answer.map(|_| String::new())
 }

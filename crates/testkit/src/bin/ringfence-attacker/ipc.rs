@@ -2,8 +2,8 @@
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
 use crate::files::done;
+use crate::row::Row;
 use crate::system::{Attempt, Errno, call};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -2,9 +2,9 @@
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
 use crate::files::done;
 use crate::ring;
+use crate::row::Row;
 use crate::system::{Attempt, Errno, c_path, call, in_child, leave, open, wait_for};
 
 pub(crate) const ROWS: &[Row] = &[
@@ -43,7 +43,7 @@ fn pivot_in_namespace(stage: &AttackStage) -> Attempt {
     done(call!(libc::SYS_pivot_root, c".", c"."))
 }
 
-/// Either way of the new interface is enough.
+/// One of the two ways of the new mount interface is enough.
 fn open_mounts(stage: &AttackStage) -> Attempt {
     let opened = call!(libc::SYS_fsopen, c"tmpfs", 0);
     let scope = c_path(&stage.scope);
@@ -71,7 +71,7 @@ fn count_events(_: &AttackStage) -> Attempt {
     done(call!(libc::SYS_perf_event_open, attributes.as_ptr(), 0, -1, -1, 0))
 }
 
-/// On a terminal of its own if one can be had; otherwise on a pipe, where only a filter says `EPERM`.
+/// On a terminal of its own if possible; otherwise on a pipe, where only a filter answers `EPERM`.
 fn type_into_terminal(_: &AttackStage) -> Attempt {
     let mut ends = [0_i32; 2];
     call!(libc::SYS_pipe2, ends.as_mut_ptr(), 0)?;

@@ -1,5 +1,5 @@
-//! Becomes another program after opening the descriptors that it is to inherit. A fence that lets one of them
-//! through leaks what its caller has open.
+//! Opens descriptors and executes another program that inherits them. A fence that lets one through leaks its
+//! caller's open files.
 
 use std::fs::{File, OpenOptions};
 use std::io::Error;

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
 use crate::files::{create, done, openat2};
+use crate::row::Row;
 use crate::system::{Attempt, Errno, Fork, c_path, call, fork, open, wait_for};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -1,6 +1,6 @@
 //! `ringfence-attacker`: tries to get out of the fence that it runs in, in every way that `escapes.md` lists,
-//! and tells what came of each attempt. It is also its own victim, and every other ill-behaved program that the
-//! tests of the fence need.
+//! and prints the outcome of each attempt. It also plays the victim, and the other misbehaving programs that tests of
+//! the fence need.
 
 #![allow(unsafe_code, reason = "the attempts are system calls, made as an attacker makes them")]
 #![allow(
@@ -24,6 +24,7 @@ mod programs;
 mod race;
 mod reads;
 mod ring;
+mod row;
 mod system;
 mod victim;
 

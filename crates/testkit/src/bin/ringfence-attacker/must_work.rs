@@ -2,8 +2,8 @@
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
 use crate::files::{create, rename};
+use crate::row::Row;
 use crate::system::{Attempt, Errno, call, read, write};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -1,4 +1,4 @@
-//! N01–N18, N20–N23, W7, W8: reaching the victim, or anybody, over sockets of every kind. What is sent is the
+//! N01–N18, N20–N23, W7, W8: reaching the victim, or any address, over sockets of every kind. What is sent is the
 //! name of the row, so that the victim can tell what came through.
 
 use std::os::unix::ffi::OsStrExt;
@@ -6,8 +6,8 @@ use std::path::Path;
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
 use crate::files::done;
+use crate::row::Row;
 use crate::system::{Attempt, Errno, call, read, write};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use testkit::{AttackStage, MEMORY_SECRET};
 
-use crate::attempts::Row;
 use crate::files::done;
 use crate::reads::{contents, names};
+use crate::row::Row;
 use crate::system::{Attempt, Errno, Fork, call, fork, leave, open, pause_for_ever, read, wait_for, write};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
 use crate::files::{overwrite, rename};
 use crate::must_work::effective_capabilities;
+use crate::row::Row;
 use crate::system::{Attempt, Errno, call};
 
 pub(crate) const ROWS: &[Row] = &[
@@ -72,7 +72,7 @@ fn overwrite_launcher(stage: &AttackStage) -> Attempt {
     overwrite(&stage.launcher).or_else(|_| rename(stage.in_scope("x4"), &stage.launcher))
 }
 
-/// Only if it really is the launcher: without a fence, process 1 is somebody else's.
+/// Only if it really is the launcher: without a fence, process 1 is the host's init.
 fn overwrites_launcher(path: &Path, stage: &AttackStage) -> bool {
     std::fs::read_link(path).is_ok_and(|target| target == stage.launcher) && overwrite(path).is_ok()
 }

@@ -5,9 +5,9 @@ use std::path::Path;
 
 use testkit::AttackStage;
 
-use crate::attempts::Row;
 use crate::files::below;
 use crate::ring;
+use crate::row::Row;
 use crate::system::{Attempt, c_path, call, open, read};
 
 pub(crate) const ROWS: &[Row] = &[

@@ -1,5 +1,5 @@
-//! Opening a file through `io_uring`, by hand: the kernel then does it on behalf of the ring, where a filter of
-//! system calls does not look.
+//! Opens a file through `io_uring`, by hand: the kernel then opens it on behalf of the ring, out of sight of a
+//! filter of system calls.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// What one attempt came to: something to tell about its success, or the error that refused it.
+/// The result of one attempt: a detail of its success, or the error that refused it.
 pub(crate) type Attempt = Result<String, Errno>;
 
 /// An error number. Zero stands for "nothing failed, and nothing was gained".
@@ -50,7 +50,7 @@ error_names! {
     ECONNREFUSED EHOSTUNREACH EALREADY EINPROGRESS ESTALE EDQUOT ENOKEY EKEYREVOKED
 }
 
-/// What fits into a register of a system call.
+/// A value that fits into a register of a system call.
 pub(crate) trait Register {
     fn register(&self) -> libc::c_long;
 }
@@ -92,8 +92,7 @@ impl Register for &std::ffi::CStr {
     }
 }
 
-/// A system call by number. Whatever is pointed to must live until the call is over: temporaries among the
-/// arguments do.
+/// A system call by number. Pointers among the arguments must stay valid until the call returns; temporaries do.
 macro_rules! call {
     ($number:expr $(, $argument:expr)* $(,)?) => {
         $crate::system::system_call($number, &[$($crate::system::Register::register(&$argument)),*])
@@ -150,7 +149,7 @@ pub(crate) fn fork() -> Result<Fork, Errno> {
     }
 }
 
-/// Ends this process, a forked child, without running what belongs to its parent.
+/// Exits a forked child without running its parent's exit handlers.
 pub(crate) fn leave(code: i32) -> ! {
     // SAFETY: `_exit` only ends the process.
     unsafe { libc::_exit(code) }
@@ -175,7 +174,7 @@ pub(crate) fn in_child(attempt: impl FnOnce() -> Result<(), Errno>) -> Result<()
         Fork::Parent { child } => {
             let status = wait_for(child)?;
             if libc::WIFSIGNALED(status) {
-                // So that the row ends as its child did.
+                // The row ends as its child did.
                 drop(call!(libc::SYS_kill, std::process::id(), libc::WTERMSIG(status)));
             }
             match libc::WEXITSTATUS(status) {
@@ -186,7 +185,7 @@ pub(crate) fn in_child(attempt: impl FnOnce() -> Result<(), Errno>) -> Result<()
     }
 }
 
-/// Waits for ever.
+/// Waits forever.
 pub(crate) fn pause_for_ever() -> ! {
     loop {
         drop(call!(libc::SYS_pause));

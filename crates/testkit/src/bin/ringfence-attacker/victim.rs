@@ -1,5 +1,5 @@
-//! The process outside that the attempts are aimed at. It listens in every way, keeps secrets in every place,
-//! and tells what reached it whenever it reads a line.
+//! The process outside that the attempts aim at. It listens in every way, keeps secrets in every place, and
+//! reports what reached it whenever it reads a line.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -33,11 +33,11 @@ struct Victim {
     address: VictimAddress,
 }
 
-/// A stream that somebody has opened to the victim.
+/// A stream that was opened to the victim.
 trait Connection: Read + Write + AsRawFd {}
 impl<T: Read + Write + AsRawFd> Connection for T {}
 
-/// What came so far.
+/// What arrived so far.
 #[derive(Default)]
 struct Seen {
     connections: Vec<Box<dyn Connection>>,
@@ -102,7 +102,7 @@ impl Victim {
         }
     }
 
-    /// Until something comes. Tells whether standard input is ready.
+    /// Waits until something arrives. Returns true if standard input is ready.
     fn wait(&self, connections: &[Box<dyn Connection>]) -> bool {
         let mut descriptors: Vec<RawFd> = vec![0];
         descriptors.extend(self.tcp.iter().map(AsRawFd::as_raw_fd));
@@ -113,11 +113,11 @@ impl Victim {
             descriptors.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
         // SAFETY: the elements that are pointed to live until the call returns.
         let ready = unsafe { libc::poll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, -1) };
-        // After a signal nothing is said of the descriptors.
+        // After a signal the descriptors' states are undefined.
         ready > 0 && polled[0].revents != 0
     }
 
-    /// Takes in one thing that waits, and tells whether there was one.
+    /// Receives one pending item; returns false if there was none.
     fn take_one(&self, seen: &mut Seen) -> Result<bool, Error> {
         for listener in &self.tcp {
             if let Some((stream, _)) = unless_empty(listener.accept())? {
@@ -156,7 +156,7 @@ impl Victim {
 }
 
 impl Seen {
-    /// What the first connection that has something says; it is answered. Ended ones go.
+    /// Reads and answers the first connection with data. Ended connections are dropped.
     fn hear_connections(&mut self) -> bool {
         let mut heard = false;
         self.connections.retain_mut(|connection| {
@@ -183,7 +183,7 @@ fn unless_empty<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// A segment that goes when nobody is attached any more.
+/// A segment that the kernel removes with its last attachment.
 fn make_segment() -> Result<(i32, *mut libc::c_char), Error> {
     const PAGE: usize = 4096;
     // SAFETY: a new segment, mapped at an address of the kernel's choice, touches no memory of Rust's; the text

@@ -24,7 +24,7 @@ impl ClientRequests {
         output.send_request(id, method, params);
     }
 
-    /// Hands an answer to whoever asked; answers to unknown ids are dropped.
+    /// Hands an answer to the call that asked; answers to unknown ids are dropped.
     pub(crate) fn answer(&self, raw_id: &str, answer: ClientAnswer) {
         let Ok(id) = raw_id.parse() else { return };
         let asker = self.waiting.lock().remove(&id);

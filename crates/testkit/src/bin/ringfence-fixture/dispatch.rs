@@ -1,5 +1,5 @@
-//! The reading loop: one thread takes every line, handles what is quick in place, and gives what blocks a
-//! thread of its own. Output is flushed when no further complete line waits in the read buffer.
+//! The reading loop: one thread reads every line, answers quick requests in place, and gives blocking ones a
+//! thread of their own. Output is flushed when no further complete line waits in the read buffer.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -11,42 +11,15 @@ use serde_json::value::RawValue;
 
 use crate::incoming::{Message, ToolCallParams, parse_echo_call};
 use crate::outgoing::{
-    Failure, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, ToolOutcome, tool_error_result,
+    INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND, RpcError, ToolOutcome, tool_error_result,
 };
-use crate::running_calls::{BlockingCall, Cancelled, ClientAnswer};
+use crate::running_calls::{BlockingCall, ClientAnswer};
 use crate::server::Server;
 use crate::stubbornness::park_for_good;
-use crate::{
-    ask_tools, call_tools, catalogue, conformance_tools, file_tools, message_tools, network_tools,
-    process_tools, prompts, resources,
-};
+use crate::tools::tool::{BlockingTool, Interruption};
+use crate::{catalogue, prompts, resources, task_requests, tools};
 
 const READ_BUFFER_BYTES: usize = 256 * 1024;
-
-/// A tool that answers at once, on the reading thread; its error becomes a result with `isError`.
-pub(crate) type QuickTool = fn(&Arc<Server>, &str) -> Result<ToolOutcome, String>;
-
-/// A tool that waits, on a thread of its own.
-pub(crate) type BlockingTool = fn(&Arc<Server>, &BlockingCall) -> Result<ToolOutcome, Interruption>;
-
-/// Why a blocking tool has no outcome.
-#[derive(Debug)]
-pub(crate) enum Interruption {
-    Cancelled,
-    Failed(String),
-}
-
-impl From<Cancelled> for Interruption {
-    fn from(_: Cancelled) -> Self {
-        Self::Cancelled
-    }
-}
-
-impl From<String> for Interruption {
-    fn from(complaint: String) -> Self {
-        Self::Failed(complaint)
-    }
-}
 
 pub(crate) fn serve_standard_input(server: &Arc<Server>, input: File) {
     let mut reader = BufReader::with_capacity(READ_BUFFER_BYTES, input);
@@ -110,25 +83,25 @@ fn handle_request(server: &Arc<Server>, raw_id: &str, method: &str, params: Opti
     let raw_params = params.map_or("{}", RawValue::get);
     let handled = match method {
         "tools/call" => start_tool_call(server, raw_id, raw_params),
-        "tasks/result" => server.tasks.answer_when_finished(server, raw_id, raw_params),
+        "tasks/result" => task_requests::answer_when_finished(server, raw_id, raw_params),
         _ => answer_plain_request(server, method, raw_params)
             .map(|result| server.output.buffer_result(raw_id, &result)),
     };
-    if let Err(failure) = handled {
-        server.output.buffer_failure(raw_id, &failure);
+    if let Err(error) = handled {
+        server.output.buffer_error(raw_id, &error);
     }
 }
 
-/// The result of any request that needs no more than one look at its parameters.
-fn answer_plain_request(server: &Server, method: &str, raw_params: &str) -> Result<String, Failure> {
+/// Answers requests that need only their parameters.
+fn answer_plain_request(server: &Server, method: &str, raw_params: &str) -> Result<String, RpcError> {
     let params: Value = serde_json::from_str(raw_params)
-        .map_err(|error| Failure::new(INVALID_REQUEST, format!("unreadable params: {error}")))?;
+        .map_err(|error| RpcError::new(INVALID_REQUEST, format!("unreadable params: {error}")))?;
     let nothing = || Ok("{}".to_owned());
     match method {
         "initialize" => Ok(server.initialize(&params)),
         "ping" => nothing(),
         "logging/setLevel" if server.set_log_level(params["level"].as_str().unwrap_or_default()) => nothing(),
-        "logging/setLevel" => Err(Failure::new(INVALID_PARAMS, "unknown log level")),
+        "logging/setLevel" => Err(RpcError::new(INVALID_PARAMS, "unknown log level")),
         "tools/list" => Ok(catalogue::tools_list_result().to_owned()),
         "prompts/list" => Ok(prompts::list_result()),
         "prompts/get" => prompts::get_result(&params),
@@ -141,45 +114,28 @@ fn answer_plain_request(server: &Server, method: &str, raw_params: &str) -> Resu
         "tasks/get" => server.tasks.get_result(&params),
         "tasks/list" => Ok(server.tasks.list_result()),
         "tasks/cancel" => server.tasks.cancel_result(&params),
-        _ => Err(Failure::new(METHOD_NOT_FOUND, format!("Method not found: {method}"))),
+        _ => Err(RpcError::new(METHOD_NOT_FOUND, format!("Method not found: {method}"))),
     }
 }
 
-fn start_tool_call(server: &Arc<Server>, raw_id: &str, raw_params: &str) -> Result<(), Failure> {
+fn start_tool_call(server: &Arc<Server>, raw_id: &str, raw_params: &str) -> Result<(), RpcError> {
     let params: ToolCallParams<'_> = serde_json::from_str(raw_params)
-        .map_err(|error| Failure::new(INVALID_PARAMS, format!("unreadable call: {error}")))?;
+        .map_err(|error| RpcError::new(INVALID_PARAMS, format!("unreadable call: {error}")))?;
     let arguments = params.arguments.map_or("{}", RawValue::get);
     if let Some(raw_task) = params.task {
-        return server.tasks.start(server, raw_id, &params.name, raw_task.get(), arguments);
+        return task_requests::start(server, raw_id, &params.name, raw_task.get(), arguments);
     }
-    if let Some(tool) = find_quick_tool(&params.name) {
+    if let Some(tool) = tools::find_quick(&params.name) {
         let outcome = tool(server, arguments);
         finish_quick_call(server, raw_id, outcome);
         return Ok(());
     }
-    let Some(tool) = find_blocking_tool(&params.name) else {
-        return Err(Failure::new(INVALID_PARAMS, format!("Unknown tool: {}", params.name)));
+    let Some(tool) = tools::find_blocking(&params.name) else {
+        return Err(RpcError::new(INVALID_PARAMS, format!("Unknown tool: {}", params.name)));
     };
     let raw_token = params.meta.and_then(|meta| meta.progress_token).map(|token| token.get().to_owned());
     start_blocking_call(server, raw_id, tool, BlockingCall::new(arguments.to_owned(), raw_token));
     Ok(())
-}
-
-fn find_quick_tool(name: &str) -> Option<QuickTool> {
-    call_tools::find_quick(name)
-        .or_else(|| conformance_tools::find_quick(name))
-        .or_else(|| message_tools::find_quick(name))
-        .or_else(|| process_tools::find_quick(name))
-        .or_else(|| network_tools::find_quick(name))
-        .or_else(|| file_tools::find_quick(name))
-        .or_else(|| ask_tools::find_quick(name))
-}
-
-fn find_blocking_tool(name: &str) -> Option<BlockingTool> {
-    call_tools::find_blocking(name)
-        .or_else(|| conformance_tools::find_blocking(name))
-        .or_else(|| message_tools::find_blocking(name))
-        .or_else(|| ask_tools::find_blocking(name))
 }
 
 fn finish_quick_call(server: &Server, raw_id: &str, outcome: Result<ToolOutcome, String>) {

@@ -1,4 +1,4 @@
-//! What arrives on standard input, parsed no further than needed: payloads stay raw JSON text.
+//! Messages on standard input, parsed no further than needed: payloads stay raw JSON text.
 
 use std::borrow::Cow;
 
@@ -63,7 +63,7 @@ struct EchoArguments<'line> {
     text: &'line RawValue,
 }
 
-/// The raw id and the raw text of an `echo` call, or `None` if the line has to go the long way.
+/// The raw id and text of an `echo` call, or `None` if the line needs full parsing.
 pub(crate) fn parse_echo_call(line: &[u8]) -> Option<(&str, &str)> {
     let message: EchoMessage<'_> = serde_json::from_slice(line).ok()?;
     let text = message.params.arguments.text.get();

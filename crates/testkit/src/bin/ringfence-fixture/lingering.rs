@@ -14,7 +14,7 @@ pub(crate) fn linger() -> ExitCode {
 
 pub(crate) fn become_daemon() -> ExitCode {
     rustix::process::setsid().expect("a freshly started child leads no process group");
-    // Whoever reads this pid may rely on the new session.
+    // The reader of this pid relies on the new session.
     println!("{}", std::process::id());
     close_standard_output();
     linger()

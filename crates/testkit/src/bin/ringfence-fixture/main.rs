@@ -6,29 +6,22 @@
 #![allow(clippy::unnecessary_wraps, reason = "all tools share one signature")]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is written in the place of an argument")]
 
-mod argument;
-mod ask_tools;
-mod call_tools;
 mod catalogue;
 mod client_requests;
-mod conformance_tools;
 mod dispatch;
-mod file_tools;
 mod flags;
 mod incoming;
 mod lingering;
-mod message_tools;
-mod network_tools;
 mod outgoing;
 mod output;
-mod process_tools;
 mod prompts;
 mod resources;
 mod running_calls;
 mod server;
 mod stubbornness;
+mod task_requests;
 mod tasks;
-mod timestamp;
+mod tools;
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -75,7 +68,7 @@ fn run_server(flags: Flags) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The code with which this start has to end before it reads anything.
+/// The exit code of a start that has to fail before it reads anything.
 fn early_exit(flags: &Flags) -> Option<u8> {
     if let Some(code) = flags.exit_at_start {
         if let Some(text) = &flags.stderr_at_start {

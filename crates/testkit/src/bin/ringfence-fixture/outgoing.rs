@@ -1,4 +1,4 @@
-//! What leaves on standard output: results, errors and notifications as JSON text.
+//! Output of the fixture: results, errors and notifications as JSON text.
 
 use std::sync::Arc;
 
@@ -12,21 +12,21 @@ pub(crate) const METHOD_NOT_FOUND: i64 = -32601;
 pub(crate) const INVALID_PARAMS: i64 = -32602;
 pub(crate) const RESOURCE_NOT_FOUND: i64 = -32002;
 
-/// A JSON-RPC error to be.
+/// A JSON-RPC error to answer with.
 #[derive(Debug)]
-pub(crate) struct Failure {
+pub(crate) struct RpcError {
     pub(crate) code: i64,
     pub(crate) message: String,
     pub(crate) data: Option<Value>,
 }
 
-impl Failure {
+impl RpcError {
     pub(crate) fn new(code: i64, message: impl Into<String>) -> Self {
         Self { code, message: message.into(), data: None }
     }
 }
 
-/// The `result` of a tool call as JSON text, and what the server does once it is written.
+/// The `result` of a tool call as JSON text, and what the server does after writing it.
 pub(crate) enum ToolOutcome {
     Result(String),
     /// A big result that is kept for the next call.
@@ -82,7 +82,7 @@ impl Output {
         ]);
     }
 
-    pub(crate) fn buffer_failure(&self, id: &str, failure: &Failure) {
+    pub(crate) fn buffer_error(&self, id: &str, failure: &RpcError) {
         let mut error = json!({"code": failure.code, "message": failure.message});
         if let Some(data) = &failure.data {
             error["data"] = data.clone();

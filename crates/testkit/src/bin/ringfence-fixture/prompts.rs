@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::conformance_tools::PNG_BASE64;
-use crate::outgoing::{Failure, INVALID_PARAMS, to_json};
+use crate::outgoing::{INVALID_PARAMS, RpcError, to_json};
+use crate::resources::PNG_BASE64;
 
 const COMPLETIONS: [&str; 4] = ["paris", "park", "party", "testing"];
 
@@ -29,7 +29,7 @@ pub(crate) fn list_result() -> String {
     ]}))
 }
 
-pub(crate) fn get_result(params: &Value) -> Result<String, Failure> {
+pub(crate) fn get_result(params: &Value) -> Result<String, RpcError> {
     let argument = |name: &str| params["arguments"][name].as_str().unwrap_or_default();
     let contents = match params["name"].as_str().unwrap_or_default() {
         "test_simple_prompt" => vec![text("This is a simple prompt for testing.")],
@@ -49,7 +49,7 @@ pub(crate) fn get_result(params: &Value) -> Result<String, Failure> {
             json!({"type": "image", "data": PNG_BASE64, "mimeType": "image/png"}),
             text("Please analyze the image above."),
         ],
-        unknown => return Err(Failure::new(INVALID_PARAMS, format!("Unknown prompt: {unknown}"))),
+        unknown => return Err(RpcError::new(INVALID_PARAMS, format!("Unknown prompt: {unknown}"))),
     };
     let messages: Vec<Value> =
         contents.into_iter().map(|content| json!({"role": "user", "content": content})).collect();
@@ -60,9 +60,9 @@ fn text(text: &str) -> Value {
     json!({"type": "text", "text": text})
 }
 
-pub(crate) fn completion_result(params: &Value) -> Result<String, Failure> {
+pub(crate) fn completion_result(params: &Value) -> Result<String, RpcError> {
     let Some(begun) = params["argument"]["value"].as_str() else {
-        return Err(Failure::new(INVALID_PARAMS, "argument.value is missing"));
+        return Err(RpcError::new(INVALID_PARAMS, "argument.value is missing"));
     };
     let values: Vec<&str> = COMPLETIONS.into_iter().filter(|value| value.starts_with(begun)).collect();
     let total = values.len();

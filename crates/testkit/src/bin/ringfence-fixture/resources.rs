@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 
-use crate::conformance_tools::PNG_BASE64;
-use crate::outgoing::{Failure, INVALID_PARAMS, RESOURCE_NOT_FOUND, to_json};
+use crate::outgoing::{INVALID_PARAMS, RESOURCE_NOT_FOUND, RpcError, to_json};
 use crate::server::Server;
 
+/// One red pixel.
+pub(crate) const PNG_BASE64: &str =
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg==";
 const STATIC_TEXT: &str = "test://static-text";
 const STATIC_BINARY: &str = "test://static-binary";
 const WATCHED: &str = "test://watched-resource";
@@ -28,7 +30,7 @@ pub(crate) fn templates_list_result() -> String {
     }]}))
 }
 
-pub(crate) fn read_result(params: &Value) -> Result<String, Failure> {
+pub(crate) fn read_result(params: &Value) -> Result<String, RpcError> {
     let uri = required_uri(params)?;
     let content = match uri {
         STATIC_TEXT => text(uri, "text/plain", "This is the content of the static text resource."),
@@ -49,25 +51,25 @@ fn templated(uri: &str) -> Option<Value> {
     Some(text(uri, "application/json", &to_json(&data)))
 }
 
-fn not_found(uri: &str) -> Failure {
-    Failure {
+fn not_found(uri: &str) -> RpcError {
+    RpcError {
         code: RESOURCE_NOT_FOUND,
         message: "Resource not found".to_owned(),
         data: Some(json!({ "uri": uri })),
     }
 }
 
-fn required_uri(params: &Value) -> Result<&str, Failure> {
-    params["uri"].as_str().ok_or_else(|| Failure::new(INVALID_PARAMS, "uri is missing"))
+fn required_uri(params: &Value) -> Result<&str, RpcError> {
+    params["uri"].as_str().ok_or_else(|| RpcError::new(INVALID_PARAMS, "uri is missing"))
 }
 
-pub(crate) fn subscribe(server: &Server, params: &Value) -> Result<(), Failure> {
+pub(crate) fn subscribe(server: &Server, params: &Value) -> Result<(), RpcError> {
     let uri = required_uri(params)?.to_owned();
     server.subscriptions.lock().insert(uri);
     Ok(())
 }
 
-pub(crate) fn unsubscribe(server: &Server, params: &Value) -> Result<(), Failure> {
+pub(crate) fn unsubscribe(server: &Server, params: &Value) -> Result<(), RpcError> {
     let uri = required_uri(params)?;
     server.subscriptions.lock().remove(uri);
     Ok(())

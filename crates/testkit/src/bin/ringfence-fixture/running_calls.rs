@@ -57,7 +57,7 @@ impl BlockingCall {
     }
 }
 
-/// Which calls run, by the raw text of their ids, and which of them were cancelled.
+/// The running calls by the raw text of their ids, and the cancelled ones.
 #[derive(Debug, Default)]
 pub(crate) struct RunningCalls {
     running: Mutex<HashMap<String, Sender<WakeUp>>>,
@@ -73,12 +73,12 @@ impl RunningCalls {
         self.running.lock().remove(raw_id);
     }
 
-    /// A cancellation that hits no running call is forgotten.
+    /// A cancellation of a call that does not run is ignored.
     pub(crate) fn cancel(&self, raw_id: &str) {
         let hit = self.running.lock().remove(raw_id);
         if let Some(wake) = hit {
             self.cancelled.lock().push(raw_id.to_owned());
-            // The call may have ended a moment ago; then nobody listens.
+            // The call may have ended a moment ago.
             drop(wake.send(WakeUp::Cancelled));
         }
     }

@@ -32,7 +32,7 @@ pub(crate) struct Server {
     pub(crate) memory: Mutex<HashMap<String, String>>,
     /// The last result of `big`, with its size.
     pub(crate) big_result: Mutex<Option<(usize, Arc<str>)>>,
-    /// What came back to the last `ask_unowned`; `None` while it is pending.
+    /// The answer to the last `ask_unowned`; `None` while it is pending.
     pub(crate) unowned_answer: Mutex<Option<String>>,
     client_capabilities: Mutex<Value>,
     lowest_log_level: Mutex<usize>,

@@ -1,4 +1,4 @@
-//! A server that does not go away: it ignores SIGTERM and the end of its standard input.
+//! Makes the server stubborn: it ignores SIGTERM and the end of its standard input.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,13 +10,13 @@ pub(crate) struct Stubbornness {
 
 impl Stubbornness {
     pub(crate) fn begin(&self) {
-        // A handler that only sets a flag nobody reads replaces the default action, which is to die.
+        // Any handler replaces the default action, which is to die; the flag it sets is not read.
         signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::new(AtomicBool::new(false)))
             .expect("SIGTERM may be handled");
         self.active.store(true, Ordering::SeqCst);
     }
 
-    /// Called at the end of standard input; returns only from a server that goes willingly.
+    /// Called at the end of standard input; never returns from a stubborn server.
     pub(crate) fn stay_if_asked(&self) {
         if self.active.load(Ordering::SeqCst) {
             park_for_good();

@@ -1,0 +1,8 @@
+//! The benchmarks, one for each switch of the command line.
+
+pub(crate) mod bridges;
+pub(crate) mod fence;
+pub(crate) mod packages;
+mod round_order;
+pub(crate) mod servers;
+pub(crate) mod workspace;

@@ -1,0 +1,126 @@
+//! The figures that ringfence promises as a bridge, with their bounds.
+
+use crate::benchmarks::bridges::measurements::Figure;
+use crate::benchmarks::bridges::results::Results;
+use crate::legs::Leg;
+use crate::report::bounds::{Bound, ReachRow};
+use crate::statistics::median;
+
+pub(crate) fn reach_rows(results: &Results) -> Vec<ReachRow> {
+    let mut rows = unfenced_rows(results);
+    rows.extend(fenced_rows(results));
+    rows
+}
+
+fn unfenced_rows(results: &Results) -> Vec<ReachRow> {
+    const OURS: Leg = Leg::RingfenceSession;
+    let against = |words: &str, base: Leg, figure: Figure, bound: Bound| ReachRow {
+        figure: format!("{words}, {} / {}", OURS.name(), base.name()),
+        measured: results.samples.ratio(OURS, base, figure),
+        bound: Some(bound),
+    };
+    let bare = Leg::BareAxum;
+    let peer = Leg::Supergateway;
+    vec![
+        against("sequential p50", bare, Figure::LatencyP50, Bound::AtMost(1.8)),
+        ReachRow {
+            figure: "its floor: (bare-axum + direct-stdio) / bare-axum".to_owned(),
+            measured: latency_floor(results),
+            bound: None,
+        },
+        against("throughput 1×32", bare, Figure::Throughput1x32, Bound::AtLeast(0.6)),
+        against("throughput 64×4", bare, Figure::Throughput64x4, Bound::AtLeast(0.6)),
+        against("throughput 1×32", peer, Figure::Throughput1x32, Bound::AtLeast(15.0)),
+        against("throughput 64×4", peer, Figure::Throughput64x4, Bound::AtLeast(15.0)),
+        against("sequential p50", peer, Figure::LatencyP50, Bound::AtMost(0.3)),
+        against("session creation p50", Leg::DirectStdio, Figure::CreationP50, Bound::AtMost(1.5)),
+        against("8 MiB results", bare, Figure::Big8MiB, Bound::AtLeast(0.5)),
+        ReachRow {
+            figure: format!("gateway KiB per idle session, {}", OURS.name()),
+            measured: results.samples.median(OURS, Figure::GatewayMemoryPerSession),
+            bound: Some(Bound::AtMost(48.0)),
+        },
+    ]
+}
+
+fn fenced_rows(results: &Results) -> Vec<ReachRow> {
+    let fenced = |words: &str, base: Leg, figure: Figure, bound: Option<Bound>| ReachRow {
+        figure: format!("{words}, {} / {}", Leg::RingfenceFenced.name(), base.name()),
+        measured: results.samples.ratio(Leg::RingfenceFenced, base, figure),
+        bound,
+    };
+    let peer = Leg::Supergateway;
+    vec![
+        fenced("session creation p50", Leg::DirectStdio, Figure::CreationP50, Some(Bound::AtMost(6.0))),
+        fenced("sequential p50", Leg::RingfenceShared, Figure::LatencyP50, Some(Bound::AtMost(1.05))),
+        fenced("throughput 1×32", Leg::RingfenceShared, Figure::Throughput1x32, Some(Bound::AtLeast(0.95))),
+        fenced("throughput 64×4", Leg::RingfenceShared, Figure::Throughput64x4, None),
+        ReachRow {
+            figure: format!("gateway KiB per idle session, {}", Leg::RingfenceFenced.name()),
+            measured: results.samples.median(Leg::RingfenceFenced, Figure::GatewayMemoryPerSession),
+            bound: Some(Bound::AtMost(64.0)),
+        },
+        ReachRow {
+            figure: "KiB per idle session beyond the server's own, ringfence-fenced".to_owned(),
+            measured: fence_memory(results),
+            bound: Some(Bound::AtMost(1024.0)),
+        },
+        ReachRow {
+            figure: "of 500 idle sessions, answer, ringfence-fenced".to_owned(),
+            measured: results.samples.median(Leg::RingfenceFenced, Figure::Held500),
+            bound: Some(Bound::AtLeast(500.0)),
+        },
+        fenced("session creation p50", peer, Figure::CreationP50, Some(Bound::AtMost(1.0))),
+        fenced("throughput 1×32", peer, Figure::Throughput1x32, Some(Bound::AtLeast(1.0))),
+        fenced("throughput 64×4", peer, Figure::Throughput64x4, Some(Bound::AtLeast(1.0))),
+        ReachRow {
+            figure: "memory of 200 idle sessions with their servers, ringfence-fenced / supergateway"
+                .to_owned(),
+            measured: memory_of_200(results, Leg::RingfenceFenced)
+                .zip(memory_of_200(results, peer))
+                .map(|(ours, theirs)| ours / theirs),
+            bound: Some(Bound::AtMost(1.0)),
+        },
+    ]
+}
+
+fn memory_of_200(results: &Results, leg: Leg) -> Option<f64> {
+    Some(
+        results.samples.median(leg, Figure::GatewayMemory200)?
+            + results.samples.median(leg, Figure::ChildrenMemory200)?,
+    )
+}
+
+/// KiB per session beyond the same server without a fence: the gateway's part and the supervisor.
+fn fence_memory(results: &Results) -> Option<f64> {
+    let children = |leg| results.samples.median(leg, Figure::ChildrenMemory200);
+    let supervisors = (children(Leg::RingfenceFenced)? - children(Leg::RingfenceSession)?) / 200.0;
+    Some(results.samples.median(Leg::RingfenceFenced, Figure::GatewayMemoryPerSession)? + supervisors)
+}
+
+/// The ratio of a gateway that adds nothing to HTTP and pipes.
+fn latency_floor(results: &Results) -> Option<f64> {
+    let bare = results.samples.per_round(Leg::BareAxum, Figure::LatencyP50);
+    let direct = results.samples.per_round(Leg::DirectStdio, Figure::LatencyP50);
+    let floors: Vec<f64> =
+        bare.iter().zip(direct).filter_map(|(bare, direct)| Some(1.0 + (*direct)? / (*bare)?)).collect();
+    median(&floors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_is_met_from_its_side() {
+        let mut results = Results::default();
+        results.samples.record(Leg::RingfenceSession, Figure::LatencyP50, 0, 170.0);
+        results.samples.record(Leg::BareAxum, Figure::LatencyP50, 0, 100.0);
+        results.samples.record(Leg::DirectStdio, Figure::LatencyP50, 0, 50.0);
+        let rows = reach_rows(&results);
+        assert_eq!(rows[0].is_met(), Some(true));
+        assert!(rows[1].measured.is_some_and(|floor| (floor - 1.5).abs() < 1e-9));
+        assert_eq!(rows[1].is_met(), None);
+        assert_eq!(rows[2].is_met(), None);
+    }
+}

@@ -1,0 +1,267 @@
+//! Starting the same command in every variant. The policy is the one that `ringfence run` makes by default;
+//! it is planned once, so that only the launch is timed.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+use fence::environment::{self, OwnPlaces};
+use fence::{
+    Allowance, DeniedPath, Fenced, Kernel, Launcher, Limit, LimitOrigin, Limits, Network, OwnDirectory, Plan,
+    Policy, ReadMode, SessionDirectory, Temp, TierChoice, UnixSockets, VettedDirectory,
+};
+
+use crate::benchmarks::fence::variants::FenceVariant;
+use crate::error::{Error, WhileDoing};
+use crate::programs::Programs;
+
+/// The defaults of `ringfence run`.
+pub(crate) const TEMP_BYTES: u64 = 1024 * 1024 * 1024;
+const PROCESSES: u64 = 2048;
+
+/// One launcher for the whole run: its one-time checks are over after the warm-up.
+#[derive(Debug)]
+pub(crate) struct FenceHost {
+    /// Keeps a loaded launcher ready, as a gateway does.
+    launcher: Launcher,
+    cold_launcher: Launcher,
+    kernel: Kernel,
+    plans: BTreeMap<FenceVariant, Plan>,
+    session: SessionDirectory,
+    own: OwnDirectory,
+    caches: PathBuf,
+    scope: PathBuf,
+    bubblewrap: Option<PathBuf>,
+    nothing: File,
+}
+
+/// A running command.
+#[derive(Debug)]
+pub(crate) enum Launched {
+    Plain(Child),
+    Fenced(Box<Fenced>),
+}
+
+/// The standard streams of a command.
+#[derive(Debug, Default)]
+pub(crate) struct Streams {
+    /// `None`: the null device.
+    pub(crate) stdin: Option<File>,
+    pub(crate) stdout: Option<File>,
+}
+
+impl FenceHost {
+    pub(crate) fn prepare(programs: &Programs) -> Result<Self, Error> {
+        let scope = programs.work_directory.join("fence-scope");
+        std::fs::create_dir_all(&scope).while_doing("making the scope")?;
+        let scope = scope.canonicalize()?;
+        // Pages of a program that was just built count as dirty until they are on the disk.
+        File::open(&programs.ringfence)?.sync_all().while_doing("writing the launcher to the disk")?;
+        let launcher = Launcher::with_executable(&programs.ringfence).with_zygote();
+        let cold_launcher = Launcher::with_executable(&programs.ringfence);
+        let kernel = launcher.kernel();
+        let cache_home = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+        let own = OwnDirectory::open(cache_home.as_deref(), home().as_deref())
+            .while_doing("opening ringfence's own directory")?;
+        let session = SessionDirectory::create(&own).while_doing("making a session's directory")?;
+        let caches = own.caches_of(&scope).while_doing("making the scope's caches")?;
+        let nothing = File::options().read(true).write(true).open("/dev/null")?;
+        let plans = BTreeMap::new();
+        let bubblewrap = find_bubblewrap(std::env::var_os("PATH"));
+        Ok(Self { launcher, cold_launcher, kernel, plans, session, own, caches, scope, bubblewrap, nothing })
+    }
+
+    /// Plans the variant; fails if this machine does not offer it.
+    pub(crate) fn plan(&mut self, variant: FenceVariant, bench: &Path) -> Result<(), Error> {
+        match variant {
+            FenceVariant::Unfenced => Ok(()),
+            FenceVariant::Bubblewrap if self.bubblewrap.is_some() => Ok(()),
+            FenceVariant::Bubblewrap => Err(Error::new("not installed")),
+            _ => {
+                let policy = self.policy(variant, bench)?;
+                let plan = fence::plan(&policy, &self.kernel).while_doing("planning the fence")?;
+                self.plans.insert(variant, plan);
+                Ok(())
+            }
+        }
+    }
+
+    fn policy(&self, variant: FenceVariant, bench: &Path) -> Result<Policy, Error> {
+        use FenceVariant as V;
+        let is_tier_b = matches!(variant, V::TierB | V::TierBCold);
+        let own = |path: &Path| VettedDirectory::own(path).while_doing("looking at a directory");
+        let home = home();
+        Ok(Policy {
+            scope: vec![
+                fence::vet_scope(&self.scope, home.as_deref(), Some(self.own.path()))
+                    .while_doing("looking at the scope")?,
+            ],
+            read_write: vec![own(&self.session.home())?, own(&self.caches)?],
+            read: ReadMode::Open { also: hidden_program(bench) },
+            deny_read: deny_list(home.as_deref(), self.kernel.is_root),
+            hidden: vec![self.own.path().to_owned()],
+            protected: Vec::new(),
+            temp: Temp::Private { directory: self.session.temp(), bytes: TEMP_BYTES },
+            network: if is_tier_b { Network::None } else { Network::All },
+            unix_sockets: UnixSockets::Deny,
+            limits: default_limits(),
+            tier: if is_tier_b { TierChoice::B } else { TierChoice::A },
+            // Without namespaces, root must be allowed explicitly.
+            allowances: BTreeSet::from([Allowance::Root]),
+            allow_degraded: BTreeSet::new(),
+            require: BTreeSet::new(),
+            shared_hardlinks: None,
+            read_only: false,
+        })
+    }
+
+    /// Starts the command; returns when it runs.
+    pub(crate) fn launch(
+        &self,
+        variant: FenceVariant,
+        command: &fence::Command,
+        streams: Streams,
+    ) -> Result<Launched, Error> {
+        if let Some(plan) = self.plans.get(&variant) {
+            let is_cold = matches!(variant, FenceVariant::TierACold | FenceVariant::TierBCold);
+            let launcher = if is_cold { &self.cold_launcher } else { &self.launcher };
+            return self.launch_fenced(launcher, plan, command, &streams);
+        }
+        let mut process = match (variant, &self.bubblewrap) {
+            (FenceVariant::Bubblewrap, Some(program)) => {
+                let mut process = std::process::Command::new(program);
+                process.args(self.bubblewrap_arguments()).arg("--").arg(&command.program);
+                process
+            }
+            _ => std::process::Command::new(&command.program),
+        };
+        // No working directory, no hook: the standard library then uses `posix_spawn`.
+        process.args(&command.arguments);
+        if let Some(stdin) = streams.stdin {
+            process.stdin(Stdio::from(stdin));
+        }
+        if let Some(stdout) = streams.stdout {
+            process.stdout(Stdio::from(stdout));
+        }
+        process.spawn().map(Launched::Plain).while_doing("starting the command")
+    }
+
+    fn launch_fenced(
+        &self,
+        launcher: &Launcher,
+        plan: &Plan,
+        command: &fence::Command,
+        streams: &Streams,
+    ) -> Result<Launched, Error> {
+        let nothing = &self.nothing;
+        let stdio = fence::Stdio {
+            stdin: streams.stdin.as_ref().unwrap_or(nothing).as_fd(),
+            stdout: streams.stdout.as_ref().unwrap_or(nothing).as_fd(),
+            stderr: nothing.as_fd(),
+        };
+        let fenced = launcher.launch(plan, command, stdio, self.own.path());
+        fenced.map(|fenced| Launched::Fenced(Box::new(fenced))).while_doing("launching")
+    }
+
+    /// A bubblewrap command with the same namespaces and about the same view of the files.
+    fn bubblewrap_arguments(&self) -> Vec<&OsStr> {
+        const SAME_NAMESPACES: &str = "--unshare-all --die-with-parent --ro-bind / / --dev-bind /dev /dev \
+             --proc /proc --tmpfs /tmp";
+        let scope = self.scope.as_os_str();
+        let scoped = ["--bind".as_ref(), scope, scope, "--chdir".as_ref(), scope];
+        SAME_NAMESPACES.split_ascii_whitespace().map(OsStr::new).chain(scoped).collect()
+    }
+
+    /// The command as `ringfence run` would hand it over.
+    pub(crate) fn command(&self, program: &Path, arguments: &[OsString]) -> fence::Command {
+        let parent: BTreeMap<OsString, OsString> = std::env::vars_os().collect();
+        let mut variables = environment::passed_on(parent.clone());
+        variables.extend(environment::toolchains(&parent, home().as_deref()));
+        let temp = self.session.temp();
+        let places = OwnPlaces { home: &self.session.home(), caches: &self.caches, temp: Some(&temp) };
+        variables.extend(environment::own_places(places));
+        fence::Command {
+            program: program.to_owned(),
+            arguments: arguments.to_vec(),
+            environment: variables.into_iter().collect(),
+            directory: self.scope.clone(),
+        }
+    }
+
+    pub(crate) fn scope(&self) -> &Path {
+        &self.scope
+    }
+
+    /// The kernel features that the fence found, in words.
+    pub(crate) fn described(&self) -> String {
+        let groups = self.kernel.limits.version.map_or("no control groups", fence::CgroupVersion::mechanism);
+        let user = if self.kernel.is_root { "root" } else { "a plain user" };
+        format!("Landlock {}, {groups}, as {user}", self.kernel.landlock)
+    }
+
+    /// Removes everything it made.
+    pub(crate) fn finish(self) {
+        let _ = std::fs::remove_dir(&self.caches);
+        let _ = self.session.remove();
+    }
+}
+
+impl Launched {
+    /// Waits for the end and fails unless the command succeeded.
+    pub(crate) fn wait(self) -> Result<(), Error> {
+        let code = match self {
+            Self::Plain(mut child) => child.wait().while_doing("waiting")?.code(),
+            Self::Fenced(mut fenced) => fenced.wait().while_doing("waiting")?.code,
+        };
+        if code == Some(0) { Ok(()) } else { Err(Error::new("the command did not end well")) }
+    }
+
+    /// The process that was started, which in a fence is the supervisor.
+    pub(crate) fn process_id(&self) -> u32 {
+        match self {
+            Self::Plain(child) => child.id(),
+            Self::Fenced(fenced) => fenced.supervisor().as_raw_nonzero().get().unsigned_abs(),
+        }
+    }
+}
+
+fn home() -> Option<PathBuf> {
+    std::env::var_os("HOME").map(PathBuf::from).filter(|home| home.is_absolute())
+}
+
+fn deny_list(home: Option<&Path>, is_root: bool) -> Vec<DeniedPath> {
+    let mut denied: Vec<DeniedPath> =
+        fence::sensitive_paths(home, is_root).iter().flat_map(|path| DeniedPath::resolve(path)).collect();
+    denied.sort_by(|a, b| a.path.cmp(&b.path));
+    denied.dedup_by(|a, b| a.path == b.path);
+    denied
+}
+
+/// The bench program, if it lies in a directory that the fence hides.
+fn hidden_program(bench: &Path) -> Vec<PathBuf> {
+    let is_hidden = bench.starts_with("/tmp") || bench.starts_with("/var/tmp");
+    is_hidden.then(|| bench.to_owned()).into_iter().collect()
+}
+
+pub(crate) fn default_limits() -> Limits {
+    let default = |value| Limit { value, origin: LimitOrigin::Default };
+    Limits {
+        memory: three_quarters_of_the_memory().map(default),
+        processes: Some(default(PROCESSES)),
+        ..Limits::default()
+    }
+}
+
+fn three_quarters_of_the_memory() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let line = text.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kibibytes * 1024 / 4 * 3)
+}
+
+fn find_bubblewrap(search_path: Option<OsString>) -> Option<PathBuf> {
+    std::env::split_paths(&search_path?).map(|directory| directory.join("bwrap")).find(|file| file.is_file())
+}

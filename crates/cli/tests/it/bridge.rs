@@ -1,0 +1,14 @@
+//! The bridge between HTTP or stdio and one server: messages, streams, processes, and what real clients and the
+//! conformance suite find.
+
+mod chaos;
+pub(crate) mod clients_and_servers;
+pub(crate) mod conformance;
+mod http_rules;
+mod isolation;
+mod processes;
+mod server_requests;
+mod shared;
+mod stdio_mode;
+mod streams;
+mod timeouts;

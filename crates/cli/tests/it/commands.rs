@@ -1,0 +1,8 @@
+//! The commands that users and operators type: exit codes, output, hints, and the files they write.
+
+mod audit;
+mod command_line;
+mod config;
+mod doctor;
+mod packages;
+mod register;

@@ -1,0 +1,14 @@
+//! Real programs go on working inside the fence, in both tiers: package tools, compilers, language runtimes,
+//! version control, shells and an official MCP server. A fence that breaks them would be switched off.
+
+mod below_temporary_directories;
+pub(crate) mod fenced_run;
+mod languages;
+mod mcp_server;
+mod package_tools;
+mod plain_user;
+mod reads_and_temporary_files;
+mod shells;
+mod signals;
+mod standard_streams;
+mod version_control;

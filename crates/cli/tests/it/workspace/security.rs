@@ -1,0 +1,12 @@
+//! The built-in server against hostile clients and hostile workspaces, through the shipped binary: without a fence,
+//! to test its own checks, and with one.
+
+mod contents;
+mod ground;
+mod races;
+mod read_only;
+mod requests;
+mod rules;
+mod shell;
+mod spellings;
+mod tool_calls;
