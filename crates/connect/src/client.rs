@@ -6,7 +6,7 @@ use bytes::Bytes;
 use identity::{Instance, Principal};
 use session::{Caller, Contexts, EndReason, Next, Session, Sessions, StreamReader, WorkspaceChoice};
 use tokio::sync::{mpsc, watch};
-use wire::{Body, ErrorReply, Malformed, Message, Request, code, method};
+use wire::{Body, ErrorReply, MessageError, Message, Request, code, method};
 
 /// Lines that may wait for the client to read them.
 pub(crate) const OUTPUT_LINES: usize = 256;
@@ -55,7 +55,7 @@ impl Client {
         match Body::parse(line) {
             Ok(Body::Single(message)) => self.take_message(message).await,
             Ok(Body::Batch(_)) => self.refuse("batches are not taken on stdio").await,
-            Err(Malformed { code, reason, id }) => {
+            Err(MessageError { code, reason, id }) => {
                 let _ = self.output.send(ErrorReply::new(code, reason).to_message(id.as_ref())).await;
             }
         }
