@@ -215,3 +215,6 @@ fn read_page(result: &str, list: List, items: &mut Vec<Listed>) -> Option<String
     }
     page.get("nextCursor").and_then(|raw| serde_json::from_str(raw.get()).ok())
 }
+
+#[cfg(test)]
+mod tests;

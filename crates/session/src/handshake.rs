@@ -89,4 +89,60 @@ mod tests {
         assert_eq!(with(json!({"roots": {}})), with(json!({})));
         assert_ne!(with(json!({"sampling": {}})), with(json!({})));
     }
+
+    #[test]
+    fn answers_depend_on_the_version_and_not_on_the_name_of_the_client() {
+        let said = |version, client| {
+            fingerprint(&initialize(&json!({
+                "protocolVersion": version, "capabilities": {}, "clientInfo": { "name": client },
+            })))
+        };
+        assert_eq!(said("2025-06-18", "one"), said("2025-06-18", "other"));
+        assert_ne!(said("2025-06-18", "one"), said("2025-11-25", "one"));
+    }
+
+    #[test]
+    fn capabilities_that_are_none_become_our_roots() {
+        for said in [Value::Null, json!("all"), json!([])] {
+            let sent = params(&with_our_roots(&client(&said)));
+            assert_eq!(sent["capabilities"], json!({"roots": {}}), "{said}");
+        }
+    }
+
+    #[test]
+    fn an_initialize_without_parameters_gets_our_roots() {
+        let bare = crate::testing::message(r#"{"jsonrpc":"2.0","id":1,"method":"initialize"}"#);
+        let Message::Request(bare) = bare else { panic!() };
+        assert_eq!(params(&with_our_roots(&bare)), json!({"capabilities": {"roots": {}}}));
+    }
+
+    #[test]
+    fn a_shared_upstream_hears_all_that_some_client_may_be_able_to_do() {
+        let sent = params(&own());
+        assert_eq!(sent["protocolVersion"], Version::NEWEST.as_str());
+        for capability in ["roots", "sampling", "elicitation"] {
+            assert!(sent["capabilities"][capability].is_object(), "{capability}");
+        }
+        assert_eq!(sent["clientInfo"]["name"], "ringfence");
+    }
+
+    #[test]
+    fn a_client_that_says_no_initialize_is_greeted_in_its_own_name_and_version() {
+        let sent = params(&on_behalf_of(&json!({"name": "editor"}), Version::V2025_03_26));
+        assert_eq!(
+            (&sent["protocolVersion"], &sent["clientInfo"]["name"]),
+            (&json!("2025-03-26"), &json!("editor"))
+        );
+        assert!(sent["capabilities"]["sampling"].is_object());
+    }
+
+    #[test]
+    fn the_expected_client_is_known_by_what_it_will_say() {
+        let said = initialize(&json!({
+            "protocolVersion": Version::NEWEST.as_str(),
+            "capabilities": {"elicitation": {}, "roots": {"listChanged": true}},
+            "clientInfo": {"name": "editor"},
+        }));
+        assert_eq!(fingerprint(&with_our_roots(&expected())), fingerprint(&with_our_roots(&said)));
+    }
 }

@@ -122,3 +122,17 @@ pub(crate) fn next_text(reader: &mut StreamReader) -> Option<String> {
         _ => None,
     }
 }
+
+// Parts for the tests of workers.
+
+/// An answer to `initialize` with these capabilities.
+pub(crate) fn initialize_result(version: &str, capabilities: &str) -> wire::InitializeResult {
+    let text =
+        format!(r#"{{"protocolVersion":"{version}","capabilities":{capabilities},"serverInfo":{{}}}}"#);
+    wire::InitializeResult::read(&text).unwrap()
+}
+
+/// An id as it stands in JSON, so that `1` and `"1"` differ.
+pub(crate) fn id(json: &str) -> wire::Id {
+    wire::Id::from_raw(&serde_json::value::RawValue::from_string(json.to_owned()).unwrap()).unwrap()
+}

@@ -11,6 +11,8 @@ mod generation;
 mod machine;
 mod restarts;
 mod shared_state;
+#[cfg(test)]
+mod testing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

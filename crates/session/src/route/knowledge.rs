@@ -112,3 +112,6 @@ impl Knowledge {
         self.catalogue = None;
     }
 }
+
+#[cfg(test)]
+mod tests;

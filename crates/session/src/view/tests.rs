@@ -170,3 +170,187 @@ fn what_is_here_is_not_shown_twice() {
     let page: Value = serde_json::from_slice(&view.page(List::Tools, None).unwrap()).unwrap();
     assert_eq!(page["tools"][1]["_meta"][SERVER_KEY], "web");
 }
+
+/// A server that has these prompts.
+fn prompts(names: &[&str]) -> Arc<Catalogue> {
+    let prompts = names.iter().map(|name| listed(name, &json!({"name": name}))).collect();
+    Arc::new(Catalogue { prompts, ..Catalogue::default() })
+}
+
+/// A server that has these templates.
+fn templates(templates: &[&str]) -> Arc<Catalogue> {
+    let templates = templates.iter().map(|it| listed(it, &json!({"uriTemplate": it, "name": "n"}))).collect();
+    Arc::new(Catalogue { templates, ..Catalogue::default() })
+}
+
+fn page_of(view: &View, list: List) -> Value {
+    serde_json::from_slice(&view.page(list, None).unwrap()).unwrap()
+}
+
+#[test]
+fn a_list_without_items_has_one_empty_page() {
+    let view = View::of(&[]);
+    assert_eq!(page_of(&view, List::Tools), json!({"tools": []}));
+    assert_eq!(page_of(&view, List::Prompts), json!({"prompts": []}));
+    assert_eq!(page_of(&view, List::Templates), json!({"resourceTemplates": []}));
+    assert!(view.page(List::Tools, Some("1")).is_none());
+    assert_eq!(view.page(List::Tools, Some("0")), view.page(List::Tools, None));
+}
+
+#[test]
+fn a_server_that_is_not_known_has_no_part() {
+    let (rules, known) = (ToolRules::default(), catalogue(vec![tool("x")]));
+    let unknown = Part { catalogue: None, ..part("a", &rules, &known) };
+    let view = View::of(&[unknown, part("b", &rules, &known)]);
+    assert_eq!(names_of(&view), ["b_x"]);
+    assert_eq!(view.tool("b_x").unwrap().member, 1);
+}
+
+#[test]
+fn rules_are_for_tools_and_leave_prompts_alone() {
+    let rules = ToolRules {
+        allow: vec!["none".to_owned()],
+        deny: vec!["*".to_owned()],
+        aliases: BTreeMap::from([("p".to_owned(), "q".to_owned())]),
+    };
+    let server = prompts(&["p"]);
+    let view = View::of(&[part("s", &rules, &server)]);
+    let target = Target { member: 0, own: "p".to_owned() };
+    assert_eq!((view.prompt("s_p"), view.prompt("q"), view.tool("s_p")), (Some(&target), None, None));
+}
+
+#[test]
+fn a_rule_that_is_no_pattern_matches_nothing() {
+    let tools = catalogue(vec![tool("x"), tool("y")]);
+    let deny = ToolRules { deny: vec!["[".to_owned(), "y".to_owned()], ..ToolRules::default() };
+    assert_eq!(names_of(&View::of(&[part("s", &deny, &tools)])), ["s_x"]);
+    let allow = ToolRules { allow: vec!["[".to_owned()], ..ToolRules::default() };
+    assert!(names_of(&View::of(&[part("s", &allow, &tools)])).is_empty(), "it does not allow all");
+}
+
+#[test]
+fn two_items_of_one_server_that_want_the_same_name_stay_apart() {
+    let rules = ToolRules::default();
+    let tools = catalogue(vec![tool("a.b"), tool("a/b")]);
+    for names in [NameMode::Prefix, NameMode::Conflict, NameMode::None] {
+        let view = View::of(&[Part { names, ..part("s", &rules, &tools) }]);
+        let shown = names_of(&view);
+        assert_eq!(shown.len(), 2, "{names:?}");
+        let owns: Vec<_> = shown.iter().map(|name| view.tool(name).unwrap().own.as_str()).collect();
+        assert_eq!(owns, ["a.b", "a/b"], "{names:?}");
+    }
+}
+
+#[test]
+fn names_do_not_depend_on_what_other_servers_have() {
+    let (rules, long) = (ToolRules::default(), "x".repeat(80));
+    let (one, other) = (catalogue(vec![tool(&long)]), catalogue(vec![tool("y")]));
+    let alone = names_of(&View::of(&[part("s", &rules, &one)]));
+    let together = names_of(&View::of(&[part("t", &rules, &other), part("s", &rules, &one)]));
+    assert_eq!(alone[0], together[1]);
+}
+
+#[test]
+fn an_alias_that_another_server_has_too_is_resolved_by_the_mode_of_names() {
+    let aliased =
+        ToolRules { aliases: BTreeMap::from([("x".to_owned(), "go".to_owned())]), ..ToolRules::default() };
+    let tools = catalogue(vec![tool("x")]);
+    let names = |names| {
+        let with = |name| Part { names, ..part(name, &aliased, &tools) };
+        names_of(&View::of(&[with("a"), with("b")]))
+    };
+    assert_eq!(names(NameMode::Conflict), ["a_x", "b_x"]);
+    assert_eq!(names(NameMode::None), ["go"]);
+    let prefixed = names(NameMode::Prefix);
+    assert!(prefixed[0] == "go" && prefixed[1].starts_with("go_"), "{prefixed:?}");
+}
+
+#[test]
+fn the_tools_that_are_shown_are_reported_with_their_server() {
+    let (rules, tools) = (ToolRules::default(), catalogue(vec![tool("x")]));
+    let hidden = Part { is_shown: false, ..part("a", &rules, &tools) };
+    let view = View::of(&[hidden, part("b", &rules, &tools)]);
+    assert_eq!(view.shown_tools(), [("b_x".to_owned(), 1)]);
+}
+
+#[test]
+fn a_note_of_the_server_replaces_a_meta_that_is_none() {
+    let rules = ToolRules::default();
+    let item = json!({"name": "x", "inputSchema": {"type": "object"}, "_meta": "m"});
+    let tools = catalogue(vec![listed("x", &item)]);
+    let view = View::of(&[part("s", &rules, &tools)]);
+    assert_eq!(page_of(&view, List::Tools)["tools"][0]["_meta"], json!({SERVER_KEY: "s", OWN_NAME_KEY: "x"}));
+}
+
+#[test]
+fn a_template_that_several_servers_have_is_of_the_first() {
+    let (rules, both) = (ToolRules::default(), templates(&["memo://{x}"]));
+    let view = View::of(&[part("a", &rules, &both), part("b", &rules, &both)]);
+    assert_eq!(page_of(&view, List::Templates)["resourceTemplates"].as_array().unwrap().len(), 1);
+    assert_eq!(view.member_for_uri("memo://1"), Some(0));
+}
+
+#[test]
+fn templates_that_are_not_shown_still_lead_to_their_server() {
+    let (rules, server) = (ToolRules::default(), templates(&["memo://{x}"]));
+    let view = View::of(&[Part { is_shown: false, ..part("a", &rules, &server) }]);
+    assert_eq!(page_of(&view, List::Templates)["resourceTemplates"], json!([]));
+    assert_eq!(view.member_for_uri("memo://1"), Some(0));
+}
+
+#[test]
+fn a_template_without_a_fixed_beginning_makes_no_uris() {
+    let (rules, server) = (ToolRules::default(), templates(&["{scheme}://x"]));
+    let view = View::of(&[part("a", &rules, &server)]);
+    assert_eq!(view.member_for_uri("memo://x"), None);
+    assert_eq!(view.member_for_uri("{scheme}://x"), Some(0), "the template itself");
+}
+
+#[test]
+fn of_templates_with_equal_beginnings_the_first_is_taken() {
+    let (rules, one, other) = (ToolRules::default(), templates(&["m://{x}"]), templates(&["m://{y}"]));
+    let view = View::of(&[part("a", &rules, &one), part("b", &rules, &other)]);
+    assert_eq!(view.member_for_uri("m://1"), Some(0));
+}
+
+#[test]
+fn views_differ_in_the_lists_that_look_different() {
+    let rules = ToolRules::default();
+    let of = |server: &Arc<Catalogue>| View::of(&[part("s", &rules, server)]);
+    let differences = |one: &View, other: &View| one.differences(other).collect::<Vec<_>>();
+    let (empty, tools) = (of(&catalogue(vec![])), of(&catalogue(vec![tool("x")])));
+    assert_eq!(differences(&empty, &tools), [List::Tools]);
+    assert_eq!(differences(&tools, &of(&prompts(&["x"]))), [List::Tools, List::Prompts]);
+    assert_eq!(differences(&empty, &of(&templates(&["m://{x}"]))), [List::Templates]);
+    assert!(differences(&tools, &of(&catalogue(vec![tool("x")]))).is_empty());
+}
+
+#[test]
+fn what_is_shown_and_what_is_not_are_different_views() {
+    let (rules, tools) = (ToolRules::default(), catalogue(vec![tool("x")]));
+    let views = Views::default();
+    let shown = views.get(&[part("s", &rules, &tools)]);
+    let hidden = views.get(&[Part { is_shown: false, ..part("s", &rules, &tools) }]);
+    let unknown = views.get(&[Part { catalogue: None, ..part("s", &rules, &tools) }]);
+    assert!(!Arc::ptr_eq(&shown, &hidden) && !Arc::ptr_eq(&hidden, &unknown));
+}
+
+#[test]
+fn views_that_no_session_sees_are_not_kept() {
+    let rules = ToolRules::default();
+    let views = Views::default();
+    for number in 0..MAX_VIEWS * 2 {
+        views.get(&[part("s", &rules, &catalogue(vec![tool(&number.to_string())]))]);
+    }
+    assert!(views.0.lock().len() <= 1);
+    let tools = catalogue(vec![tool("x")]);
+    let seen: Vec<_> = (0..=MAX_VIEWS)
+        .map(|number| views.get(&[part("s", &rules, &catalogue(vec![tool(&number.to_string())]))]))
+        .collect();
+    assert_eq!(views.0.lock().len(), MAX_VIEWS);
+    let parts = [part("s", &rules, &tools)];
+    assert!(!Arc::ptr_eq(&views.get(&parts), &views.get(&parts)), "there is no room for another");
+    drop(seen);
+    let first = views.get(&parts);
+    assert!(Arc::ptr_eq(&first, &views.get(&parts)));
+}

@@ -36,3 +36,6 @@ impl CircuitBreaker {
         retry_in.map(|retry_in| StartError::NotAnswering { unanswered: self.unanswered, retry_in })
     }
 }
+
+#[cfg(test)]
+mod tests;

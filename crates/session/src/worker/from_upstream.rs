@@ -262,3 +262,6 @@ impl WorkerMachine {
         subscribers.filter_map(|session| self.sessions.get(&session).map(client)).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -736,3 +736,6 @@ fn first_id(upstream: &Upstream) -> u64 {
         Transport::Http(_) => u64::from(uuid::Uuid::new_v4().as_fields().0) << 16 | 1,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -42,3 +42,6 @@ impl Restarts {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
