@@ -11,7 +11,7 @@ use crate::worker::testing::Rig;
 const ROOTS: [&str; 2] = [r#"send #5 = {"roots":[]}"#, "roots answered"];
 
 #[test]
-fn the_gateway_answers_for_roots_whoever_runs_the_upstream() {
+fn the_gateway_answers_for_roots_in_every_lifecycle() {
     for lifecycle in [Lifecycle::Session, Lifecycle::Call, Lifecycle::Workspace, Lifecycle::Shared] {
         let mut rig = Rig::up(lifecycle);
         assert_eq!(rig.requested(5, "roots/list"), ROOTS, "{lifecycle:?}");

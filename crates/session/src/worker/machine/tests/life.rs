@@ -129,9 +129,11 @@ fn a_worker_that_no_session_ever_joined_is_deserted_from_its_beginning() {
 fn a_deserted_worker_rests_and_the_next_call_wakes_it() {
     let minute = Duration::from_secs(60);
     let mut rig = Rig::up(Lifecycle::Shared);
+    let moment = Duration::from_millis(1);
     rig.leave("a");
+    rig.pass(minute.checked_sub(moment).unwrap());
     assert!(!rig.machine.rest(minute, rig.now), "too soon");
-    rig.pass(minute);
+    rig.pass(moment);
     assert!(rig.machine.rest(minute, rig.now));
     assert_eq!(rig.machine.condition(), ("down", 1));
     assert!(!rig.machine.rest(minute, rig.now), "it rests already");
