@@ -6,7 +6,7 @@ use bytes::Bytes;
 use identity::{Instance, Principal};
 use session::{Caller, Contexts, EndReason, Next, Session, Sessions, StreamReader, WorkspaceChoice};
 use tokio::sync::{mpsc, watch};
-use wire::{Body, ErrorReply, MessageError, Message, Request, code, method};
+use wire::{Body, ErrorReply, Message, MessageError, Request, code, method};
 
 /// Lines that may wait for the client to read them.
 pub(crate) const OUTPUT_LINES: usize = 256;

@@ -417,6 +417,9 @@ impl WorkerMachine {
         let admission = self.shared.admit(session, request, self.serves_many());
         let id = self.take_id();
         let mut actions = Vec::new();
+        if let Some(uri) = request.uri().filter(|_| request.method == method::UNSUBSCRIBE) {
+            actions.push(Action::Subscription { client: Arc::clone(&call.client), uri, is_on: false });
+        }
         let (purpose, line) = match admission {
             Admission::Forward(purpose) => (purpose, request.toward_upstream(id)),
             Admission::ForwardLevel { own, upstream } => {
@@ -435,9 +438,6 @@ impl WorkerMachine {
                 return actions;
             }
         };
-        if let Some(uri) = request.uri().filter(|_| request.method == method::UNSUBSCRIBE) {
-            actions.push(Action::Subscription { client: Arc::clone(&call.client), uri, is_on: false });
-        }
         // A call that is alone is written at once; one among others may share a write with them.
         let urgency = if self.pending.is_empty() { Urgency::Now } else { Urgency::WithOthers };
         call.mark_sent(id, now);
@@ -598,9 +598,12 @@ impl WorkerMachine {
             }
         }
         actions.extend(self.withdraw_requests());
-        // These were never sent: they wait for the next generation.
+        // These were never sent: they wait for the next generation, unless they were cancelled meanwhile.
         for work in waiting {
-            actions.extend(self.submit(work, now));
+            match work {
+                Work::Call(call, _) if !call.is_open() => actions.extend(self.retire()),
+                work => actions.extend(self.submit(work, now)),
+            }
         }
         actions
     }
@@ -702,6 +705,8 @@ impl WorkerMachine {
         let rests = self.is_deserted(after, now) && self.is_connected();
         if rests {
             self.link = Link::Down;
+            // No session is left, so these are questions of the gateway itself.
+            self.pending.clear();
         }
         rests
     }
