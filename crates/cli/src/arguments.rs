@@ -142,7 +142,7 @@ impl LegacyCommandLine {
 mod tests {
     use super::*;
     use clap::CommandFactory;
-    use session::Lifecycle;
+    use upstream::Lifecycle;
 
     fn command(line: &str) -> Command {
         Arguments::try_parse_from(line.split(' ')).unwrap().into_command().unwrap()

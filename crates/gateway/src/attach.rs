@@ -10,9 +10,11 @@ use axum::response::Response;
 use bytes::Bytes;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
-use session::{ATTACH_PROTOCOL, Attachment, Frame, MAX_AVAILABLE, Principal, Session};
+use identity::Principal;
+use session::Session;
 use tokio::sync::mpsc;
 use tokio::time::interval;
+use upstream::{ATTACH_PROTOCOL, Attachment, Frame, MAX_AVAILABLE};
 
 use crate::Gateway;
 use crate::session_endpoints::find;

@@ -11,7 +11,7 @@ use axum::extract::{Extension, Request, State};
 use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
-use session::Principal;
+use identity::Principal;
 
 use crate::Gateway;
 use crate::status::RequestError;

@@ -1,7 +1,8 @@
 //! The headers of MCP over HTTP, read into types.
 
 use axum::http::{HeaderMap, HeaderName, header};
-use session::{Instance, SessionId, WorkspaceChoice};
+use identity::{Instance, SessionId};
+use session::WorkspaceChoice;
 use wire::Version;
 use wire::sse::EventId;
 

@@ -8,10 +8,8 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use http_body_util::{BodyExt, LengthLimitError, Limited};
-use session::{
-    Caller, Contexts, EndReason, First, Next, Principal, Refusal, Session, SessionId, SessionKey,
-    StreamReader,
-};
+use identity::{Principal, SessionId, SessionKey};
+use session::{Caller, Contexts, EndReason, First, Next, Refusal, Session, StreamReader};
 use wire::{Body as Payload, Era, EraHeaders, Message, Version, method, names_modern_version};
 
 use crate::Gateway;

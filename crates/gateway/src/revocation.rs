@@ -3,7 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use session::{EndReason, Principal};
+use identity::Principal;
+use session::EndReason;
 
 use crate::Gateway;
 use crate::token_file::TokenTable;

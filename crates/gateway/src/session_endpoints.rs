@@ -9,11 +9,10 @@ use axum::extract::{Extension, Path, Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use config::ExecutionContext;
+use identity::{Principal, SessionId, SessionKey};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use session::{
-    Caller, Contexts, EndReason, Principal, Refusal, Session, SessionId, SessionKey, WorkspaceChoice,
-};
+use session::{Caller, Contexts, EndReason, Refusal, Session, WorkspaceChoice};
 use wire::Version;
 
 use crate::Gateway;

@@ -15,8 +15,8 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::PathBuf;
 
+use identity::Principal;
 use rustix::fs::OFlags;
-use session::Principal;
 use sha2::{Digest, Sha256};
 
 use crate::reloaded::Source;

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use session::Principal;
+use identity::Principal;
 
 use crate::reloaded::Reloaded;
 use crate::token_file::{TokenFile, TokenFileError, TokenTable};

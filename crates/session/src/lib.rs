@@ -52,9 +52,3 @@ pub use scope::{
 pub use session::{Session, SessionOverview, ToolReport, WorkerOverview};
 pub use settings::Settings;
 pub use stream::{Delivery, First, Next, StreamReader};
-
-pub use identity::{Handle, Instance, Principal, SessionId, SessionKey};
-pub use upstream::{
-    ATTACH_PROTOCOL, Address, Attachment, End, Exit, FenceHost, Frame, Lifecycle, MAX_AVAILABLE, Preparation,
-    Program, StartError, Timeouts, Transport, Upstream, adopt_orphans, end_all_children, sweep_orphans,
-};

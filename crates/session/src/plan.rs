@@ -9,12 +9,12 @@ use config::{
     ExecutionContext, MissingValueError, NameMode, Piece, Secrets, Start, Storage, Template, ToolRules,
     Values,
 };
+use identity::{Instance, SessionKey};
 use sha2::{Digest, Sha256};
+use upstream::{Address, Lifecycle, Program, Transport, Upstream};
+use wire::hex;
 
 use crate::scope::Scope;
-use crate::view::hex;
-use crate::{Instance, Lifecycle, SessionKey, Upstream};
-use upstream::{Address, Program, Transport};
 
 /// The servers behind the endpoint.
 #[derive(Debug)]
@@ -265,7 +265,7 @@ mod tests {
     use config::SecretSource;
 
     use super::*;
-    use crate::{Principal, SessionId};
+    use identity::{Principal, SessionId};
 
     fn plan(lifecycle: Lifecycle, storage: Storage) -> ServerPlan {
         let program = Program {

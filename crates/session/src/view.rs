@@ -12,6 +12,7 @@ use globset::{Glob, GlobSet, GlobSetBuilder};
 use serde_json::value::RawValue;
 use serde_json::{Map, Value, json};
 use sha2::{Digest, Sha256};
+use wire::hex;
 
 use crate::catalogue::{Catalogue, Listed};
 use crate::list::List;
@@ -263,13 +264,6 @@ fn with_hash(name: &str, what: &str) -> String {
     let digits = hex(&Sha256::digest(what)[..4]);
     let room = MAX_NAME - digits.len() - 1;
     format!("{}_{digits}", &name[..name.len().min(room)])
-}
-
-pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// The item under its new name, with a schema that clients accept, and its server in `_meta`.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use audit::{AuditEntry, AuditLog, AuditSettings};
+use identity::SessionId;
 use serde_json::Value;
-use session::SessionId;
 use testkit::{WorkspaceDir, ringfence_binary, workspace_dir};
 
 fn audit(arguments: &[&dyn AsRef<OsStr>]) -> Output {

@@ -6,12 +6,12 @@ use testkit::NEWEST;
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use session::Frame;
 use tokio::net::TcpStream;
 use tokio::task::AbortHandle;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
+use upstream::Frame;
 
 /// An attached machine. It is gone when this is dropped.
 pub(super) struct Machine {

@@ -4,10 +4,10 @@
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use serde_json::{Value, json};
-use session::Frame;
 use testkit::{Gateway, NEWEST, text_of, within_deadline};
 use tokio::sync::mpsc;
 use tokio_tungstenite::tungstenite::Message;
+use upstream::Frame;
 
 use super::proxy::Hijacked;
 use super::{Ide, Proxy, Site};
