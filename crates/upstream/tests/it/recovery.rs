@@ -268,7 +268,7 @@ async fn a_server_that_refuses_the_second_greeting_is_lost() {
     let mut client = Conversation::greeted(&server.url).await;
     client.request(1, "ping");
     let reason = client.lost().await;
-    assert!(reason.contains("greeting it again failed"), "{reason}");
+    assert!(reason.contains("initializing it again failed"), "{reason}");
     assert!(!client.connection.send(br#"{"jsonrpc":"2.0","id":2,"method":"ping"}"#));
 }
 

@@ -157,7 +157,7 @@ async fn a_subscription_that_is_not_honoured_is_an_error() {
     second.acknowledge(honoured).await;
     let (reason, message) = client.failure(1).await;
     assert_eq!(reason, "upstream_not_subscribed");
-    assert!(message.contains("does not tell of its changes"), "{message}");
+    assert!(message.contains("does not report its changes"), "{message}");
     // The stream that stands is the one that is wanted now.
     second.notify(TOOLS, json!({})).await;
     assert_eq!(client.message().await["method"], TOOLS);
