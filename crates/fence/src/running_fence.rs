@@ -69,13 +69,11 @@ impl RunningFence {
             tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(LaunchError::from)?;
         let ending = runtime.block_on(async {
             let mut ending = pin!(self.attend(network_failed));
-            match tokio::time::timeout(limit, &mut ending).await {
-                Ok(ending) => ending.map(Some),
-                Err(_) => {
-                    remote.kill();
-                    ending.await.map(|_| None)
-                }
+            if let Ok(ending) = tokio::time::timeout(limit, &mut ending).await {
+                return ending.map(Some);
             }
+            remote.kill();
+            ending.await.map(|_| None)
         });
         // Name look-ups may still block threads of the runtime.
         runtime.shutdown_background();

@@ -229,16 +229,16 @@ mod tests {
         response.headers().get(name).and_then(|value| value.to_str().ok())
     }
 
-    fn body(error: RequestError, id: Option<Id>) -> serde_json::Value {
-        let reply = error.reply().to_message(id.as_ref());
+    fn body(error: &RequestError, id: Option<&Id>) -> serde_json::Value {
+        let reply = error.reply().to_message(id);
         serde_json::from_slice(&reply).unwrap()
     }
 
     #[test]
     fn an_error_is_answered_under_the_callers_id_or_null() {
-        let answered = body(RequestError::BatchNotAllowed, Some(Id::number(7)));
+        let answered = body(&RequestError::BatchNotAllowed, Some(&Id::number(7)));
         assert_eq!((&answered["id"], &answered["error"]["code"]), (&7.into(), &code::INVALID_REQUEST.into()));
-        let answered = body(RequestError::NotJson, None);
+        let answered = body(&RequestError::NotJson, None);
         assert_eq!((&answered["id"], &answered["error"]["code"]), (&().into(), &code::SERVER_ERROR.into()));
     }
 

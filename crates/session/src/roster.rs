@@ -142,8 +142,8 @@ impl Roster {
             let Ok(upstream) = server.plan.for_session(terms, whom) else { continue };
             let (server, handshake) = (Arc::clone(server), server.greeting(handshake));
             probes.spawn(async move {
-                let probed = tokio::time::timeout(PROBE_WITHIN, server.catalogue(upstream, handshake)).await;
-                (place, server.name().to_owned(), probed.ok().and_then(Result::ok))
+                let found = tokio::time::timeout(PROBE_WITHIN, server.catalogue(upstream, handshake)).await;
+                (place, server.name().to_owned(), found.ok().and_then(Result::ok))
             });
         }
         let mut known = probes.join_all().await;

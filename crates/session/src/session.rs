@@ -192,7 +192,8 @@ impl Session {
         let worker = call.assignment().and_then(|assigned| self.route()?.worker(assigned.worker));
         match worker {
             Some(worker) => {
-                worker.withdraw(&call, |id| notification.with_cancelled_request(&Id::number(id)).into_bytes())
+                worker
+                    .withdraw(&call, |id| notification.with_cancelled_request(&Id::number(id)).into_bytes());
             }
             None => self.step_gate(GateEvent::Cancelled(call)),
         }

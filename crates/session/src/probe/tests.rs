@@ -17,6 +17,7 @@ fn answer(capabilities: Value, instructions: &str) -> Arc<InitializeResult> {
     Arc::new(InitializeResult::read(&answer.to_string()).unwrap())
 }
 
+#[allow(clippy::unnecessary_wraps, reason = "the form that a probe gives")]
 fn shown(answer: Arc<InitializeResult>) -> ProbeResult {
     Ok(Probed { initialize: answer, catalogue: None })
 }

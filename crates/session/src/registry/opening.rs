@@ -71,13 +71,12 @@ impl Sessions {
             let scope = if roster.shares_scope() { scope } else { session.check_neighbours(scope)? };
             session.lock_scope(scope).await?;
         }
-        let told = match told {
-            Some(told) => told,
-            None => {
-                let worker = session.route().and_then(|route| route.sole_worker());
-                let answer = worker.ok_or(Refusal::SessionNotFound)?.ready().await?;
-                roster.negotiate(requested, &answer)
-            }
+        let told = if let Some(told) = told {
+            told
+        } else {
+            let worker = session.route().and_then(|route| route.sole_worker());
+            let answer = worker.ok_or(Refusal::SessionNotFound)?.ready().await?;
+            roster.negotiate(requested, &answer)
         };
         self.admit(&session, told.version, &told.answer)?;
         opening.done();

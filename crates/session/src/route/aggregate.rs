@@ -24,7 +24,7 @@ use crate::view::{Part, View};
 use crate::worker::{ClientHandle, Worker, WorkerEvent};
 
 /// A list is answered without the servers that have not shown theirs by then.
-pub(super) const LIST_WITHIN: Duration = Duration::from_secs(10);
+pub(super) const LIST_WITHIN: Duration = Duration::from_secs(15);
 
 /// How often a server that says that its lists change is asked for them.
 const BETWEEN_REFRESHES: Duration = Duration::from_millis(100);

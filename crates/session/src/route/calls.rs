@@ -50,13 +50,11 @@ impl Aggregate {
             request.call_by(name);
         }
         let trouble = self.trouble(place);
-        match self.worker(place).filter(|_| trouble.is_none()) {
-            Some(worker) => worker.call(call, request),
-            None => {
-                let reason = trouble.as_deref().unwrap_or("it does not run");
-                call.fail(&unavailable(self.members[place].name(), reason));
-            }
+        if let Some(worker) = self.worker(place).filter(|_| trouble.is_none()) {
+            return worker.call(call, request);
         }
+        let reason = trouble.as_deref().unwrap_or("it does not run");
+        call.fail(&unavailable(self.members[place].name(), reason));
     }
 
     fn answer(self: &Arc<Self>, answer: &Answer, call: Arc<Call>, request: &Request) {

@@ -8,6 +8,7 @@ use wire::ErrorReply;
 use super::Session;
 use crate::gate::GateEvent;
 use crate::record::{EndReason, SessionEnd};
+use crate::route::Route;
 
 impl Session {
     /// Ends the session: calls in flight get an error, streams end, its processes go.
@@ -27,7 +28,7 @@ impl Session {
     }
 
     async fn depart(&self, reason: EndReason) {
-        for worker in self.route().map(|route| route.workers()).unwrap_or_default() {
+        for worker in self.route().map(Route::workers).unwrap_or_default() {
             worker.leave(self.id()).await;
         }
         tracing::info!(session = %self.handle(), reason = reason.as_str(), "session ended");

@@ -7,6 +7,7 @@ use serde::Serialize;
 use upstream::{cpu_ticks, with_descendants};
 
 use super::Session;
+use crate::route::Route;
 use crate::worker::Worker;
 
 #[derive(Clone, Debug, Serialize)]
@@ -48,7 +49,7 @@ impl Session {
     pub fn overview(&self) -> SessionOverview {
         let activity = self.client.activity();
         let record = self.client.record().clone();
-        let workers = self.route().map(|route| route.workers()).unwrap_or_default();
+        let workers = self.route().map(Route::workers).unwrap_or_default();
         SessionOverview {
             session: self.handle().to_string(),
             principal: record.key.principal.to_string(),

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Session;
-use crate::route::MemberReport;
+use crate::route::{MemberReport, Route};
 
 /// One tool of a session.
 #[derive(Clone, Debug, Serialize)]
@@ -17,7 +17,7 @@ pub struct ToolReport {
 impl Session {
     /// What each server is and does. Empty until the scope is locked.
     pub fn servers(&self) -> Vec<MemberReport> {
-        self.route().map(|route| route.reports()).unwrap_or_default()
+        self.route().map(Route::reports).unwrap_or_default()
     }
 
     /// The tools that the client sees, each with its server and where that runs.

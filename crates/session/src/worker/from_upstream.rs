@@ -108,15 +108,14 @@ impl WorkerMachine {
                 vec![self.record_files(notification)]
             }
             method::RESOURCE_UPDATED => {
-                self.deliver(&self.subscribed(notification), notification, Prefer::Standalone)
+                deliver(&self.subscribed(notification), notification, Prefer::Standalone)
             }
-            other => match List::of_change(other) {
-                Some(list) => self.list_changed(list, notification),
-                None => {
-                    let owner = self.owner(notification);
-                    self.deliver(owner.as_slice(), notification, Prefer::Call)
+            other => {
+                if let Some(list) = List::of_change(other) {
+                    return self.list_changed(list, notification);
                 }
-            },
+                deliver(self.owner(notification).as_slice(), notification, Prefer::Call)
+            }
         }
     }
 
@@ -124,7 +123,7 @@ impl WorkerMachine {
     fn list_changed(&self, list: List, notification: &Notification) -> Vec<Action> {
         if self.terms.is_passed_through {
             let clients: Vec<_> = self.sessions.values().map(|handle| Arc::clone(&handle.client)).collect();
-            return self.deliver(&clients, notification, Prefer::Standalone);
+            return deliver(&clients, notification, Prefer::Standalone);
         }
         if self.sessions.is_empty() {
             return vec![Action::Note(Note::DroppedNotification(notification.method.clone()))];
@@ -144,18 +143,6 @@ impl WorkerMachine {
             _ => None,
         };
         Action::RecordFiles { session, files }
-    }
-
-    fn deliver(&self, clients: &[Arc<Client>], notification: &Notification, prefer: Prefer) -> Vec<Action> {
-        if clients.is_empty() {
-            return vec![Action::Note(Note::DroppedNotification(notification.method.clone()))];
-        }
-        let deliver = |client: &Arc<Client>| Action::Deliver {
-            client: Arc::clone(client),
-            text: notification.text().into(),
-            prefer,
-        };
-        clients.iter().map(deliver).collect()
     }
 
     fn receive_progress(&self, notification: &Notification, now: Instant) -> Vec<Action> {
@@ -261,6 +248,19 @@ impl WorkerMachine {
         let subscribers = self.shared.subscribers(&uri);
         subscribers.filter_map(|session| self.sessions.get(&session).map(client)).collect()
     }
+}
+
+/// Gives a notification to clients; without any it is dropped and counted.
+fn deliver(clients: &[Arc<Client>], notification: &Notification, prefer: Prefer) -> Vec<Action> {
+    if clients.is_empty() {
+        return vec![Action::Note(Note::DroppedNotification(notification.method.clone()))];
+    }
+    let deliver = |client: &Arc<Client>| Action::Deliver {
+        client: Arc::clone(client),
+        text: notification.text().into(),
+        prefer,
+    };
+    clients.iter().map(deliver).collect()
 }
 
 #[cfg(test)]

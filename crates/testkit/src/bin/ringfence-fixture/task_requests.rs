@@ -51,7 +51,7 @@ pub(crate) fn answer_when_finished(
         match server.tasks.wait_for_result(&task_id) {
             Some(result) => server.output.buffer_result(&raw_id, &with_related_task(&result, &task_id)),
             None => {
-                server.output.buffer_error(&raw_id, &RpcError::new(INVALID_PARAMS, "the task was cancelled"))
+                server.output.buffer_error(&raw_id, &RpcError::new(INVALID_PARAMS, "the task was cancelled"));
             }
         }
         server.output.flush();
