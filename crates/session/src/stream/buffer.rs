@@ -196,3 +196,6 @@ impl StreamBuffer {
         dropped
     }
 }
+
+#[cfg(test)]
+mod tests;
