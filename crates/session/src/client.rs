@@ -546,3 +546,6 @@ impl SessionEnd {
         error.map_or(Refusal::SessionNotFound, |reply| Refusal::Terminated(Box::new(reply)))
     }
 }
+
+#[cfg(test)]
+mod tests;

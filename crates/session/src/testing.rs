@@ -12,7 +12,9 @@ use wire::{ClientCapabilities, InitializeParams, Message, Notification, Request,
 
 use crate::client::{Call, Client};
 use crate::gateway_context::GatewayContext;
+use crate::plan::{ServerSet, Terms};
 use crate::record::{Contexts, SessionRecord};
+use crate::registry::{Caller, Sessions};
 use crate::scope::{OnRootsChange, RootsChoice, ScopeRules};
 use crate::settings::Settings;
 use crate::stream::StreamReader;
@@ -135,4 +137,46 @@ pub(crate) fn initialize_result(version: &str, capabilities: &str) -> wire::Init
 /// An id as it stands in JSON, so that `1` and `"1"` differ.
 pub(crate) fn id(json: &str) -> wire::Id {
     wire::Id::from_raw(&serde_json::value::RawValue::from_string(json.to_owned()).unwrap()).unwrap()
+/// What the next message that a reader has says.
+pub(crate) fn next_json(reader: &mut StreamReader) -> serde_json::Value {
+    serde_json::from_str(&next_text(reader).expect("a message")).unwrap()
+}
+
+/// A gateway for several servers, of which there are none: its sessions live without a process.
+pub(crate) fn sessions(settings: Settings, rules: ScopeRules) -> Arc<Sessions> {
+    Sessions::new(no_servers(), settings, rules, None)
+}
+
+pub(crate) fn no_servers() -> ServerSet {
+    let terms = Terms {
+        names: config::NameMode::Prefix,
+        secrets: config::Secrets::default(),
+        local_is_here: true,
+        storage: None,
+    };
+    ServerSet::Many { servers: Vec::new(), terms }
+}
+
+/// A caller who names nothing but itself.
+pub(crate) fn caller(principal: &str) -> Caller {
+    Caller {
+        principal: Principal::named(principal).unwrap(),
+        instance: None,
+        workspace: None,
+        contexts: Contexts::default(),
+    }
+}
+
+pub(crate) fn initialize(capabilities: &str) -> Request {
+    let params = format!(
+        r#"{{"protocolVersion":"2025-06-18","capabilities":{capabilities},"clientInfo":{{"name":"test","version":"1"}}}}"#
+    );
+    request(0, "initialize", &params)
+}
+
+/// Waits until everything that a gateway does on its own is done.
+pub(crate) async fn settle(context: &GatewayContext) {
+    context.tasks.close();
+    context.tasks.wait().await;
+    context.tasks.reopen();
 }

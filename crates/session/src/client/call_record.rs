@@ -127,3 +127,6 @@ impl ReportedFile {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

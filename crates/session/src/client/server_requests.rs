@@ -146,3 +146,6 @@ impl ServerRequests {
         self.open.clear();
     }
 }
+
+#[cfg(test)]
+mod tests;

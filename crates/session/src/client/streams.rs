@@ -169,3 +169,6 @@ impl Streams {
         self.standalone.end();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -27,3 +27,6 @@ pub(crate) fn with_instance(client: &Client, response: &Response, id: &Id) -> Te
     let text = format!(r#"{{"jsonrpc":"2.0","id":{},"result":{}}}"#, id.as_json(), Value::Object(result));
     Bytes::from(text).into()
 }
+
+#[cfg(test)]
+mod tests;
