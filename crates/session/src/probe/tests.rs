@@ -150,3 +150,89 @@ fn what_a_worker_shows_is_told_to_the_next_client_even_if_its_kind_was_forgotten
     cache.lock().entries.clear();
     assert!(first.holds_for(&answer(json!({"tools": {}}), "a")), "nothing is lost but the correction");
 }
+
+#[test]
+fn a_client_that_went_away_does_not_keep_the_result_from_others() {
+    let now = Instant::now();
+    let mut cache = ProbeCache::new(None);
+    drop(cache.lookup([0; 32], now));
+    let Lookup::Wait(mut second) = cache.lookup([0; 32], now) else { panic!("it still runs") };
+    cache.finish([0; 32], failed(), now);
+    assert!(second.try_recv().unwrap().is_err());
+}
+
+#[test]
+fn the_result_of_a_kind_that_is_unknown_is_dropped() {
+    let now = Instant::now();
+    let mut cache = ProbeCache::new(None);
+    cache.finish([7; 32], failed(), now);
+    assert!(matches!(cache.lookup([7; 32], now), Lookup::Probe(_)));
+}
+
+#[test]
+fn a_probe_that_runs_for_long_is_waited_for_and_not_begun_again() {
+    let now = Instant::now();
+    let mut cache = ProbeCache::new(Some(Duration::from_secs(1)));
+    let _first = cache.lookup([0; 32], now);
+    assert!(matches!(cache.lookup([0; 32], now + Duration::from_secs(1000)), Lookup::Wait(_)));
+}
+
+#[test]
+fn a_probe_that_succeeded_is_not_tried_again() {
+    let now = Instant::now();
+    let mut cache = ProbeCache::new(Some(Duration::from_secs(1)));
+    let _first = cache.lookup([0; 32], now);
+    cache.finish([0; 32], shown(answer(json!({}), "")), now);
+    assert!(matches!(cache.lookup([0; 32], now + Duration::from_secs(1000)), Lookup::Known(Ok(_))));
+}
+
+#[test]
+fn a_later_result_replaces_the_former_one() {
+    let now = Instant::now();
+    let mut cache = ProbeCache::new(None);
+    let _first = cache.lookup([0; 32], now);
+    cache.finish([0; 32], failed(), now);
+    cache.finish([0; 32], shown(answer(json!({}), "")), now);
+    assert!(matches!(cache.lookup([0; 32], now), Lookup::Known(Ok(_))));
+}
+
+#[test]
+fn lists_are_known_only_after_a_probe_that_succeeded() {
+    let now = Instant::now();
+    let mut cache = ProbeCache::new(None);
+    assert!(cache.known_catalogue([0; 32]).is_none(), "never seen");
+    let _first = cache.lookup([0; 32], now);
+    assert!(cache.known_catalogue([0; 32]).is_none(), "still running");
+    cache.finish([0; 32], failed(), now);
+    assert!(cache.known_catalogue([0; 32]).is_none(), "failed");
+    let catalogue = Some(Arc::new(Catalogue::default()));
+    cache.finish([0; 32], Ok(Probed { initialize: answer(json!({}), ""), catalogue }), now);
+    assert!(cache.known_catalogue([0; 32]).is_some());
+}
+
+#[test]
+fn a_server_that_is_what_the_client_was_told_changes_nothing() {
+    let cache = probed(&shown(answer(json!({"tools": {}}), "a")));
+    let first = told(&cache);
+    assert!(first.holds_for(&answer(json!({"tools": {}}), "a")));
+    assert_eq!(told(&cache).answer.as_json(), first.answer.as_json());
+}
+
+#[test]
+fn a_shown_answer_is_a_promise_to_the_letter() {
+    for (capabilities, instructions) in
+        [(json!({}), "a"), (json!({"tools": {"listChanged": true}}), "a"), (json!({"tools": {}}), "b")]
+    {
+        let cache = probed(&shown(answer(json!({"tools": {}}), "a")));
+        assert!(!told(&cache).holds_for(&answer(capabilities.clone(), instructions)), "{capabilities}");
+    }
+}
+
+#[test]
+fn a_guess_is_corrected_by_the_first_worker_and_binding_from_then_on() {
+    let cache = probed(&failed());
+    let (first, second) = (told(&cache), told(&cache));
+    assert!(first.holds_for(&answer(json!({"tools": {}}), "a")));
+    assert!(second.holds_for(&answer(json!({"prompts": {}}), "b")), "this client was told everything");
+    assert!(!told(&cache).holds_for(&answer(json!({"logging": {}}), "c")));
+}

@@ -92,6 +92,8 @@ fn check_plain(path: &[u8]) -> Result<(), RootError> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -157,5 +159,45 @@ mod tests {
     fn bytes_that_are_no_text_survive() {
         use std::os::unix::ffi::OsStrExt;
         assert_eq!(parse_root("file:///ws/%FF").unwrap().as_os_str().as_bytes(), b"/ws/\xff");
+    }
+
+    #[test]
+    fn a_path_survives_its_uri() {
+        proptest!(ProptestConfig::with_cases(256), |(steps in proptest::collection::vec("[a-zA-Z0-9@:+, _é-]{0,8}[a-z]", 1..5))| {
+            let path = format!("/{}", steps.join("/"));
+            assert_eq!(parse_root(&wire::file_uri(path.as_bytes())), Ok(path.into()));
+        });
+    }
+
+    #[test]
+    fn whatever_is_read_is_absolute_and_leads_nowhere_else() {
+        let piece = proptest::sample::select(vec![
+            "/",
+            ".",
+            "..",
+            "a",
+            "%2e",
+            "%2F",
+            "%252e",
+            "%00",
+            "\\",
+            "?",
+            "#",
+            " ",
+            "%20",
+            "file://",
+            "localhost",
+            "%C3%A9",
+            "$",
+            "{",
+        ]);
+        proptest!(ProptestConfig::with_cases(512), |(pieces in proptest::collection::vec(piece, 0..10), is_uri: bool)| {
+            let text = format!("{}{}", if is_uri { "file:///" } else { "/" }, pieces.concat());
+            let Ok(path) = parse_root(&text) else { return Ok(()) };
+            let text = path.to_str().unwrap();
+            assert!(text.starts_with('/') && !text.contains(['\0', '\\']), "{text:?}");
+            let steps = text[1..].strip_suffix('/').unwrap_or(&text[1..]);
+            assert!(steps.is_empty() || steps.split('/').all(|step| !["", ".", ".."].contains(&step)), "{text:?}");
+        });
     }
 }
