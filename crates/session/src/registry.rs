@@ -241,3 +241,6 @@ impl Sessions {
         self.context.cleared().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -334,3 +334,6 @@ impl Session {
         self.client.has_ended()
     }
 }
+
+#[cfg(test)]
+mod tests;

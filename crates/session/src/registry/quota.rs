@@ -173,41 +173,4 @@ fn check<K: Hash + Eq + Clone>(rate: &Rate<K>, key: &K) -> Result<(), Refusal> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn key(principal: &Principal) -> SessionKey {
-        SessionKey { principal: principal.clone(), id: SessionId::random() }
-    }
-
-    #[test]
-    fn places_are_counted_by_window_and_given_back() {
-        let quotas = Quotas::new(&Settings {
-            max_sessions: 3,
-            max_sessions_per_instance: Some(1),
-            ..Settings::default()
-        });
-        let (me, window) = (Principal::anonymous(), Instance::named("w").unwrap());
-        let first = quotas.enter(&key(&me), &window).unwrap();
-        assert!(matches!(quotas.enter(&key(&me), &window), Err(Refusal::TooManyOfOne { limit: 1, .. })));
-        let _second = quotas.enter(&key(&me), &Instance::random()).unwrap();
-        let _third = quotas.enter(&key(&me), &Instance::random()).unwrap();
-        assert!(matches!(
-            quotas.enter(&key(&me), &Instance::random()),
-            Err(Refusal::TooManySessions { limit: 3 })
-        ));
-        drop(first);
-        assert!(quotas.enter(&key(&me), &window).is_ok());
-        assert_eq!(quotas.instances(), 2);
-    }
-
-    #[test]
-    fn calls_beyond_the_rate_are_refused_with_a_time() {
-        let quotas = Quotas::new(&Settings { calls_per_second: NonZeroU32::new(2), ..Settings::default() });
-        let place = quotas.enter(&key(&Principal::anonymous()), &Instance::random()).unwrap();
-        assert!(place.admit_call().is_ok() && place.admit_call().is_ok());
-        assert!(
-            matches!(place.admit_call(), Err(Refusal::TooFast { retry_after }) if !retry_after.is_zero())
-        );
-    }
-}
+mod tests;

@@ -46,22 +46,4 @@ impl Tombstones {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use identity::{Principal, SessionId};
-
-    #[test]
-    fn the_reason_is_kept_for_a_bounded_time_and_number() {
-        let stones = Tombstones::default();
-        let key = || SessionKey { principal: Principal::anonymous(), id: SessionId::random() };
-        let first = key();
-        stones.add(first.clone(), ErrorReply::new(-1, "why"));
-        assert_eq!(stones.find(&first).unwrap().message, "why");
-        assert!(stones.find(&key()).is_none());
-        assert!(stones.find_at(&first, Instant::now() + KEPT_FOR).is_none());
-        for _ in 0..MAX_TOMBSTONES * 2 {
-            stones.add(key(), ErrorReply::new(-1, "other"));
-        }
-        assert_eq!(stones.0.lock().len(), MAX_TOMBSTONES);
-    }
-}
+mod tests;
