@@ -90,8 +90,9 @@ fn a_client_that_is_asked_does_not_extend_the_longest_time() {
 #[test]
 fn the_gateways_own_questions_do_not_stop_the_time() {
     let (client, _call, _reader, start) = with_call();
-    client.request_roots(None, RootsPurpose::Compare);
+    client.request_roots(None, RootsPurpose::Lock);
     assert!(overdue(&client, start + SECOND * 10).is_some());
+    assert!(client.is_asked_for(RootsPurpose::Lock), "it still waits for the answer");
 }
 
 #[test]
