@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use identity::{Instance, Principal, SessionId, SessionKey};
@@ -137,6 +137,8 @@ pub(crate) fn initialize_result(version: &str, capabilities: &str) -> wire::Init
 /// An id as it stands in JSON, so that `1` and `"1"` differ.
 pub(crate) fn id(json: &str) -> wire::Id {
     wire::Id::from_raw(&serde_json::value::RawValue::from_string(json.to_owned()).unwrap()).unwrap()
+}
+
 /// What the next message that a reader has says.
 pub(crate) fn next_json(reader: &mut StreamReader) -> serde_json::Value {
     serde_json::from_str(&next_text(reader).expect("a message")).unwrap()
@@ -179,4 +181,9 @@ pub(crate) async fn settle(context: &GatewayContext) {
     context.tasks.close();
     context.tasks.wait().await;
     context.tasks.reopen();
+}
+
+/// The last moment before a deadline.
+pub(crate) fn just_before(deadline: Instant) -> Instant {
+    deadline.checked_sub(Duration::from_nanos(1)).unwrap()
 }

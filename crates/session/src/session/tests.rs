@@ -69,7 +69,7 @@ fn asked_for_roots(reader: &mut StreamReader) -> u64 {
     asked["id"].as_u64().unwrap()
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_is_initialised_once() {
     let bench = Bench::new().await;
     let again = bench.session.call(initialize("{}"));
@@ -77,7 +77,7 @@ async fn a_session_is_initialised_once() {
     assert!(matches!(bench.session.initialize_late(&initialize("{}")), Err(Refusal::AlreadyInitialized)));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_ping_is_answered_before_the_scope_is_known_and_not_after_the_end() {
     let bench = Bench::new().await;
     let pong = next_json(&mut bench.call(9, "ping"));
@@ -86,7 +86,7 @@ async fn a_ping_is_answered_before_the_scope_is_known_and_not_after_the_end() {
     assert!(matches!(bench.session.call(request(9, "ping", "{}")), Err(Refusal::SessionNotFound)));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn calls_beyond_the_rate_are_refused_and_do_not_begin() {
     let settings = Settings { calls_per_second: std::num::NonZeroU32::new(1), ..Settings::default() };
     let bench = Bench::with(settings, rules()).await;
@@ -96,7 +96,7 @@ async fn calls_beyond_the_rate_are_refused_and_do_not_begin() {
     assert_eq!(bench.session.calls_in_flight(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn answers_to_what_was_not_asked_are_counted() {
     let bench = Bench::new().await;
     bench.session.answer(&response(1, "{}"));
@@ -105,7 +105,7 @@ async fn answers_to_what_was_not_asked_are_counted() {
     assert_eq!((counters.stray_answers.get(), counters.late_answers.get()), (2, 0));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_call_that_is_cancelled_while_it_waits_is_answered_once() {
     let bench = Bench::new().await;
     let (mut cancelled, mut other) = (bench.call(1, "tools/list"), bench.call(2, "tools/list"));
@@ -117,7 +117,7 @@ async fn a_call_that_is_cancelled_while_it_waits_is_answered_once() {
     assert!(next_json(&mut other)["result"]["tools"].is_array());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_with_its_scope_answers_calls_at_once() {
     let bench = Bench::ready().await;
     assert!(next_json(&mut bench.call(1, "tools/list"))["result"]["tools"].is_array());
@@ -127,7 +127,7 @@ async fn a_session_with_its_scope_answers_calls_at_once() {
     assert!(next_json(&mut unknown.unwrap())["error"].is_object());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_end_answers_calls_that_wait_for_the_scope() {
     let bench = Bench::new().await;
     let mut waiting = bench.call(1, "tools/list");
@@ -137,14 +137,14 @@ async fn the_end_answers_calls_that_wait_for_the_scope() {
     assert!(next_text(&mut waiting).is_none() && bench.session.route().is_none());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_without_a_route_has_no_servers_or_tools_to_report() {
     let bench = Bench::new().await;
     assert!(bench.session.servers().is_empty() && bench.session.tools().await.is_empty());
     assert!(!bench.session.is_attached() && bench.session.session_id_at("server").is_none());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_overview_tells_how_far_a_session_has_come() {
     let bench = Bench::new().await;
     assert_eq!(bench.session.overview().state, "opening");

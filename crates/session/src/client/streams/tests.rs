@@ -1,10 +1,9 @@
 //! Tests of which streams a session keeps for clients that resume.
 
-use std::time::Duration;
-
 use bytes::Bytes;
 
 use super::*;
+use crate::testing::just_before;
 
 fn streams() -> Streams {
     Streams::new(&Arc::default())
@@ -30,7 +29,7 @@ fn streams_of_calls_are_numbered_after_the_standalone_one() {
 fn ended_streams_are_forgotten_when_they_are_old() {
     let (mut streams, now) = (streams(), Instant::now());
     let number = add_ended(&mut streams, 1, now);
-    streams.forget_old(now + ENDED_STREAM_AGE - Duration::from_nanos(1));
+    streams.forget_old(just_before(now + ENDED_STREAM_AGE));
     assert!(streams.is_of_a_call(number));
     streams.forget_old(now + ENDED_STREAM_AGE);
     assert!(!streams.is_of_a_call(number));

@@ -1,9 +1,9 @@
 //! Deadlines of calls, of requests toward the client, and of the session itself.
 
 use super::*;
+use crate::testing::just_before;
 
 const SECOND: Duration = Duration::from_secs(1);
-const MOMENT: Duration = Duration::from_nanos(1);
 
 fn settings() -> Settings {
     Settings {
@@ -36,7 +36,7 @@ fn overdue(client: &Client, now: Instant) -> Option<String> {
 #[test]
 fn a_call_is_given_up_when_its_time_is_over() {
     let (client, call, mut reader, start) = with_call();
-    assert_eq!(overdue(&client, start + SECOND * 10 - MOMENT), None);
+    assert_eq!(overdue(&client, just_before(start + SECOND * 10)), None);
     let message = overdue(&client, start + SECOND * 10).unwrap();
     assert!(message.contains("no answer and no progress for 10 s (--timeout)"), "{message}");
     assert_eq!(client.context().counters.timeouts.get(), 1);
@@ -64,7 +64,7 @@ fn progress_extends_the_time_of_a_call_up_to_the_longest() {
         call.clock().refresh(start + SECOND * seconds);
         assert_eq!(overdue(&client, start + SECOND * seconds), None, "{seconds}");
     }
-    assert_eq!(overdue(&client, start + SECOND * 100 - MOMENT), None);
+    assert_eq!(overdue(&client, just_before(start + SECOND * 100)), None);
     let message = overdue(&client, start + SECOND * 100).unwrap();
     assert!(message.contains("it ran for more than 100 s (--max-timeout)"), "{message}");
 }
@@ -76,7 +76,7 @@ fn time_stands_still_while_an_upstream_asks_the_client() {
     let number = client.accept_request(WorkerId::next(), &asking).unwrap();
     assert_eq!(overdue(&client, start + SECOND * 50), None);
     client.take_answer(&response(number, "{}"));
-    assert_eq!(overdue(&client, start + SECOND * 60 - MOMENT), None, "it counts from the last look");
+    assert_eq!(overdue(&client, just_before(start + SECOND * 60)), None, "it counts from the last look");
     assert!(overdue(&client, start + SECOND * 60).is_some());
 }
 
@@ -130,7 +130,7 @@ fn a_call_that_is_not_answered_soon_makes_its_connection_answer_with_a_stream() 
         let future = std::pin::pin!(reader.first());
         Future::poll(future, &mut Context::from_waker(Waker::noop()))
     };
-    client.expire(call.began + ANSWERED_SOON - MOMENT);
+    client.expire(just_before(call.began + ANSWERED_SOON));
     assert!(first().is_pending());
     client.expire(call.began + ANSWERED_SOON);
     assert!(matches!(first(), Poll::Ready(crate::First::Late)));
@@ -146,10 +146,10 @@ fn requests_toward_the_client_are_given_up_by_kind() {
     client.request_roots(None, RootsPurpose::Lock);
     // They were made between these two.
     let end = Instant::now();
-    assert!(client.expire(start + SECOND * 5 - MOMENT).server_requests.is_empty());
+    assert!(client.expire(just_before(start + SECOND * 5)).server_requests.is_empty());
     let compare = [ServerRequestKind::Roots(RootsPurpose::Compare)];
     assert_eq!(client.expire(end + SECOND * 5).server_requests, compare);
-    assert!(client.expire(start + SECOND * 100 - MOMENT).server_requests.is_empty());
+    assert!(client.expire(just_before(start + SECOND * 100)).server_requests.is_empty());
     let given_up = client.expire(end + SECOND * 100).server_requests;
     let upstream = ServerRequestKind::Upstream { worker, id: Id::number(7), progress_token: None };
     assert!(given_up.len() == 2 && given_up.contains(&upstream));
@@ -161,7 +161,7 @@ fn a_session_that_is_not_used_ends() {
     let start = Instant::now();
     let client = opened_at(&context_with(settings()), start);
     client.note_initialized();
-    assert_eq!(client.expire(start + SECOND * 1000 - MOMENT).end, None);
+    assert_eq!(client.expire(just_before(start + SECOND * 1000)).end, None);
     assert_eq!(client.expire(start + SECOND * 1000).end, Some(EndReason::Idle));
 }
 
@@ -169,7 +169,7 @@ fn a_session_that_is_not_used_ends() {
 fn a_session_whose_handshake_is_not_finished_ends_sooner() {
     let start = Instant::now();
     let client = opened_at(&context_with(settings()), start);
-    assert_eq!(client.expire(start + SECOND * 50 - MOMENT).end, None);
+    assert_eq!(client.expire(just_before(start + SECOND * 50)).end, None);
     assert_eq!(client.expire(start + SECOND * 50).end, Some(EndReason::NeverInitialized));
 }
 
@@ -179,7 +179,7 @@ fn a_session_with_a_call_in_flight_is_used() {
     let later = start + SECOND * 5000;
     assert_eq!(client.expire(later).end, None);
     call.answer(text("{}"), CallOutcome::Ok);
-    assert_eq!(client.expire(later + SECOND * 1000 - MOMENT).end, None, "it counts from the last look");
+    assert_eq!(client.expire(just_before(later + SECOND * 1000)).end, None, "it counts from the last look");
     assert_eq!(client.expire(later + SECOND * 1000).end, Some(EndReason::Idle));
 }
 
@@ -221,7 +221,7 @@ fn no_session_becomes_older_than_it_may() {
     let client = opened_at(&context_with(Settings { max_age: Some(limit), ..settings() }), start);
     client.note_initialized();
     let _listening = client.listen(None, None).unwrap();
-    assert_eq!(client.expire(start + limit - MOMENT).end, None);
+    assert_eq!(client.expire(just_before(start + limit)).end, None);
     assert_eq!(client.expire(start + limit).end, Some(EndReason::Expired), "used or not");
 }
 

@@ -12,8 +12,9 @@ fn of_window(opener: &str) -> Arc<Client> {
     Client::new(&context(), record, ClientCapabilities::default(), Instant::now())
 }
 
-fn event(stream: u64, sequence: u64) -> Option<EventId> {
-    Some(EventId { stream, sequence })
+/// Resumes a stream after an event.
+fn resume(client: &Client, stream: u64, sequence: u64) -> Result<StreamReader, Refusal> {
+    client.listen(None, Some(EventId { stream, sequence }))
 }
 
 #[test]
@@ -63,7 +64,7 @@ fn listening_clients_are_bounded_and_one_that_left_makes_room() {
 
     let left = listening.remove(3).stream_number();
     assert!(client.listen(Some(&ninth), None).is_ok());
-    assert!(matches!(client.listen(None, event(left, 0)), Err(Refusal::UnknownEvent)));
+    assert!(matches!(resume(&client, left, 0), Err(Refusal::UnknownEvent)));
 }
 
 #[test]
@@ -72,14 +73,14 @@ fn a_stream_of_a_call_can_be_resumed_if_its_client_knows_the_events() {
     let (call, reader) = call(&client, &request(1, "tools/call", "{}"));
     let number = reader.stream_number();
     assert!(!client.is_of_a_call(number));
-    assert!(matches!(client.listen(None, event(number, 0)), Err(Refusal::UnknownEvent)));
+    assert!(matches!(resume(&client, number, 0), Err(Refusal::UnknownEvent)));
 
     client.make_resumable(&reader);
     assert!(client.is_of_a_call(number));
     client.deliver_progress(&call, text("progress"));
     call.answer(text("answer"), CallOutcome::Ok);
     for (after, expected) in [(0, &["progress", "answer"][..]), (1, &["answer"]), (2, &[])] {
-        assert_eq!(rest(&mut client.listen(None, event(number, after)).unwrap()), expected);
+        assert_eq!(rest(&mut resume(&client, number, after).unwrap()), expected);
     }
 }
 
@@ -90,14 +91,14 @@ fn the_standalone_stream_can_be_resumed_and_is_of_no_call() {
         client.deliver(text(news), Keep::IfRoom, Prefer::Standalone);
     }
     assert_eq!(rest(&mut client.listen(None, None).unwrap()), ["a", "b", "c"]);
-    assert_eq!(rest(&mut client.listen(None, event(0, 1)).unwrap()), ["b", "c"]);
+    assert_eq!(rest(&mut resume(&client, 0, 1).unwrap()), ["b", "c"]);
     assert!(!client.is_of_a_call(0));
 }
 
 #[test]
 fn an_event_of_an_unknown_stream_is_refused() {
     let client = client(&context());
-    assert!(matches!(client.listen(None, event(99, 0)), Err(Refusal::UnknownEvent)));
+    assert!(matches!(resume(&client, 99, 0), Err(Refusal::UnknownEvent)));
 }
 
 #[test]

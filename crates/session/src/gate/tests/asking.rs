@@ -78,7 +78,7 @@ fn one_question_at_a_time_as_long_as_its_stream_is_read() {
 fn a_request_that_waits_for_long_is_asked_on_too() {
     let mut bench = Bench::initialized();
     let _sent = [1, 2].map(|id| bench.send(id));
-    let just_before = ASK_AGAIN_AFTER - Duration::from_nanos(1);
+    let just_before = ASK_AGAIN_AFTER.saturating_sub(Duration::from_nanos(1));
     assert!(bench.step_after(just_before, GateEvent::Tick).is_empty());
     assert_eq!(asked_on(&bench.step_after(ASK_AGAIN_AFTER, GateEvent::Tick)), Some(2));
     let later = ASK_AGAIN_AFTER * 2;

@@ -64,7 +64,7 @@ fn requests_that_come_while_directories_are_vetted_wait_behind_the_others() {
 fn requests_fail_together_when_the_oldest_has_waited_for_too_long() {
     let mut bench = Bench::new();
     let _sent = [bench.send(1), bench.send_after(DEADLINE / 2, 2)];
-    let just_before = DEADLINE - Duration::from_nanos(1);
+    let just_before = DEADLINE.saturating_sub(Duration::from_nanos(1));
     assert!(bench.step_after(just_before, GateEvent::Tick).is_empty());
     assert_eq!(failed(&bench.step_after(DEADLINE, GateEvent::Tick)).0, [1, 2]);
     assert!(bench.step_after(DEADLINE * 2, GateEvent::Tick).is_empty(), "each fails once");

@@ -4,7 +4,7 @@ use wire::ErrorReply;
 
 use super::*;
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_ended_session_is_unknown() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -14,7 +14,7 @@ async fn an_ended_session_is_unknown() {
     assert_eq!((sessions.count(), sessions.counters().sessions_ended.get()), (0, 1));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_ends_once() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -24,7 +24,7 @@ async fn a_session_ends_once() {
     assert_eq!(sessions.counters().sessions_ended.get(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn no_principal_ends_the_session_of_another() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -33,7 +33,7 @@ async fn no_principal_ends_the_session_of_another() {
     assert!(!session.has_ended());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_reason_of_a_session_that_ended_by_itself_outlives_it() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -45,7 +45,7 @@ async fn the_reason_of_a_session_that_ended_by_itself_outlives_it() {
     assert!(matches!(&refused, Refusal::Terminated(reply) if reply.message == "why"), "{refused:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_that_never_finished_its_handshake_is_ended() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -56,7 +56,7 @@ async fn a_session_that_never_finished_its_handshake_is_ended() {
     assert_eq!(session.ended().unwrap().reason, EndReason::NeverInitialized);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_that_ended_by_itself_is_put_away_at_the_next_beat() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -67,7 +67,7 @@ async fn a_session_that_ended_by_itself_is_put_away_at_the_next_beat() {
     assert_eq!((sessions.count(), sessions.counters().sessions_ended.get()), (0, 1));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn calls_in_flight_make_a_gateway_busy_and_keep_their_session() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -77,7 +77,7 @@ async fn calls_in_flight_make_a_gateway_busy_and_keep_their_session() {
     assert_eq!(sessions.count(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_end_of_a_gateway_is_the_end_of_all_sessions() {
     let sessions = gateway();
     let open = [open(&sessions, "me").await, open(&sessions, "you").await];
@@ -88,7 +88,7 @@ async fn the_end_of_a_gateway_is_the_end_of_all_sessions() {
     }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn servers_that_were_replaced_stay_for_the_sessions_that_use_them() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -102,7 +102,7 @@ async fn servers_that_were_replaced_stay_for_the_sessions_that_use_them() {
     assert!(sessions.retired.lock().is_empty());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn several_servers_have_one_name_and_no_lifecycle_in_common() {
     let sessions = gateway();
     assert_eq!((sessions.name().as_str(), sessions.lifecycle()), ("servers", "mixed"));

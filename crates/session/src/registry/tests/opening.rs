@@ -14,7 +14,7 @@ fn in_directory(principal: &str, path: &Path) -> Caller {
     Caller { workspace, ..caller(principal) }
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_is_answered_with_the_revision_that_it_asked_for() {
     let sessions = gateway();
     let (session, answer) = sessions.open(caller("me"), initialize(WITH_ROOTS)).await.unwrap();
@@ -26,13 +26,13 @@ async fn a_client_is_answered_with_the_revision_that_it_asked_for() {
     assert_eq!(sessions.counters().sessions_opened.get(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_with_roots_opens_a_session_without_a_scope() {
     let session = open(&gateway(), "me").await;
     assert!(session.scope().is_none() && session.route().is_none());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_names_its_workspace_has_its_scope_at_once() {
     let directory = workspace_dir("registry");
     let sessions = gateway();
@@ -42,7 +42,7 @@ async fn a_client_that_names_its_workspace_has_its_scope_at_once() {
     assert!(session.route().is_some());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_cannot_be_asked_needs_a_default() {
     let sessions = gateway();
     let refused = sessions.open(caller("me"), initialize("{}")).await.unwrap_err();
@@ -56,7 +56,7 @@ async fn a_client_that_cannot_be_asked_needs_a_default() {
     assert_eq!(session.scope().unwrap().paths(), [directory.path()]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_workspace_of_another_principal_is_refused() {
     let directory = workspace_dir("registry");
     let sessions = gateway();
@@ -69,7 +69,7 @@ async fn a_workspace_of_another_principal_is_refused() {
     assert!(!mine.has_ended());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_initialize_that_cannot_be_read_takes_no_place() {
     let sessions = gateway();
     for params in ["[]", "{}", r#"{"protocolVersion":7}"#] {
@@ -79,7 +79,7 @@ async fn an_initialize_that_cannot_be_read_takes_no_place() {
     assert_eq!((sessions.count(), sessions.instances()), (0, 0));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn no_session_is_opened_while_the_gateway_closes() {
     let sessions = gateway();
     sessions.is_closing.store(true, Ordering::Relaxed);
@@ -87,7 +87,7 @@ async fn no_session_is_opened_while_the_gateway_closes() {
     assert!(sessions.is_closing() && matches!(refused, Refusal::ShuttingDown));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn sessions_are_bounded_and_one_that_ended_makes_room() {
     let sessions = super::sessions(Settings { max_sessions: 1, ..Settings::default() }, rules());
     let first = open(&sessions, "me").await;
@@ -98,7 +98,7 @@ async fn sessions_are_bounded_and_one_that_ended_makes_room() {
     open(&sessions, "me").await;
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_whose_opener_went_away_ends() {
     let directory = workspace_dir("registry");
     let default = Some(vec![directory.path().to_owned()]);
@@ -117,7 +117,7 @@ async fn a_session_whose_opener_went_away_ends() {
     assert_eq!((sessions.count(), sessions.counters().sessions_opened.get()), (0, 0));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_window_keeps_the_name_that_it_gave_itself() {
     let sessions = gateway();
     let window = Instance::named("window").unwrap();
@@ -130,7 +130,7 @@ async fn a_window_keeps_the_name_that_it_gave_itself() {
     assert_eq!(sessions.instances(), 2);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_the_gateway_spoke_for_may_initialize_once() {
     let directory = workspace_dir("registry");
     let sessions = gateway();
@@ -148,7 +148,7 @@ async fn a_client_that_the_gateway_spoke_for_may_initialize_once() {
     assert!(matches!(again, Err(Refusal::AlreadyInitialized)));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_is_found_by_its_principal_and_id() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -159,7 +159,7 @@ async fn a_session_is_found_by_its_principal_and_id() {
     assert!(matches!(sessions.find(&unknown), Err(Refusal::SessionNotFound)));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_session_that_ends_by_itself_is_refused_with_its_reason() {
     let sessions = gateway();
     let session = open(&sessions, "me").await;
@@ -169,7 +169,7 @@ async fn a_session_that_ends_by_itself_is_refused_with_its_reason() {
     assert!(matches!(&refused, Refusal::Terminated(reply) if reply.message == "why"), "{refused:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_operator_finds_a_session_by_its_handle() {
     let sessions = gateway();
     let (session, _other) = (open(&sessions, "me").await, open(&sessions, "me").await);
@@ -178,7 +178,7 @@ async fn an_operator_finds_a_session_by_its_handle() {
     assert!(sessions.find_by_handle("unknown").is_none());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn an_overview_names_the_oldest_session_first() {
     let sessions = gateway();
     let (first, second) = (open(&sessions, "me").await, open(&sessions, "you").await);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn the_first_answer_about_roots_locks_the_scope_and_lets_the_calls_through() {
     let bench = Bench::new().await;
     let (mut first, mut second) = (bench.call(1, "tools/list"), bench.call(2, "prompts/list"));
@@ -19,7 +19,7 @@ async fn the_first_answer_about_roots_locks_the_scope_and_lets_the_calls_through
     assert_eq!(bench.session.overview().state, "ready");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_second_answer_about_roots_changes_nothing() {
     let bench = Bench::new().await;
     bench.finish_handshake().await;
@@ -33,7 +33,7 @@ async fn a_second_answer_about_roots_changes_nothing() {
     assert_eq!(bench.session.context.counters.late_answers.get(), 1);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_is_asked_on_the_stream_that_it_opens() {
     let bench = Bench::new().await;
     bench.finish_handshake().await;
@@ -42,7 +42,7 @@ async fn a_client_is_asked_on_the_stream_that_it_opens() {
     assert!(next_text(&mut bench.call(1, "tools/list")).is_none(), "it was asked there");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_handshake_is_finished_once() {
     let bench = Bench::new().await;
     let mut listening = bench.session.listen(None, None).unwrap();
@@ -52,7 +52,7 @@ async fn a_handshake_is_finished_once() {
     assert!(next_text(&mut listening).is_none());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_call_in_a_batch_waits_without_being_asked_on() {
     let bench = Bench::new().await;
     bench.finish_handshake().await;
@@ -65,7 +65,7 @@ async fn a_call_in_a_batch_waits_without_being_asked_on() {
     assert!(next_json(&mut reader)["result"]["tools"].is_array());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn roots_that_cannot_be_used_end_the_session_with_the_reason() {
     let bench = Bench::new().await;
     bench.finish_handshake().await;
@@ -81,7 +81,7 @@ async fn roots_that_cannot_be_used_end_the_session_with_the_reason() {
     assert!(matches!(refused, Refusal::Terminated(_)), "{refused:?}");
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_without_roots_gets_the_default_or_no_session() {
     let bench = Bench::new().await;
     bench.finish_handshake().await;
@@ -92,7 +92,7 @@ async fn a_client_without_roots_gets_the_default_or_no_session() {
     assert_eq!(bench.session.ended().unwrap().reason, EndReason::ScopeRefused);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_directory_of_another_principal_ends_the_session() {
     let bench = Bench::new().await;
     let uri = wire::file_uri(bench.directory.path().as_os_str().as_encoded_bytes());
@@ -108,7 +108,7 @@ async fn a_directory_of_another_principal_ends_the_session() {
     assert_eq!(other.ended().unwrap().reason, EndReason::ScopeRefused);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn calls_fail_when_the_scope_is_not_known_in_time() {
     let settings = Settings { scope_timeout: Duration::ZERO, ..Settings::default() };
     let bench = Bench::with(settings, rules()).await;
@@ -119,7 +119,7 @@ async fn calls_fail_when_the_scope_is_not_known_in_time() {
     assert_eq!(bench.session.calls_in_flight(), 0);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_scope_is_locked_once() {
     let bench = Bench::ready().await;
     bench.session.lock_scope(Scope::nothing()).await.unwrap();

@@ -20,7 +20,7 @@ async fn change(bench: &Bench) -> Result<(), Refusal> {
     bench.session.notify(&notification(CHANGED, "{}")).await
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_change_may_end_the_session_with_the_reason() {
     let (bench, _listening) = locked(OnRootsChange::Terminate).await;
     let refused = change(&bench).await.unwrap_err();
@@ -29,7 +29,7 @@ async fn a_change_may_end_the_session_with_the_reason() {
     assert!(matches!(bench.sessions.find(bench.session.key()), Err(Refusal::Terminated(_))));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_change_may_make_the_client_start_over() {
     let (bench, _listening) = locked(OnRootsChange::Reinit).await;
     assert!(matches!(change(&bench).await, Err(Refusal::SessionNotFound)));
@@ -37,14 +37,14 @@ async fn a_change_may_make_the_client_start_over() {
     assert!(matches!(bench.sessions.find(bench.session.key()), Err(Refusal::SessionNotFound)));
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_change_may_be_ignored() {
     let (bench, mut listening) = locked(OnRootsChange::Ignore).await;
     change(&bench).await.unwrap();
     assert!(!bench.session.has_ended() && next_text(&mut listening).is_none());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_change_may_be_compared_and_is_asked_for_once() {
     let (bench, mut listening) = locked(OnRootsChange::Compare).await;
     change(&bench).await.unwrap();
@@ -57,7 +57,7 @@ async fn a_change_may_be_compared_and_is_asked_for_once() {
     asked_for_roots(&mut listening);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn roots_within_the_scope_go_on_and_do_not_widen_it() {
     let (bench, mut listening) = locked(OnRootsChange::Compare).await;
     std::fs::create_dir(bench.directory.join("below")).unwrap();
@@ -68,7 +68,7 @@ async fn roots_within_the_scope_go_on_and_do_not_widen_it() {
     assert_eq!(bench.session.scope().unwrap().paths(), [bench.directory.path()]);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn roots_outside_of_the_scope_end_the_session() {
     let (bench, mut listening) = locked(OnRootsChange::Compare).await;
     let outside = workspace_dir("session-outside");
@@ -80,7 +80,7 @@ async fn roots_outside_of_the_scope_end_the_session() {
     assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChangeRejected);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn roots_that_cannot_be_compared_end_the_session() {
     let (bench, mut listening) = locked(OnRootsChange::Compare).await;
     change(&bench).await.unwrap();
@@ -89,7 +89,7 @@ async fn roots_that_cannot_be_compared_end_the_session() {
     assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChangeRejected);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_client_that_does_not_tell_its_changed_roots_loses_its_session() {
     let (bench, _listening) = locked(OnRootsChange::Compare).await;
     change(&bench).await.unwrap();
@@ -100,14 +100,14 @@ async fn a_client_that_does_not_tell_its_changed_roots_loses_its_session() {
     assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChangeRejected);
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn roots_do_not_matter_where_the_scope_came_from_elsewhere() {
     let bench = Bench::ready().await;
     change(&bench).await.unwrap();
     assert!(!bench.session.has_ended());
 }
 
-#[tokio::test(start_paused = true)]
+#[tokio::test]
 async fn a_change_before_the_scope_is_known_does_not_matter() {
     let bench = Bench::new().await;
     change(&bench).await.unwrap();

@@ -2,11 +2,10 @@
 
 mod properties;
 
-use std::time::Duration;
-
 use bytes::Bytes;
 
 use super::*;
+use crate::testing::just_before;
 
 fn text(size: usize) -> Text {
     Bytes::from(vec![b'x'; size]).into()
@@ -197,7 +196,7 @@ fn a_parked_client_is_expected_for_a_while() {
     let (claim, _) = buffer.attach(None);
     buffer.park(claim, now);
     buffer.detach(claim);
-    assert!(buffer.has_reader(now + PARKED_FOR - Duration::from_nanos(1)));
+    assert!(buffer.has_reader(just_before(now + PARKED_FOR)));
     assert!(!buffer.has_reader(now + PARKED_FOR));
     buffer.attach(None);
     assert!(buffer.has_reader(now + PARKED_FOR * 2), "it came back");
