@@ -85,7 +85,7 @@ fn bad_values_are_named() {
     check_server(
         "env: {1A: x, B: }",
         &[
-            "4:11: `1A` cannot be the name of a variable | names are letters, digits and `_`, and begin with no digit",
+            "4:11: `1A` cannot be the name of a variable | names are letters, digits and `_`, and do not begin with a digit",
             "4:19: `B` has no value | write \"${B}\" to pass on ringfence's own, or \"\" for an empty one",
         ],
     );

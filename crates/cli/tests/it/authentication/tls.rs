@@ -130,12 +130,12 @@ async fn a_pair_that_does_not_fit_is_refused_with_a_hint() {
     let other_key = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let good_key = std::fs::read_to_string(&key).unwrap();
     write_private(&key, &other_key);
-    assert!(refused().await.contains("must be the one"));
+    assert!(refused().await.contains("must belong to"));
     write_private(&key, "");
     assert!(refused().await.contains("key.pem"));
     write_private(&key, &good_key);
     write_private(&certificate, "");
-    assert!(refused().await.contains("there is no certificate"));
+    assert!(refused().await.contains("it holds no certificate"));
     std::fs::remove_file(&certificate).unwrap();
     assert!(refused().await.contains("cert.pem"));
 }

@@ -4,11 +4,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use serde_json::json;
-use testkit::Gateway;
+use testkit::{Gateway, NEWEST};
 
 use super::fenced_run::{Ended, FencedRun};
 
-const NEWEST: &str = "2025-11-25";
 const TEMPORARY: [&str; 2] = ["/tmp", "/var/tmp"];
 
 /// A directory below a temporary directory of the host, removed at the end of the test.
@@ -37,9 +36,8 @@ impl Drop for TemporaryPlace {
 
 /// Runs a script with the project of a place as its scope.
 async fn run_in(run: &FencedRun, place: &TemporaryPlace, options: &[&str], script: &str) -> Ended {
-    let project = place.project();
-    let scope = ["--net", "none", "--scope", project.to_str().unwrap()];
-    run.sh(&[&scope, options].concat(), script).await
+    let options = [&["--net", "none"], options].concat();
+    run.finish(run.command_in(&place.project(), &options, ["sh", "-c", script])).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -87,8 +85,7 @@ async fn ringfences_own_files_can_lie_below_a_temporary_directory() {
             );
             for command_scope in [scoped.project(), run.ground.scope()] {
                 let scope = command_scope.to_str().unwrap();
-                let options = ["--net", "none", "--scope", scope];
-                let mut command = run.command(&options, ["sh", "-c", &script]);
+                let mut command = run.command_in(&command_scope, &["--net", "none"], ["sh", "-c", &script]);
                 command.env("XDG_CACHE_HOME", place.0.join("cache"));
                 let ended = run.finish(command).await.succeeded();
                 let expected_end = if run.tier == "a" { "0\n" } else { "1\n" };

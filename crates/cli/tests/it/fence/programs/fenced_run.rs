@@ -69,8 +69,18 @@ impl FencedRun {
         options: &[&str],
         command: impl IntoIterator<Item = impl AsRef<OsStr>>,
     ) -> Command {
+        self.command_in(&self.ground.scope(), options, command)
+    }
+
+    /// The same in another scope.
+    pub(crate) fn command_in(
+        &self,
+        scope: &Path,
+        options: &[&str],
+        command: impl IntoIterator<Item = impl AsRef<OsStr>>,
+    ) -> Command {
         let mut fenced = self.with_options("run", options);
-        fenced.arg("--scope").arg(self.ground.scope()).arg("--").args(command);
+        fenced.arg("--scope").arg(scope).arg("--").args(command);
         fenced
     }
 

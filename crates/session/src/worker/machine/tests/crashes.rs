@@ -230,7 +230,7 @@ fn a_generation_of_another_protocol_version_ends_the_sessions() {
         rig.greeted_with("2025-06-18", "{}"),
         [
             "note Contradicted",
-            "fail a #7: the MCP server offers something else in this workspace than was known; \
+            "fail a #7: the MCP server offers other capabilities in this workspace than before; \
              start a new session",
             "tell a Contradicted"
         ]
