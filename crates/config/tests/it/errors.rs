@@ -115,7 +115,7 @@ fn bad_values_are_named() {
     check(
         "workspaces: {srv: {}}\nprincipals: {a: {secrets: {K: {}}, }, b: {secrets: {K: {env: A, file: /b}}}}\n",
         &[
-            "1:14: `srv` cannot be the name of a directory | write the whole path, from `/` on",
+            "1:14: `srv` cannot be the name of a directory | write the absolute path",
             "2:31: a secret has either `env` or `file`",
             "2:56: a secret has either `env` or `file`",
         ],
