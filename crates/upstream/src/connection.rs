@@ -233,7 +233,7 @@ impl Connection {
         }
     }
 
-    /// Ends what is left, at once.
+    /// Ends the upstream at once.
     pub async fn kill(&self) {
         match &self.kind {
             Kind::Process(process) => process.kill().await,

@@ -163,7 +163,7 @@ impl Process {
         self.kill().await;
     }
 
-    /// Ends what is left, at once.
+    /// Kills the process and everything it started, at once.
     pub(crate) async fn kill(&self) {
         self.outbox.close();
         match &self.hold {

@@ -22,7 +22,7 @@ fn opened_at(context: &Arc<GatewayContext>, start: Instant) -> Arc<Client> {
     Client::new(context, record(), capabilities, start)
 }
 
-/// What is left to read.
+/// The messages that the reader has not read yet.
 fn rest(reader: &mut StreamReader) -> Vec<String> {
     std::iter::from_fn(|| next_text(reader)).collect()
 }

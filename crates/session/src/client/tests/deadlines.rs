@@ -26,7 +26,7 @@ fn with_call() -> (Arc<Client>, Arc<Call>, StreamReader, Instant) {
     (client, call, reader, start)
 }
 
-/// What is told about the one call that is overdue, if it is.
+/// The error of the one overdue call, if there is one.
 fn overdue(client: &Client, now: Instant) -> Option<String> {
     let mut calls = client.expire(now).calls;
     assert!(calls.len() < 2);
