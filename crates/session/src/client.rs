@@ -3,13 +3,14 @@
 //! This is the narrow handle between the two halves of a session. A worker answers calls and delivers messages here;
 //! it knows nothing of gates, routes or scopes. A client knows workers by id only.
 
+mod attachment_slot;
 mod call;
 mod call_record;
 mod server_requests;
+mod state;
 mod streams;
 mod verbose_meta;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -22,19 +23,20 @@ use upstream::Attachment;
 use wire::sse::EventId;
 use wire::{ClientCapabilities, ErrorReply, Id, InitializeParams, Request, Response, Text, code, method};
 
+use self::attachment_slot::AttachmentSlot;
 use self::call::Overdue;
 pub(crate) use self::call::{Assignment, Call};
 pub(crate) use self::call_record::{ReportedFiles, outcome_of};
+use self::server_requests::RequestLimits;
 pub(crate) use self::server_requests::{Answered, RootsPurpose, ServerRequest, ServerRequestKind};
-use self::server_requests::{RequestLimits, ServerRequests};
-use self::streams::Streams;
+use self::state::State;
 pub(crate) use self::verbose_meta::with_instance;
 use crate::error::{Refusal, cancelled, session_ended, timed_out};
 use crate::gateway_context::GatewayContext;
 use crate::messages::request_withdrawn;
 use crate::record::{EndReason, SessionEnd, SessionRecord, Subscription};
 use crate::scope::Scope;
-use crate::settings::{ANSWERED_SOON, MAX_SERVER_REQUESTS};
+use crate::settings::{ANSWERED_SOON, MAX_SERVER_REQUESTS, Settings};
 use crate::stream::{Keep, Stream, StreamReader};
 use crate::worker_id::WorkerId;
 
@@ -57,22 +59,10 @@ pub(crate) struct Client {
     /// What the client can be asked. One whose session was opened for it may still say so.
     capabilities: Mutex<ClientCapabilities>,
     /// The client's machine, while it is connected.
-    attachment: Mutex<Option<Arc<Attachment>>>,
+    attachment: AttachmentSlot,
     calls: AtomicU64,
     errors: AtomicU64,
     state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
-    calls: HashMap<Id, Arc<Call>>,
-    streams: Streams,
-    server_requests: ServerRequests,
-    is_initialized: bool,
-    /// The client may say `initialize` once more, because the gateway said it first.
-    expects_initialize: bool,
-    last_used: Instant,
-    end: Option<SessionEnd>,
 }
 
 /// What changes all the time, at one moment.
@@ -109,18 +99,10 @@ impl Client {
             opened: now,
             record: Mutex::new(record),
             capabilities: Mutex::new(capabilities),
-            attachment: Mutex::default(),
+            attachment: AttachmentSlot::default(),
             calls: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            state: Mutex::new(State {
-                calls: HashMap::new(),
-                streams: Streams::new(&context.counters),
-                server_requests: ServerRequests::default(),
-                is_initialized: false,
-                expects_initialize: false,
-                last_used: now,
-                end: None,
-            }),
+            state: Mutex::new(State::new(&context.counters, now)),
         })
     }
 
@@ -149,26 +131,11 @@ impl Client {
     }
 
     pub(crate) fn attachment(&self) -> Option<Arc<Attachment>> {
-        self.attachment.lock().clone()
+        self.attachment.get()
     }
 
-    /// Replaces the connection to the client's machine.
-    pub(crate) fn set_attachment(&self, attachment: Option<Arc<Attachment>>) -> Option<Arc<Attachment>> {
-        std::mem::replace(&mut self.attachment.lock(), attachment)
-    }
-
-    /// Forgets the connection to the client's machine, unless another has taken its place. Returns whether it did.
-    pub(crate) fn clear_attachment(&self, attachment: &Arc<Attachment>) -> bool {
-        let mut current = self.attachment.lock();
-        let is_current = current.as_ref().is_some_and(|current| Arc::ptr_eq(current, attachment));
-        if is_current {
-            *current = None;
-        }
-        is_current
-    }
-
-    fn may_be_asked(&self, method: &str) -> bool {
-        self.capabilities.lock().allow(method)
+    pub(crate) fn attachment_slot(&self) -> &AttachmentSlot {
+        &self.attachment
     }
 
     /// Lets the client say `initialize` once more.
@@ -334,7 +301,7 @@ impl Client {
 
     /// Makes room for a request of a worker's upstream. Returns the id that the client will know it by.
     pub(crate) fn accept_request(&self, worker: WorkerId, request: &Request) -> Result<u64, ErrorReply> {
-        if !self.may_be_asked(&request.method) {
+        if !self.capabilities.lock().allow(&request.method) {
             let message = format!("the client did not declare the capability for {}", request.method);
             return Err(ErrorReply::new(code::METHOD_NOT_FOUND, message));
         }
@@ -427,31 +394,12 @@ impl Client {
         let end = state.overdue_end(now, self.opened, settings);
         drop(state);
         let overdue = calls.into_iter().filter_map(|call| {
-            let error = self.overdue(&call, is_asked, now)?;
+            let error = overdue(&call, is_asked, settings, now)?;
             self.context.counters.timeouts.add();
             tracing::warn!(session = %self.handle, id = ?call.client_id, "{}", error.message);
             Some((call, error))
         });
         Overdues { calls: overdue.collect(), server_requests, end }
-    }
-
-    /// Why a call is given up, if it is.
-    fn overdue(&self, call: &Call, is_asked: bool, now: Instant) -> Option<ErrorReply> {
-        if now.saturating_duration_since(call.began) >= ANSWERED_SOON {
-            call.stream.run_late();
-        }
-        // A person may take a while to answer: time does not count against the call meanwhile.
-        if is_asked {
-            call.clock().refresh(now);
-        }
-        let settings = &self.context.settings;
-        let (timeout, longest) = call
-            .assignment()
-            .map_or((settings.timeout, settings.max_timeout), |own| (own.timeout, own.max_timeout));
-        Some(match call.clock().overdue(now, timeout, longest)? {
-            Overdue::NoProgress => timed_out(timeout, "--timeout", "no answer and no progress for"),
-            Overdue::TooLong => timed_out(longest, "--max-timeout", "it ran for more than"),
-        })
     }
 
     /// Ends the conversation: calls in flight get an error, streams end. Returns false if it had ended before.
@@ -485,58 +433,22 @@ impl Client {
     }
 }
 
-impl State {
-    fn is_open(&self, call: &Arc<Call>) -> bool {
-        self.calls.get(&call.client_id).is_some_and(|open| Arc::ptr_eq(open, call))
+/// Why a call is given up, if it is.
+fn overdue(call: &Call, is_asked: bool, settings: &Settings, now: Instant) -> Option<ErrorReply> {
+    if now.saturating_duration_since(call.began) >= ANSWERED_SOON {
+        call.stream.run_late();
     }
-
-    /// Where a request of a worker is seen soonest: on a call that it works on, if one is read.
-    fn stream_of(&self, worker: WorkerId) -> Arc<Stream> {
-        let is_its = |call: &Call| call.assignment().is_some_and(|own| own.worker == worker);
-        self.newest_call(is_its).unwrap_or_else(|| self.choose_stream(Prefer::Call))
+    // A person may take a while to answer: time does not count against the call meanwhile.
+    if is_asked {
+        call.clock().refresh(now);
     }
-
-    fn choose_stream(&self, prefer: Prefer) -> Arc<Stream> {
-        let now = Instant::now();
-        let standalone = self.streams.standalone(now);
-        if prefer == Prefer::Standalone && standalone.has_reader(now) {
-            return standalone;
-        }
-        self.newest_call(|_| true).unwrap_or(standalone)
-    }
-
-    /// The stream of the newest such call that is read.
-    fn newest_call(&self, is_meant: impl Fn(&Call) -> bool) -> Option<Arc<Stream>> {
-        let now = Instant::now();
-        let streams = self.calls.values().filter(|call| is_meant(call)).map(|call| &call.stream);
-        let read = streams.filter(|stream| !stream.answer_only && stream.has_reader(now));
-        read.max_by_key(|stream| stream.number).cloned()
-    }
-
-    /// Why the session must end now, if it must.
-    fn overdue_end(
-        &mut self,
-        now: Instant,
-        opened: Instant,
-        settings: &crate::Settings,
-    ) -> Option<EndReason> {
-        if let Some(end) = &self.end {
-            return Some(end.reason);
-        }
-        self.streams.forget_old(now);
-        if !self.calls.is_empty() || self.streams.is_read(now) {
-            self.last_used = now;
-        }
-        let age = now.saturating_duration_since(opened);
-        let unused = now.saturating_duration_since(self.last_used);
-        if settings.max_age.is_some_and(|limit| age >= limit) {
-            Some(EndReason::Expired)
-        } else if !self.is_initialized && unused >= settings.handshake_timeout {
-            Some(EndReason::NeverInitialized)
-        } else {
-            (unused >= settings.idle_timeout).then_some(EndReason::Idle)
-        }
-    }
+    let (timeout, longest) = call
+        .assignment()
+        .map_or((settings.timeout, settings.max_timeout), |own| (own.timeout, own.max_timeout));
+    Some(match call.clock().overdue(now, timeout, longest)? {
+        Overdue::NoProgress => timed_out(timeout, "--timeout", "no answer and no progress for"),
+        Overdue::TooLong => timed_out(longest, "--max-timeout", "it ran for more than"),
+    })
 }
 
 impl SessionEnd {

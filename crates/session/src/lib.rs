@@ -39,7 +39,7 @@ mod worker;
 mod worker_id;
 mod workers;
 
-pub use counters::Counters;
+pub use counters::{Count, Counters};
 pub use error::Refusal;
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use record::{Contexts, EndReason};

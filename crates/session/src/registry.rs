@@ -131,7 +131,7 @@ impl Sessions {
     pub fn find(&self, key: &SessionKey) -> Result<Arc<Session>, Refusal> {
         let session = self.open.read().get(key).cloned();
         if let Some(session) = session {
-            return session.ended().map_or(Ok(session), |end| Err(end.refusal()));
+            return session.client().ended().map_or(Ok(session), |end| Err(end.refusal()));
         }
         let error = self.tombstones.find(key).ok_or(Refusal::SessionNotFound)?;
         Err(Refusal::Terminated(Box::new(error)))
@@ -158,11 +158,11 @@ impl Sessions {
     pub async fn end(&self, key: &SessionKey, reason: EndReason) -> Result<(), Refusal> {
         let find = || self.open.read().get(key).cloned();
         // The tombstone is there before the session goes, so that no request in between finds the session unknown.
-        if let Some(error) = find().and_then(|session| session.ended()?.error) {
+        if let Some(error) = find().and_then(|session| session.client().ended()?.error) {
             self.tombstones.add(key.clone(), error);
         }
         let session = self.open.write().remove(key).ok_or(Refusal::SessionNotFound)?;
-        let reason = session.ended().map_or(reason, |end| end.reason);
+        let reason = session.client().ended().map_or(reason, |end| end.reason);
         self.context.counters.session_ended(reason);
         session.end(reason).await;
         Ok(())

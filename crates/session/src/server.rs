@@ -9,11 +9,10 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use identity::{Instance, Principal};
 use parking_lot::Mutex;
-use serde_json::json;
 use sha2::{Digest, Sha256};
 use tokio::sync::Semaphore;
 use upstream::{Directories, Lifecycle, StartError, Transport, Upstream};
-use wire::{InitializeParams, Request, Version, method};
+use wire::{InitializeParams, Request, Version};
 
 use crate::catalogue::{Catalogue, CatalogueError};
 use crate::gateway_context::GatewayContext;
@@ -32,9 +31,6 @@ const MAX_PROBES: usize = 2;
 
 /// And those that may wait: a client may say what it likes, and each new thing is a probe.
 const MAX_WAITING_PROBES: usize = 16;
-
-/// A server that does not answer a ping by then has not asked for its roots either.
-const PONG_WITHIN: Duration = Duration::from_secs(2);
 
 /// What several sessions share a worker by.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -238,7 +234,7 @@ impl Server {
         finish(result);
         if is_up {
             // A server that asks for its roots when it starts asks before it answers this.
-            let _ = tokio::time::timeout(PONG_WITHIN, worker.ask(method::PING, json!({}))).await;
+            worker.ping().await;
         }
         drop(place);
         worker.stop().await;

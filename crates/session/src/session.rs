@@ -5,7 +5,9 @@
 //! Session::call ─► Client::begin_call ─► Gate (until the scope is locked) ─► Route::call ─► Worker::call
 //! ```
 
+mod client_handshake;
 mod ending;
+mod gate_driver;
 mod locking;
 mod overview;
 mod reports;
@@ -15,7 +17,6 @@ mod ticking;
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use bytes::Bytes;
 use identity::{Handle, Instance, SessionId, SessionKey};
 use parking_lot::Mutex;
 use upstream::Attachment;
@@ -24,6 +25,7 @@ use wire::{
     ClientCapabilities, Id, InitializeResult, Notification, Request, Response, Text, Version, method,
 };
 
+use self::client_handshake::ClientHandshake;
 pub use self::overview::{SessionOverview, WorkerOverview};
 pub use self::reports::ToolReport;
 use crate::client::{Answered, Client, RootsPurpose, ServerRequestKind};
@@ -36,7 +38,7 @@ use crate::record::SessionRecord;
 use crate::registry::Place;
 use crate::roster::Roster;
 use crate::route::Route;
-use crate::scope::Scope;
+use crate::scope::{RootsAnswer, Scope};
 use crate::stream::StreamReader;
 
 #[derive(Debug)]
@@ -45,12 +47,7 @@ pub struct Session {
     client: Arc<Client>,
     context: Arc<GatewayContext>,
     roster: Arc<Roster>,
-    /// The client's `initialize` as servers get it: with the gateway's roots.
-    handshake: Arc<Request>,
-    /// What the client was told before a worker could start.
-    advertised: Mutex<Option<Advertised>>,
-    /// The client's `notifications/initialized`.
-    initialized: OnceLock<Bytes>,
+    handshake: ClientHandshake,
     gate: Mutex<Gate>,
     /// Set once, when the scope is locked.
     route: OnceLock<Route>,
@@ -83,9 +80,7 @@ impl Session {
             client: Client::new(context, record, capabilities, Instant::now()),
             context: Arc::clone(context),
             roster: Arc::clone(roster),
-            handshake,
-            advertised: Mutex::new(advertised),
-            initialized: OnceLock::new(),
+            handshake: ClientHandshake::new(handshake, advertised),
             gate: Mutex::new(Gate::new(settings)),
             route: OnceLock::new(),
             place,
@@ -118,8 +113,8 @@ impl Session {
         self.client.record().version
     }
 
-    pub(crate) fn record(&self) -> parking_lot::MutexGuard<'_, SessionRecord> {
-        self.client.record()
+    pub(crate) fn client(&self) -> &Arc<Client> {
+        &self.client
     }
 
     pub(crate) fn route(&self) -> Option<&Route> {
@@ -157,7 +152,7 @@ impl Session {
             method::INITIALIZED => self.finish_handshake(notification),
             method::CANCELLED => self.cancel(notification),
             method::PROGRESS => self.pass_on_progress(notification),
-            method::ROOTS_CHANGED => return self.take_roots_change(notification).await,
+            method::ROOTS_CHANGED => return roots_change::take(self, notification).await,
             _ => {
                 if let Some(route) = self.route() {
                     route.notify(&notification.text());
@@ -171,7 +166,7 @@ impl Session {
         self.client.note_initialized();
         // The lock decides whether the route gets it, or the gate hands it on when the route is made.
         let gate = self.gate.lock();
-        let is_first = self.initialized.set(notification.text()).is_ok();
+        let is_first = self.handshake.finish(notification.text());
         drop(gate);
         match self.route() {
             Some(route) => {
@@ -179,7 +174,7 @@ impl Session {
                     worker.finish_handshake(notification);
                 }
             }
-            None if is_first => self.step_gate(GateEvent::Initialized),
+            None if is_first => self.step_gate(GateEvent::Initialized, Instant::now()),
             None => {}
         }
     }
@@ -195,7 +190,7 @@ impl Session {
                 worker
                     .withdraw(&call, |id| notification.with_cancelled_request(&Id::number(id)).into_bytes());
             }
-            None => self.step_gate(GateEvent::Cancelled(call)),
+            None => self.step_gate(GateEvent::Cancelled(call), Instant::now()),
         }
     }
 
@@ -232,8 +227,12 @@ impl Session {
                     worker.answer_request(&id, response.with_id(&id).into_bytes());
                 }
             }
-            ServerRequestKind::Roots(RootsPurpose::Lock) => self.take_roots(response),
-            ServerRequestKind::Roots(RootsPurpose::Compare) => self.compare_roots(response),
+            // The first answer decides the scope.
+            ServerRequestKind::Roots(RootsPurpose::Lock) => {
+                let roots = RootsAnswer::read(response);
+                self.step_gate(GateEvent::RootsAnswered(roots), Instant::now());
+            }
+            ServerRequestKind::Roots(RootsPurpose::Compare) => roots_change::compare(self, response),
         }
     }
 
@@ -245,7 +244,7 @@ impl Session {
     ) -> Result<StreamReader, Refusal> {
         let reader = self.client.listen(client, after)?;
         if self.route().is_none() {
-            self.step_gate(GateEvent::Listening);
+            self.step_gate(GateEvent::Listening, Instant::now());
         }
         Ok(reader)
     }
@@ -263,11 +262,6 @@ impl Session {
     /// Notes that the client is there, though it asks nothing.
     pub fn keep_alive(&self) {
         self.client.touch();
-    }
-
-    /// Lets the client say `initialize` once more, because the gateway said it in its place.
-    pub(crate) fn expect_initialize(&self) {
-        self.client.expect_initialize();
     }
 
     /// Answers an `initialize` that came after the session was opened, once.
@@ -289,7 +283,7 @@ impl Session {
 
     /// The client's machine has connected; of several, the last one counts.
     pub fn attach(&self, attachment: &Arc<Attachment>) {
-        if let Some(before) = self.client.set_attachment(Some(Arc::clone(attachment))) {
+        if let Some(before) = self.client.attachment_slot().set(Arc::clone(attachment)) {
             before.close();
         }
         tracing::info!(session = %self.handle(), "the client's machine is attached");
@@ -301,7 +295,7 @@ impl Session {
     /// The connection to the client's machine is gone.
     pub fn detach(&self, attachment: &Arc<Attachment>) {
         attachment.close();
-        if !self.client.clear_attachment(attachment) {
+        if !self.client.attachment_slot().clear(attachment) {
             return;
         }
         tracing::info!(session = %self.handle(), "the client's machine is gone");

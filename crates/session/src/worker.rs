@@ -4,13 +4,17 @@
 //! [`WorkerMachine`] decides; this file performs its [`Action`]s. `generation.rs` launches, greets and watches the
 //! processes.
 
+mod action;
 mod circuit_breaker;
 mod client_handle;
 mod from_upstream;
 mod generation;
 mod machine;
+mod queue;
 mod restarts;
+mod routing;
 mod shared_state;
+mod terms;
 #[cfg(test)]
 mod testing;
 
@@ -20,19 +24,25 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use identity::SessionId;
 use parking_lot::{Mutex, MutexGuard};
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
 use upstream::{Connection, FenceSlot, Lifecycle, StartError, Upstream};
-use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Notification, Request, Response};
+use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Notification, Request, Response, method};
 
+use self::action::{Action, Note};
 pub(crate) use self::client_handle::{ClientHandle, WorkerEvent};
-use self::machine::{Action, Note, Question, Work, WorkerMachine};
-pub(crate) use self::machine::{Greeting, WorkerTerms};
+use self::generation::Generation;
+use self::machine::WorkerMachine;
+use self::queue::{Question, Work};
+pub(crate) use self::terms::{Greeting, WorkerTerms};
 use crate::client::{Assignment, Call, Client};
 use crate::gateway_context::GatewayContext;
 use crate::scope::Scope;
 use crate::stream::Keep;
 use crate::worker_id::WorkerId;
+
+/// A server that does not answer a ping by then is not waited for.
+const PONG_WITHIN: Duration = Duration::from_secs(2);
 
 #[derive(Debug)]
 pub(crate) struct Worker {
@@ -124,6 +134,11 @@ impl Worker {
         let question = Box::new(Question { method, params, answer });
         self.step(|machine, now| machine.submit(Work::Ask(question), now));
         receiver.await.unwrap_or(Err(StartError::Stopped))
+    }
+
+    /// Waits until the upstream has read what it was sent before, but not for long.
+    pub(crate) async fn ping(self: &Arc<Self>) {
+        let _ = tokio::time::timeout(PONG_WITHIN, self.ask(method::PING, json!({}))).await;
     }
 
     pub(crate) fn join(&self, handle: ClientHandle) {
@@ -264,11 +279,15 @@ impl Worker {
         }
     }
 
+    fn generation(self: &Arc<Self>, number: u64) -> Generation {
+        Generation { worker: Arc::clone(self), number }
+    }
+
     fn perform_one(self: &Arc<Self>, action: Action) {
         match action {
             Action::Send(_) | Action::SendCall { .. } => {}
             Action::Start { generation } => {
-                self.context.tasks.spawn(Arc::clone(self).start(generation));
+                self.context.tasks.spawn(self.generation(generation).start());
             }
             Action::Answer { call, text, outcome } => call.answer(text, outcome),
             Action::Fail { call, error } => call.fail(&error),
@@ -285,7 +304,7 @@ impl Worker {
                 }
             }
             Action::Settle { generation } => {
-                self.context.tasks.spawn(Arc::clone(self).settle(generation));
+                self.context.tasks.spawn(self.generation(generation).settle());
             }
             Action::RootsAnswered => {
                 let generation = self.core.lock().machine.condition().1;

@@ -79,7 +79,7 @@ pub(crate) fn outcome_of(response: &Response) -> CallOutcome {
     }
     match response.outcome() {
         Outcome::Error(_) => CallOutcome::Error,
-        Outcome::Result(result) => match serde_json::from_str::<Result>(result) {
+        Outcome::Result(result) => match read_object::<Result>(result) {
             Ok(Result { is_error: true }) => CallOutcome::ToolError,
             _ => CallOutcome::Ok,
         },

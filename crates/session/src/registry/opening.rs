@@ -68,7 +68,6 @@ impl Sessions {
         let session = Session::new(&self.context, &roster, beginning);
         let opening = Opening(Some(Arc::clone(&session)));
         if let Some(scope) = scope {
-            let scope = if roster.shares_scope() { scope } else { session.check_neighbours(scope)? };
             session.lock_scope(scope).await?;
         }
         let told = if let Some(told) = told {
@@ -92,8 +91,8 @@ impl Sessions {
         version: Version,
     ) -> Result<(Arc<Session>, String), Refusal> {
         let (session, _) = self.open(caller, handshake::on_behalf_of(client, version)).await?;
-        let answer = session.record().answer.clone().unwrap_or_default();
-        session.expect_initialize();
+        let answer = session.client().record().answer.clone().unwrap_or_default();
+        session.client().expect_initialize();
         if let Ok(Message::Notification(initialized)) =
             Message::parse(Bytes::from_static(handshake::INITIALIZED))
         {
@@ -152,7 +151,7 @@ impl Sessions {
             return Err(Refusal::ShuttingDown);
         }
         let record = {
-            let mut record = session.record();
+            let mut record = session.client().record();
             record.version = version;
             record.answer = Some(answer.to_owned());
             record.clone()

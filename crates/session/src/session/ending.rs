@@ -1,6 +1,7 @@
 //! How a session ends.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use audit::AuditEntry;
 use wire::ErrorReply;
@@ -21,35 +22,31 @@ impl Session {
         if !self.client.end(SessionEnd { reason, error }) {
             return;
         }
-        self.step_gate(GateEvent::Ended);
+        self.step_gate(GateEvent::Ended, Instant::now());
         // To the end, even if the caller stops waiting: a process must not be left half-ended.
         let session = Arc::clone(self);
-        let _ = self.context.tasks.spawn(async move { session.depart(reason).await }).await;
+        let _ = self.context.tasks.spawn(async move { depart(&session, reason).await }).await;
     }
+}
 
-    async fn depart(&self, reason: EndReason) {
-        for worker in self.route().map(Route::workers).unwrap_or_default() {
-            worker.leave(self.id()).await;
-        }
-        tracing::info!(session = %self.handle(), reason = reason.as_str(), "session ended");
-        // One that its client never heard of was not opened either.
-        if self.client.record().answer.is_none() {
-            return;
-        }
-        self.context.record(|| {
-            let activity = self.client.activity();
-            AuditEntry::SessionEnded {
-                session: self.handle(),
-                reason: reason.as_str().into(),
-                calls: activity.calls,
-                errors: activity.errors,
-                seconds: activity.age.as_secs_f64(),
-            }
-        });
+/// Leaves the workers and writes the end into the audit log.
+async fn depart(session: &Session, reason: EndReason) {
+    for worker in session.route().map(Route::workers).unwrap_or_default() {
+        worker.leave(session.id()).await;
     }
-
-    /// How the session ended, if it has.
-    pub(crate) fn ended(&self) -> Option<SessionEnd> {
-        self.client.ended()
+    tracing::info!(session = %session.handle(), reason = reason.as_str(), "session ended");
+    // One that its client never heard of was not opened either.
+    if session.client.record().answer.is_none() {
+        return;
     }
+    session.context.record(|| {
+        let activity = session.client.activity();
+        AuditEntry::SessionEnded {
+            session: session.handle(),
+            reason: reason.as_str().into(),
+            calls: activity.calls,
+            errors: activity.errors,
+            seconds: activity.age.as_secs_f64(),
+        }
+    });
 }

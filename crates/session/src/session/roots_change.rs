@@ -11,75 +11,71 @@ use crate::error::Refusal;
 use crate::record::EndReason;
 use crate::scope::{MAX_QUOTED, OnRootsChange, RootsAnswer, ScopeSource};
 
-impl Session {
-    /// The client's roots are others now. What its session may do never grows.
-    pub(crate) async fn take_roots_change(
-        self: &Arc<Self>,
-        notification: &Notification,
-    ) -> Result<(), Refusal> {
-        let Some(scope) = self.scope() else { return Ok(()) };
-        let is_bound_to_roots = scope.source() == ScopeSource::Roots;
-        // A worker of several sessions is never ended for one client.
-        let serves_many = self.roster.sole().is_some_and(|server| server.lifecycle().serves_many());
-        if !is_bound_to_roots || serves_many {
-            return Ok(());
-        }
-        let policy = self.context.rules.on_change;
-        match policy {
-            OnRootsChange::Ignore => {
-                tracing::warn!(session = %self.handle(), "the client's roots changed; the scope stays as it is");
-            }
-            OnRootsChange::Compare if self.client.is_asked_for(RootsPurpose::Compare) => {}
-            OnRootsChange::Compare => {
-                self.client.request_roots(None, RootsPurpose::Compare);
-            }
-            OnRootsChange::Reinit => {
-                tracing::warn!(session = %self.handle(), "the client's roots changed; it is to start over");
-                self.end(EndReason::RootsChanged).await;
-                return Err(Refusal::SessionNotFound);
-            }
-            OnRootsChange::Terminate => {
-                let said = notification.text();
-                let said = String::from_utf8_lossy(&said[..said.len().min(500)]).into_owned();
-                return Err(self.reject_roots_change(&said).await);
-            }
-        }
-        Ok(())
+/// The client's roots are others now. What its session may do never grows.
+pub(super) async fn take(session: &Arc<Session>, notification: &Notification) -> Result<(), Refusal> {
+    let Some(scope) = session.scope() else { return Ok(()) };
+    let is_bound_to_roots = scope.source() == ScopeSource::Roots;
+    // A worker of several sessions is never ended for one client.
+    let serves_many = session.roster.sole().is_some_and(|server| server.lifecycle().serves_many());
+    if !is_bound_to_roots || serves_many {
+        return Ok(());
     }
+    let policy = session.context.rules.on_change;
+    match policy {
+        OnRootsChange::Ignore => {
+            tracing::warn!(session = %session.handle(), "the client's roots changed; the scope stays as it is");
+        }
+        OnRootsChange::Compare if session.client.is_asked_for(RootsPurpose::Compare) => {}
+        OnRootsChange::Compare => {
+            session.client.request_roots(None, RootsPurpose::Compare);
+        }
+        OnRootsChange::Reinit => {
+            tracing::warn!(session = %session.handle(), "the client's roots changed; it is to start over");
+            session.end(EndReason::RootsChanged).await;
+            return Err(Refusal::SessionNotFound);
+        }
+        OnRootsChange::Terminate => {
+            let said = notification.text();
+            let said = String::from_utf8_lossy(&said[..said.len().min(500)]).into_owned();
+            return Err(reject(session, &said).await);
+        }
+    }
+    Ok(())
+}
 
-    pub(crate) async fn reject_roots_change(self: &Arc<Self>, attempted: &str) -> Refusal {
-        let scope = self.scope().map(|scope| scope.paths());
-        tracing::error!(
-            session = %self.handle(),
-            ?scope,
-            attempted,
-            "the client's roots changed after the scope was locked; the session ends"
+/// Ends a session whose client wants other directories than it was given.
+pub(super) async fn reject(session: &Arc<Session>, attempted: &str) -> Refusal {
+    let scope = session.scope().map(|scope| scope.paths());
+    tracing::error!(
+        session = %session.handle(),
+        ?scope,
+        attempted,
+        "the client's roots changed after the scope was locked; the session ends"
+    );
+    let reason = EndReason::RootsChangeRejected;
+    let reply = ErrorReply::new(
+        code::INVALID_REQUEST,
+        "Session terminated: roots change not allowed after sandbox lock; reconnect to start a new session",
+    )
+    .with_data(json!({ "reason": reason.as_str() }));
+    session.end_with(reason, Some(reply.clone())).await;
+    Refusal::Terminated(Box::new(reply))
+}
+
+/// The client was asked what its changed roots are.
+pub(super) fn compare(session: &Arc<Session>, response: &Response) {
+    let answer = RootsAnswer::read(response);
+    let session = Arc::clone(session);
+    Arc::clone(&session.context).tasks.spawn(async move {
+        let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
+        let changed = session.context.look_at_files(move |rules| rules.of_roots(answer)).await;
+        let is_within = matches!(
+            (&changed, &session.scope()), (Ok(changed), Some(scope)) if scope.directories.contain(&changed.directories)
         );
-        let reason = EndReason::RootsChangeRejected;
-        let reply = ErrorReply::new(
-            code::INVALID_REQUEST,
-            "Session terminated: roots change not allowed after sandbox lock; reconnect to start a new session",
-        )
-        .with_data(json!({ "reason": reason.as_str() }));
-        self.end_with(reason, Some(reply.clone())).await;
-        Refusal::Terminated(Box::new(reply))
-    }
-
-    /// The client was asked what its changed roots are.
-    pub(crate) fn compare_roots(self: &Arc<Self>, response: &Response) {
-        let answer = RootsAnswer::read(response);
-        let session = Arc::clone(self);
-        self.context.tasks.spawn(async move {
-            let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
-            let changed = session.context.look_at_files(move |rules| rules.of_roots(answer)).await;
-            let is_within = matches!(
-                (&changed, &session.scope()), (Ok(changed), Some(scope)) if scope.directories.contain(&changed.directories)
-            );
-            if is_within {
-                tracing::info!(session = %session.handle(), "the client's roots changed within the scope");
-            } else {
-                session.reject_roots_change(&attempted).await;
-            }
-        });
-    }
+        if is_within {
+            tracing::info!(session = %session.handle(), "the client's roots changed within the scope");
+        } else {
+            reject(&session, &attempted).await;
+        }
+    });
 }

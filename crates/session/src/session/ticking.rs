@@ -6,7 +6,7 @@ use std::time::Instant;
 use audit::CallOutcome;
 use wire::{ErrorReply, code};
 
-use super::Session;
+use super::{Session, roots_change};
 use crate::client::{RootsPurpose, ServerRequestKind};
 use crate::gate::GateEvent;
 use crate::record::EndReason;
@@ -15,11 +15,11 @@ impl Session {
     /// Looks at every deadline of the session. Says why it must end, if it must.
     pub(crate) fn tick(self: &Arc<Self>, now: Instant) -> Option<EndReason> {
         if self.route().is_none() {
-            self.step_gate(GateEvent::Tick);
+            self.step_gate(GateEvent::Tick, now);
         }
         let overdue = self.client.expire(now);
         for request in overdue.server_requests {
-            self.give_up_request(request);
+            give_up_request(self, request);
         }
         for (call, error) in overdue.calls {
             let assigned = call.assignment().map(|assigned| assigned.worker);
@@ -30,22 +30,22 @@ impl Session {
         }
         overdue.end
     }
+}
 
-    fn give_up_request(self: &Arc<Self>, request: ServerRequestKind) {
-        match request {
-            ServerRequestKind::Upstream { worker, id, .. } => {
-                let error = ErrorReply::new(code::SERVER_ERROR, "the client did not answer in time");
-                if let Some(worker) = self.route().and_then(|route| route.worker(worker)) {
-                    worker.answer_request(&id, error.to_message(Some(&id)));
-                }
+fn give_up_request(session: &Arc<Session>, request: ServerRequestKind) {
+    match request {
+        ServerRequestKind::Upstream { worker, id, .. } => {
+            let error = ErrorReply::new(code::SERVER_ERROR, "the client did not answer in time");
+            if let Some(worker) = session.route().and_then(|route| route.worker(worker)) {
+                worker.answer_request(&id, error.to_message(Some(&id)));
             }
-            ServerRequestKind::Roots(RootsPurpose::Compare) => {
-                let session = Arc::clone(self);
-                self.context.tasks.spawn(async move {
-                    session.reject_roots_change("roots/list was not answered").await;
-                });
-            }
-            ServerRequestKind::Roots(RootsPurpose::Lock) => {}
         }
+        ServerRequestKind::Roots(RootsPurpose::Compare) => {
+            let session = Arc::clone(session);
+            Arc::clone(&session.context).tasks.spawn(async move {
+                roots_change::reject(&session, "roots/list was not answered").await;
+            });
+        }
+        ServerRequestKind::Roots(RootsPurpose::Lock) => {}
     }
 }

@@ -2,14 +2,14 @@
 //! changed list, which concerns all of them.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use audit::CallOutcome;
 use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response, code, method};
 
+use super::action::{Action, Note};
 use super::client_handle::{ClientHandle, WorkerEvent};
-use super::machine::{Action, Note, Pending, WorkerMachine};
+use super::routing::{Pending, Routing};
 use super::shared_state::Purpose;
 use crate::client::{Call, Client, Prefer, ReportedFiles, outcome_of, with_instance};
 use crate::error::answer_too_long;
@@ -17,9 +17,9 @@ use crate::list::List;
 use crate::messages::empty_result;
 use crate::settings::MAX_TASKS;
 
-impl WorkerMachine {
+impl Routing {
     /// Routes one message of the upstream.
-    pub(crate) fn receive(&mut self, message: Message, now: Instant) -> Vec<Action> {
+    pub(super) fn receive(&mut self, message: Message, now: Instant) -> Vec<Action> {
         match message {
             Message::Response(response) => self.receive_response(response),
             Message::Notification(notification) => self.receive_notification(&notification, now),
@@ -28,23 +28,15 @@ impl WorkerMachine {
     }
 
     /// A line was too long to be kept; if it was an answer, its call fails.
-    pub(crate) fn lose_line(&mut self, line: &LineTooLong) -> Vec<Action> {
-        let lost = line.leading_id().and_then(|id| self.pending.remove(&id.as_number()?));
-        match lost {
-            Some(Pending::Call(call, _)) => {
-                let mut actions = vec![Action::Fail { call, error: answer_too_long(line.limit) }];
-                actions.extend(self.retire());
-                actions
-            }
-            Some(Pending::Own(_)) | None => Vec::new(),
-        }
+    pub(super) fn lose_line(&mut self, line: &LineTooLong) -> Vec<Action> {
+        let id = line.leading_id().and_then(|id| id.as_number());
+        id.map(|id| self.fail(id, || answer_too_long(line.limit))).unwrap_or_default()
     }
 
     fn receive_response(&mut self, response: Response) -> Vec<Action> {
         let Some(id) = response.id.as_number() else {
             return vec![Action::Note(Note::StrayAnswer(response.id))];
         };
-        self.breaker.note_answer();
         match self.pending.remove(&id) {
             Some(Pending::Call(call, purpose)) => self.answer(call, &purpose, &response),
             Some(Pending::Own(sender)) => {
@@ -80,7 +72,7 @@ impl WorkerMachine {
             response.with_id(&call.client_id)
         };
         actions.push(Action::Answer { call, text, outcome });
-        actions.extend(self.retire());
+        actions.extend(self.terms.retire());
         actions
     }
 
@@ -139,7 +131,7 @@ impl WorkerMachine {
         let session = match self.pending.get(&files.request_id) {
             Some(Pending::Call(call, _)) => Some(call.client.handle()),
             // The call was given up in the meantime.
-            _ if !self.serves_many() => self.sole_session().map(|handle| handle.client.handle()),
+            _ if !self.terms.serves_many() => self.sole_session().map(|handle| handle.client.handle()),
             _ => None,
         };
         Action::RecordFiles { session, files }
@@ -180,12 +172,12 @@ impl WorkerMachine {
             // The gateway owns roots: the upstream hears the locked scope.
             method::ROOTS_LIST => {
                 if !self.was_called {
-                    self.terms.asks_for_roots.store(true, Ordering::Relaxed);
+                    self.terms.learn_roots_habit(true);
                 }
                 let answer = self.terms.scope.roots_answer(&request.id);
                 return vec![Action::Send(answer.into()), Action::RootsAnswered];
             }
-            method::PING if self.serves_many() => return vec![Action::Send(empty_result(&request.id))],
+            method::PING if self.terms.serves_many() => return vec![Action::Send(empty_result(&request.id))],
             _ => {}
         }
         match self.attribute() {
@@ -200,7 +192,7 @@ impl WorkerMachine {
     /// The client that a request of the upstream is for. With a process per session there is no doubt; a shared upstream
     /// asks on behalf of the client whose calls run, if they are of one client only.
     fn attribute(&self) -> Result<Arc<Client>, ErrorReply> {
-        if !self.serves_many() {
+        if !self.terms.serves_many() {
             let sole = self.sole_session().map(|handle| Arc::clone(&handle.client));
             return sole.ok_or_else(|| ErrorReply::new(code::SERVER_ERROR, "the client is gone"));
         }
@@ -225,7 +217,7 @@ impl WorkerMachine {
     /// The client that a notification without an address is for.
     fn owner(&self, notification: &Notification) -> Option<Arc<Client>> {
         let client = |handle: &ClientHandle| Arc::clone(&handle.client);
-        if !self.serves_many() {
+        if !self.terms.serves_many() {
             return self.sole_session().map(client);
         }
         if notification.method == method::TASK_STATUS {
@@ -241,7 +233,7 @@ impl WorkerMachine {
     /// The clients that subscribed to the resource of a notification.
     fn subscribed(&self, notification: &Notification) -> Vec<Arc<Client>> {
         let client = |handle: &ClientHandle| Arc::clone(&handle.client);
-        if !self.serves_many() {
+        if !self.terms.serves_many() {
             return self.sole_session().map(client).into_iter().collect();
         }
         let uri = notification.uri().unwrap_or_default();

@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use audit::AuditEntry;
 use identity::Handle;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::task::JoinHandle;
 use upstream::{Connection, End, Inbox, Opening, Owner, Received, StartError};
-use wire::{InitializeResult, Outcome, Response, method};
+use wire::{InitializeResult, Outcome, Response};
 
 use super::Worker;
 use crate::scope::ScopeSource;
@@ -24,49 +24,53 @@ const ASKS_WITHIN: Duration = Duration::from_secs(2);
 /// After it was told its roots, a server looks at them on its disk before it uses them.
 const PROCESSES_ROOTS_FOR: Duration = Duration::from_millis(25);
 
-/// A server that does not answer a ping by then is put to use all the same.
-const PONG_WITHIN: Duration = Duration::from_secs(2);
+/// One process of a worker, or one connection to a server, from its launch to its end.
+#[derive(Clone)]
+pub(super) struct Generation {
+    pub(super) worker: Arc<Worker>,
+    /// The first one is 1.
+    pub(super) number: u64,
+}
 
-impl Worker {
-    pub(super) async fn start(self: Arc<Self>, generation: u64) {
-        let counters = &self.context.counters;
+impl Generation {
+    pub(super) async fn start(self) {
+        let worker = &self.worker;
+        let counters = &worker.context.counters;
         counters.worker_starts.add();
-        if generation > 1 {
+        if self.number > 1 {
             counters.worker_restarts.add();
         }
         let began = Instant::now();
-        match self.launch(generation).await {
+        match self.launch().await {
             Ok((connection, result)) => {
                 counters.start_times.observe(began.elapsed());
-                self.step(|machine, now| machine.greeted(result, now));
+                self.worker.step(|machine, now| machine.greeted(result, now));
                 if let Some(end) = connection.has_ended() {
                     // It died right after its answer, before its watcher could know that it was in use.
-                    self.note_death(generation, Some(&end), &connection);
+                    self.note_death(Some(&end), &connection);
                 }
             }
             Err(error) => {
                 let stderr = error.stderr().unwrap_or_default();
-                tracing::error!(upstream = self.name(), generation, stderr, "{error}");
-                self.step(|machine, now| machine.start_failed(&error, now));
+                tracing::error!(upstream = worker.name(), generation = self.number, stderr, "{error}");
+                self.worker.step(|machine, now| machine.start_failed(&error, now));
                 self.drop_dead_connection();
             }
         }
     }
 
-    async fn launch(
-        self: &Arc<Self>,
-        generation: u64,
-    ) -> Result<(Arc<Connection>, InitializeResult), StartError> {
+    async fn launch(&self) -> Result<(Arc<Connection>, InitializeResult), StartError> {
         let (connection, inbox) = self.open().await?;
-        tracing::info!(upstream = self.name(), pid = connection.pid(), generation, "started");
-        self.record_start(&connection, generation);
-        if !self.adopt(&connection, generation) {
+        let (worker, tasks) = (&self.worker, &self.worker.context.tasks);
+        tracing::info!(upstream = worker.name(), pid = connection.pid(), generation = self.number, "started");
+        self.record_start(&connection);
+        if !self.adopt(&connection) {
             connection.kill().await;
-            self.leave_fence();
+            worker.leave_fence();
             return Err(StartError::Stopped);
         }
-        let reader = self.context.tasks.spawn(Arc::clone(self).listen(Arc::clone(&connection), inbox));
-        self.context.tasks.spawn(Arc::clone(self).watch(Arc::clone(&connection), reader, generation));
+        let reader = tasks.spawn(self.clone().listen(Arc::clone(&connection), inbox));
+        tasks.spawn(self.clone().watch(Arc::clone(&connection), reader));
         let answer = self.greet(&connection).await;
         if answer.is_err() {
             connection.kill().await;
@@ -76,30 +80,30 @@ impl Worker {
 
     /// Starts the process or reaches the server, inside the worker's fence unless the operator wants none.
     async fn open(&self) -> Result<(Arc<Connection>, Inbox), StartError> {
-        let is_probe = self.scope.source == ScopeSource::Nothing;
-        let client = self.core.lock().machine.sole_session().map(|handle| Arc::clone(&handle.client));
-        let owner = client.as_ref().filter(|_| !self.serves_many());
+        let is_probe = self.worker.scope.source == ScopeSource::Nothing;
+        let client = self.worker.core.lock().machine.sole_session().map(|handle| Arc::clone(&handle.client));
+        let owner = client.as_ref().filter(|_| !self.worker.serves_many());
         let opening = Opening {
-            upstream: &self.upstream,
-            directories: &self.scope.directories,
+            upstream: &self.worker.upstream,
+            directories: &self.worker.scope.directories,
             owner: owner.map(|own| Owner { session: own.handle(), instance: own.instance().clone() }),
             attachment: client.as_ref().and_then(|client| client.attachment()),
-            fence: &self.fence,
-            turns: is_probe.then_some(&self.context.probe_launches),
-            max_message: self.context.settings.max_message,
+            fence: &self.worker.fence,
+            turns: is_probe.then_some(&self.worker.context.probe_launches),
+            max_message: self.worker.context.settings.max_message,
             connect_timeout: self.start_timeout(),
         };
         opening.open().await
     }
 
     fn start_timeout(&self) -> Duration {
-        self.upstream.timeouts.start.unwrap_or(self.context.settings.start_timeout)
+        self.worker.upstream.timeouts.start.unwrap_or(self.worker.context.settings.start_timeout)
     }
 
     /// Makes the connection known to [`Worker::stop`]. Returns false if the worker was stopped meanwhile.
-    fn adopt(&self, connection: &Arc<Connection>, generation: u64) -> bool {
-        let mut core = self.core.lock();
-        let is_wanted = core.machine.is_starting(generation);
+    fn adopt(&self, connection: &Arc<Connection>) -> bool {
+        let mut core = self.worker.core.lock();
+        let is_wanted = core.machine.is_starting(self.number);
         if is_wanted {
             core.connection = Some(Arc::clone(connection));
         }
@@ -107,23 +111,24 @@ impl Worker {
     }
 
     /// Reads the upstream to its end.
-    async fn listen(self: Arc<Self>, connection: Arc<Connection>, inbox: Inbox) {
+    async fn listen(self, connection: Arc<Connection>, inbox: Inbox) {
+        let worker = &self.worker;
         let each = |received| match received {
-            Received::Line(line) => self.receive(line),
+            Received::Line(line) => worker.receive(line),
             Received::Renewed => {
                 tracing::info!(
-                    upstream = self.name(),
+                    upstream = worker.name(),
                     "the server had forgotten its session; it has a new one"
                 );
-                self.step(|machine, _| machine.replay());
+                self.worker.step(|machine, _| machine.replay());
             }
         };
-        connection.listen(inbox, self.context.settings.max_message, each).await;
+        connection.listen(inbox, self.worker.context.settings.max_message, each).await;
     }
 
     async fn greet(&self, connection: &Connection) -> Result<InitializeResult, StartError> {
         let (id, receiver) = {
-            let mut core = self.core.lock();
+            let mut core = self.worker.core.lock();
             let (id, receiver) = core.machine.begin_greeting();
             connection.send(&core.machine.handshake().toward_upstream(id));
             (id, receiver)
@@ -139,39 +144,31 @@ impl Worker {
                 Err(StartError::TimedOut { after: limit, stderr: connection.stderr_tail() })
             }
         };
-        self.core.lock().machine.forget_request(id);
+        self.worker.core.lock().machine.forget_request(id);
         outcome
     }
 
     /// Waits until a server that asks for its roots when it starts has asked, was answered and has looked at them. Its
     /// first call would otherwise overtake its roots.
-    pub(super) async fn settle(self: Arc<Self>, generation: u64) {
-        let mut answered = self.roots_answered.subscribe();
-        let asked = answered.wait_for(|newest| *newest >= generation);
+    pub(super) async fn settle(self) {
+        let worker = &self.worker;
+        let mut answered = worker.roots_answered.subscribe();
+        let asked = answered.wait_for(|newest| *newest >= self.number);
         if tokio::time::timeout(ASKS_WITHIN, asked).await.is_ok() {
             // The first answer shows that the roots were read, the second one that there was time to process them.
-            self.ping().await;
+            worker.ping().await;
             tokio::time::sleep(PROCESSES_ROOTS_FOR).await;
-            self.ping().await;
+            worker.ping().await;
         } else {
-            tracing::debug!(upstream = self.name(), "it did not ask for its roots this time");
-            self.core.lock().machine.forget_roots_habit();
+            tracing::debug!(upstream = worker.name(), "it did not ask for its roots this time");
+            self.worker.core.lock().machine.forget_roots_habit();
         }
-        self.step(|machine, now| machine.settled(generation, now));
-    }
-
-    async fn ping(self: &Arc<Self>) {
-        let _ = tokio::time::timeout(PONG_WITHIN, self.ask(method::PING, json!({}))).await;
+        self.worker.step(|machine, now| machine.settled(self.number, now));
     }
 
     /// Watches one process to its end.
-    async fn watch(
-        self: Arc<Self>,
-        connection: Arc<Connection>,
-        mut reader: JoinHandle<()>,
-        generation: u64,
-    ) {
-        let session = self.core.lock().machine.sole_session().map(|handle| handle.client.handle());
+    async fn watch(self, connection: Arc<Connection>, mut reader: JoinHandle<()>) {
+        let session = self.worker.core.lock().machine.sole_session().map(|handle| handle.client.handle());
         let end = tokio::select! {
             end = connection.ended() => {
                 // Answers that it had written before it died still count.
@@ -180,50 +177,44 @@ impl Worker {
             }
             _ = &mut reader => tokio::time::timeout(LAST_OUTPUT_WITHIN, connection.ended()).await.ok(),
         };
-        self.note_death(generation, end.as_ref(), &connection);
+        self.note_death(end.as_ref(), &connection);
         connection.kill().await;
         // It may have been put to use in between.
-        self.note_death(generation, connection.has_ended().as_ref(), &connection);
+        self.note_death(connection.has_ended().as_ref(), &connection);
         reader.abort();
-        self.record_exit(&connection, generation, session, connection.has_ended().as_ref());
+        self.record_exit(&connection, session, connection.has_ended().as_ref());
     }
 
-    fn note_death(self: &Arc<Self>, generation: u64, end: Option<&End>, connection: &Connection) {
+    fn note_death(&self, end: Option<&End>, connection: &Connection) {
         let (lived, stderr) = (connection.started.elapsed(), connection.stderr_tail());
-        self.step(|machine, now| machine.died(generation, end, lived, &stderr, now));
+        self.worker.step(|machine, now| machine.died(self.number, end, lived, &stderr, now));
         self.drop_dead_connection();
     }
 
     fn drop_dead_connection(&self) {
-        let mut core = self.core.lock();
+        let mut core = self.worker.core.lock();
         if core.machine.is_down() {
             core.connection = None;
         }
     }
 
-    fn record_start(&self, connection: &Connection, generation: u64) {
-        self.context.record(|| AuditEntry::WorkerStarted {
-            session: self.core.lock().machine.sole_session().map(|handle| handle.client.handle()),
-            upstream: self.name().into(),
+    fn record_start(&self, connection: &Connection) {
+        self.worker.context.record(|| AuditEntry::WorkerStarted {
+            session: self.worker.core.lock().machine.sole_session().map(|handle| handle.client.handle()),
+            upstream: self.worker.name().into(),
             pid: connection.pid(),
-            generation,
+            generation: self.number,
             confinement: connection.confinement().unwrap_or("none").into(),
         });
     }
 
-    fn record_exit(
-        &self,
-        connection: &Connection,
-        generation: u64,
-        session: Option<Handle>,
-        end: Option<&End>,
-    ) {
+    fn record_exit(&self, connection: &Connection, session: Option<Handle>, end: Option<&End>) {
         let exit = end.and_then(End::exit);
-        self.context.record(|| AuditEntry::WorkerExited {
+        self.worker.context.record(|| AuditEntry::WorkerExited {
             session,
-            upstream: self.name().into(),
+            upstream: self.worker.name().into(),
             pid: connection.pid(),
-            generation,
+            generation: self.number,
             code: exit.and_then(|exit| exit.status.code()),
             signal: exit.and_then(|exit| exit.status.signal()),
         });

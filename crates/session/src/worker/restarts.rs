@@ -2,27 +2,42 @@
 
 use std::time::{Duration, Instant};
 
-use upstream::StartError;
+use upstream::{Backoff, StartError};
 
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
 
 /// Counts crashes in a row; from the second on, each start waits twice as long as the one before.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Restarts {
     crashes: u32,
+    backoff: Backoff,
     not_before: Option<Instant>,
     /// Why the last start failed or the last process ended.
     last_reason: String,
     last_stderr: String,
 }
 
+impl Default for Restarts {
+    fn default() -> Self {
+        Self {
+            crashes: 0,
+            backoff: Backoff::new(FIRST_BACKOFF, MAX_BACKOFF),
+            not_before: None,
+            last_reason: String::new(),
+            last_stderr: String::new(),
+        }
+    }
+}
+
 impl Restarts {
     /// Counts a crash of a process that lived so long.
     pub(crate) fn count_crash(&mut self, lived: Duration, now: Instant) {
-        self.crashes = if lived < CRASH_AGE { self.crashes + 1 } else { 1 };
-        let doublings = self.crashes.saturating_sub(2).min(16);
-        let wait = FIRST_BACKOFF.saturating_mul(1 << doublings).min(MAX_BACKOFF);
-        self.not_before = (self.crashes >= 2).then(|| now + wait);
+        if lived >= CRASH_AGE {
+            self.crashes = 0;
+            self.backoff.reset();
+        }
+        self.crashes = self.crashes.saturating_add(1);
+        self.not_before = (self.crashes >= 2).then(|| now + self.backoff.next_pause());
     }
 
     /// Keeps the reason of the last end for the error that clients get in a crash loop.

@@ -12,8 +12,11 @@ use tokio::sync::oneshot;
 use upstream::{End, Lifecycle, StartError, Upstream};
 use wire::{ErrorReply, InitializeResult, Message, Request, Response};
 
+use super::action::{Action, Note};
 use super::client_handle::ClientHandle;
-use super::machine::{Action, Greeting, Note, Question, Work, WorkerMachine, WorkerTerms};
+use super::machine::WorkerMachine;
+use super::queue::{Question, Work};
+use super::terms::{Greeting, WorkerTerms};
 use crate::client::{Call, Client};
 use crate::gateway_context::GatewayContext;
 use crate::messages::cancellation;

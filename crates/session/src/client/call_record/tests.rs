@@ -76,6 +76,7 @@ fn an_answer_counts_as_what_it_says() {
         (r#"{"isError":true,"content":[]}"#, CallOutcome::ToolError),
         (r#"{"isError":"yes"}"#, CallOutcome::Ok),
         ("null", CallOutcome::Ok),
+        ("[true]", CallOutcome::Ok),
     ] {
         assert_eq!(outcome_of(&response(1, result)), outcome, "{result}");
     }

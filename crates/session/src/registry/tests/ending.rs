@@ -1,5 +1,7 @@
 //! How sessions end, and what is known of them afterwards.
 
+use std::time::Duration;
+
 use wire::ErrorReply;
 
 use super::*;
@@ -40,7 +42,11 @@ async fn the_reason_of_a_session_that_ended_by_itself_outlives_it() {
     let error = Some(ErrorReply::new(-7, "why"));
     session.end_with(EndReason::RootsChangeRejected, error).await;
     sessions.end(session.key(), EndReason::Idle).await.unwrap();
-    assert_eq!(session.ended().unwrap().reason, EndReason::RootsChangeRejected, "the first one counts");
+    assert_eq!(
+        session.client().ended().unwrap().reason,
+        EndReason::RootsChangeRejected,
+        "the first one counts"
+    );
     let refused = sessions.find(session.key()).unwrap_err();
     assert!(matches!(&refused, Refusal::Terminated(reply) if reply.message == "why"), "{refused:?}");
 }
@@ -53,7 +59,7 @@ async fn a_session_that_never_finished_its_handshake_is_ended() {
     assert!(!sessions.tick(later), "no call is in flight");
     settle(&sessions.context).await;
     assert_eq!(sessions.count(), 0);
-    assert_eq!(session.ended().unwrap().reason, EndReason::NeverInitialized);
+    assert_eq!(session.client().ended().unwrap().reason, EndReason::NeverInitialized);
 }
 
 #[tokio::test]
@@ -69,7 +75,9 @@ async fn a_session_that_ended_by_itself_is_put_away_at_the_next_beat() {
 
 #[tokio::test]
 async fn calls_in_flight_make_a_gateway_busy_and_keep_their_session() {
-    let sessions = gateway();
+    // The call waits for a scope, and goes on doing so.
+    let settings = Settings { scope_timeout: Duration::MAX, ..Settings::default() };
+    let sessions = super::sessions(settings, rules());
     let session = open(&sessions, "me").await;
     let _reader = session.call(request(1, "tools/list", "{}")).unwrap();
     assert!(sessions.tick(Instant::now() + sessions.context.settings.idle_timeout * 2));
@@ -84,7 +92,7 @@ async fn the_end_of_a_gateway_is_the_end_of_all_sessions() {
     sessions.end_all().await;
     assert_eq!((sessions.count(), sessions.all().len()), (0, 0));
     for session in open {
-        assert_eq!(session.ended().unwrap().reason, EndReason::Shutdown);
+        assert_eq!(session.client().ended().unwrap().reason, EndReason::Shutdown);
     }
 }
 

@@ -98,23 +98,32 @@ async fn sessions_are_bounded_and_one_that_ended_makes_room() {
     open(&sessions, "me").await;
 }
 
-#[tokio::test]
-async fn a_session_whose_opener_went_away_ends() {
-    let directory = workspace_dir("registry");
-    let default = Some(vec![directory.path().to_owned()]);
-    let sessions = super::sessions(Settings::default(), ScopeRules { default, ..rules() });
-    {
-        let opening = pin!(sessions.open(caller("me"), initialize("{}")));
-        let mut context = Context::from_waker(Waker::noop());
-        assert!(opening.poll(&mut context).is_pending(), "its directories are looked at");
-        assert_eq!(sessions.instances(), 1);
-    }
-    // Its end runs in tasks of this thread, which take a few turns.
-    for _ in 0..1000 {
-        tokio::task::yield_now().await;
-    }
-    assert_eq!(sessions.instances(), 0);
-    assert_eq!((sessions.count(), sessions.counters().sessions_opened.get()), (0, 0));
+#[test]
+fn a_session_whose_opener_went_away_ends() {
+    let mut one_thread_for_files = tokio::runtime::Builder::new_current_thread();
+    one_thread_for_files.max_blocking_threads(1).enable_all();
+    one_thread_for_files.build().unwrap().block_on(async {
+        let directory = workspace_dir("registry");
+        let default = Some(vec![directory.path().to_owned()]);
+        let sessions = super::sessions(Settings::default(), ScopeRules { default, ..rules() });
+        // The one thread is taken until the opener has gone away.
+        let (release, released) = std::sync::mpsc::channel::<()>();
+        let taken = tokio::task::spawn_blocking(move || released.recv());
+        {
+            let opening = pin!(sessions.open(caller("me"), initialize("{}")));
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(opening.poll(&mut context).is_pending(), "its directories are looked at");
+            assert_eq!(sessions.instances(), 1);
+        }
+        drop(release);
+        let _ = taken.await;
+        // Its end runs in tasks of this thread, which take a few turns.
+        for _ in 0..1000 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(sessions.instances(), 0);
+        assert_eq!((sessions.count(), sessions.counters().sessions_opened.get()), (0, 0));
+    });
 }
 
 #[tokio::test]
@@ -124,9 +133,9 @@ async fn a_window_keeps_the_name_that_it_gave_itself() {
     let named = Caller { instance: Some(window.clone()), ..caller("me") };
     let (named, _) = sessions.open(named, initialize(WITH_ROOTS)).await.unwrap();
     assert_eq!(named.instance(), &window);
-    assert!(named.record().is_instance_named);
+    assert!(named.client().record().is_instance_named);
     let unnamed = open(&sessions, "me").await;
-    assert!(!unnamed.record().is_instance_named);
+    assert!(!unnamed.client().record().is_instance_named);
     assert_eq!(sessions.instances(), 2);
 }
 

@@ -76,7 +76,7 @@ async fn roots_that_cannot_be_used_end_the_session_with_the_reason() {
     let error = &next_json(&mut reader)["error"];
     assert_eq!(error["data"]["reason"], "scope_refused");
     assert!(error["data"]["hint"].is_string());
-    assert_eq!(bench.session.ended().unwrap().reason, EndReason::ScopeRefused);
+    assert_eq!(bench.session.client().ended().unwrap().reason, EndReason::ScopeRefused);
     let refused = bench.sessions.find(bench.session.key()).unwrap_err();
     assert!(matches!(refused, Refusal::Terminated(_)), "{refused:?}");
 }
@@ -89,7 +89,7 @@ async fn a_client_without_roots_gets_the_default_or_no_session() {
     let number = asked_for_roots(&mut reader);
     bench.session.answer(&response(number, r#"{"roots":[]}"#));
     bench.settle().await;
-    assert_eq!(bench.session.ended().unwrap().reason, EndReason::ScopeRefused);
+    assert_eq!(bench.session.client().ended().unwrap().reason, EndReason::ScopeRefused);
 }
 
 #[tokio::test]
@@ -105,7 +105,7 @@ async fn a_directory_of_another_principal_ends_the_session() {
         bench.settle().await;
     }
     assert!(!bench.session.has_ended());
-    assert_eq!(other.ended().unwrap().reason, EndReason::ScopeRefused);
+    assert_eq!(other.client().ended().unwrap().reason, EndReason::ScopeRefused);
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ async fn a_change_may_end_the_session_with_the_reason() {
     let (bench, _listening) = locked(OnRootsChange::Terminate).await;
     let refused = change(&bench).await.unwrap_err();
     assert!(matches!(&refused, Refusal::Terminated(_)), "{refused:?}");
-    assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChangeRejected);
+    assert_eq!(bench.session.client().ended().unwrap().reason, EndReason::RootsChangeRejected);
     assert!(matches!(bench.sessions.find(bench.session.key()), Err(Refusal::Terminated(_))));
 }
 
@@ -33,7 +33,7 @@ async fn a_change_may_end_the_session_with_the_reason() {
 async fn a_change_may_make_the_client_start_over() {
     let (bench, _listening) = locked(OnRootsChange::Reinit).await;
     assert!(matches!(change(&bench).await, Err(Refusal::SessionNotFound)));
-    assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChanged);
+    assert_eq!(bench.session.client().ended().unwrap().reason, EndReason::RootsChanged);
     assert!(matches!(bench.sessions.find(bench.session.key()), Err(Refusal::SessionNotFound)));
 }
 
@@ -77,7 +77,7 @@ async fn roots_outside_of_the_scope_end_the_session() {
     let uri = wire::file_uri(outside.path().as_os_str().as_encoded_bytes());
     bench.session.answer(&response(number, &json!({ "roots": [{ "uri": uri }] }).to_string()));
     bench.settle().await;
-    assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChangeRejected);
+    assert_eq!(bench.session.client().ended().unwrap().reason, EndReason::RootsChangeRejected);
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn roots_that_cannot_be_compared_end_the_session() {
     change(&bench).await.unwrap();
     bench.answer_roots(asked_for_roots(&mut listening), "missing");
     bench.settle().await;
-    assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChangeRejected);
+    assert_eq!(bench.session.client().ended().unwrap().reason, EndReason::RootsChangeRejected);
 }
 
 #[tokio::test]
@@ -97,7 +97,7 @@ async fn a_client_that_does_not_tell_its_changed_roots_loses_its_session() {
     let later = Instant::now() + bench.session.context.settings.scope_timeout;
     bench.session.tick(later);
     bench.settle().await;
-    assert_eq!(bench.session.ended().unwrap().reason, EndReason::RootsChangeRejected);
+    assert_eq!(bench.session.client().ended().unwrap().reason, EndReason::RootsChangeRejected);
 }
 
 #[tokio::test]

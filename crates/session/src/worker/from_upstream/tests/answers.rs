@@ -5,7 +5,7 @@ use upstream::Lifecycle;
 
 use crate::settings::MAX_TASKS;
 use crate::testing;
-use crate::worker::machine::Action;
+use crate::worker::action::Action;
 use crate::worker::testing::Rig;
 
 #[test]

@@ -33,7 +33,7 @@ fn progress_extends_the_time_of_its_call() {
     let mut rig = Rig::up(Lifecycle::Session);
     let request = testing::request(7, "tools/call", "{}");
     let (call, _) = testing::call(rig.client("a"), &request);
-    let work = crate::worker::machine::Work::Call(std::sync::Arc::clone(&call), Box::new(request));
+    let work = crate::worker::queue::Work::Call(std::sync::Arc::clone(&call), Box::new(request));
     rig.machine.submit(work, rig.now);
     let (limit, longest) = (Duration::from_secs(10), Duration::from_secs(100));
     rig.pass(Duration::from_secs(9));

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use upstream::Lifecycle;
 
-use crate::worker::machine::Action;
+use crate::worker::action::Action;
 use crate::worker::testing::Rig;
 
 const ROOTS: [&str; 2] = [r#"send #5 = {"roots":[]}"#, "roots answered"];

@@ -9,7 +9,7 @@ use wire::{LineBuffer, LogLevel};
 
 use crate::settings::{BREAKER_PAUSE, MAX_UNANSWERED};
 use crate::testing;
-use crate::worker::machine::Action;
+use crate::worker::action::Action;
 use crate::worker::testing::{Rig, cancelled};
 
 #[test]
@@ -174,10 +174,10 @@ fn questions_that_are_not_waited_for_any_more_are_forgotten_with_the_next_one() 
     let mut rig = Rig::up(Lifecycle::Session);
     let (first, _) = rig.ask("ping");
     let (_second, _) = rig.ask("ping");
-    assert_eq!(rig.machine.pending.len(), 2);
+    assert_eq!(rig.machine.routing.pending.len(), 2);
     drop(first);
     let (_third, _) = rig.ask("ping");
-    assert_eq!(rig.machine.pending.len(), 2);
+    assert_eq!(rig.machine.routing.pending.len(), 2);
     assert_eq!(rig.answered(1, "{}"), ["note LateAnswer"]);
 }
 

@@ -10,7 +10,7 @@ use wire::Version;
 use crate::probe::{Advertised, Lookup, ProbeCache, Probed};
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
 use crate::testing;
-use crate::worker::machine::Action;
+use crate::worker::action::Action;
 use crate::worker::testing::{INITIALIZED, Rig, sorted};
 
 #[test]

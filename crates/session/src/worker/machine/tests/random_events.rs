@@ -12,7 +12,8 @@ use wire::Id;
 use crate::client::Call;
 use crate::messages::cancellation;
 use crate::testing;
-use crate::worker::machine::{Action, Work};
+use crate::worker::action::Action;
+use crate::worker::queue::Work;
 use crate::worker::testing::{INITIALIZED, Rig};
 
 #[derive(Clone, Copy, Debug)]
@@ -96,7 +97,7 @@ impl Run {
             Event::Ask => {
                 let (sender, receiver) = tokio::sync::oneshot::channel();
                 self.questions.push(receiver);
-                let question = crate::worker::machine::Question {
+                let question = crate::worker::queue::Question {
                     method: "ping",
                     params: serde_json::Value::Null,
                     answer: sender,
@@ -146,7 +147,7 @@ impl Run {
 
     fn submit(&mut self, is_second: bool) -> Vec<Action> {
         let number = self.seen.calls.len();
-        let name = if is_second && self.rig.machine.serves_many() { "b" } else { "a" };
+        let name = if is_second && self.rig.machine.terms.serves_many() { "b" } else { "a" };
         let request = testing::request(number as u64, "tools/call", &format!(r#"{{"n":{number}}}"#));
         let (call, _) = testing::call(self.rig.client(name), &request);
         self.seen.calls.push(Arc::clone(&call));
@@ -215,7 +216,7 @@ impl Run {
             let outcome = question.try_recv();
             assert_ne!(outcome.err(), Some(tokio::sync::oneshot::error::TryRecvError::Empty));
         }
-        assert!(self.rig.machine.pending.is_empty());
+        assert!(self.rig.machine.routing.pending.is_empty());
     }
 }
 

@@ -4,7 +4,7 @@ use upstream::{Address, Lifecycle, MAX_OUTBOX_BYTES, StartError, Transport};
 
 use crate::settings::MAX_WAITING;
 use crate::testing;
-use crate::worker::machine::Work;
+use crate::worker::queue::Work;
 use crate::worker::testing::{INITIALIZED, Rig};
 
 /// A process per session that has not started, with one client: `a`.
@@ -254,7 +254,7 @@ fn ready_is_refused_like_a_call_in_a_stopped_worker() {
     assert!(matches!(ready.try_recv().unwrap(), Err(StartError::Stopped)));
     let (sender, mut asked) = tokio::sync::oneshot::channel();
     let question =
-        crate::worker::machine::Question { method: "ping", params: serde_json::Value::Null, answer: sender };
+        crate::worker::queue::Question { method: "ping", params: serde_json::Value::Null, answer: sender };
     let actions = rig.machine.submit(Work::Ask(Box::new(question)), rig.now);
     assert!(rig.perform(actions).is_empty());
     assert!(matches!(asked.try_recv().unwrap(), Err(StartError::Stopped)));

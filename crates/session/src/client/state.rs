@@ -1,0 +1,95 @@
+//! What a client's conversation consists of at the moment: calls, streams, unanswered requests.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use wire::Id;
+
+use super::Prefer;
+use super::call::Call;
+use super::server_requests::ServerRequests;
+use super::streams::Streams;
+use crate::counters::Counters;
+use crate::record::{EndReason, SessionEnd};
+use crate::settings::Settings;
+use crate::stream::Stream;
+use crate::worker_id::WorkerId;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) calls: HashMap<Id, Arc<Call>>,
+    pub(super) streams: Streams,
+    pub(super) server_requests: ServerRequests,
+    pub(super) is_initialized: bool,
+    /// The client may say `initialize` once more, because the gateway said it first.
+    pub(super) expects_initialize: bool,
+    pub(super) last_used: Instant,
+    pub(super) end: Option<SessionEnd>,
+}
+
+impl State {
+    pub(super) fn new(counters: &Arc<Counters>, now: Instant) -> Self {
+        Self {
+            calls: HashMap::new(),
+            streams: Streams::new(counters),
+            server_requests: ServerRequests::default(),
+            is_initialized: false,
+            expects_initialize: false,
+            last_used: now,
+            end: None,
+        }
+    }
+
+    pub(super) fn is_open(&self, call: &Arc<Call>) -> bool {
+        self.calls.get(&call.client_id).is_some_and(|open| Arc::ptr_eq(open, call))
+    }
+
+    /// Where a request of a worker is seen soonest: on a call that it works on, if one is read.
+    pub(super) fn stream_of(&self, worker: WorkerId) -> Arc<Stream> {
+        let is_its = |call: &Call| call.assignment().is_some_and(|own| own.worker == worker);
+        self.newest_call(is_its).unwrap_or_else(|| self.choose_stream(Prefer::Call))
+    }
+
+    pub(super) fn choose_stream(&self, prefer: Prefer) -> Arc<Stream> {
+        let now = Instant::now();
+        let standalone = self.streams.standalone(now);
+        if prefer == Prefer::Standalone && standalone.has_reader(now) {
+            return standalone;
+        }
+        self.newest_call(|_| true).unwrap_or(standalone)
+    }
+
+    /// The stream of the newest such call that is read.
+    fn newest_call(&self, is_meant: impl Fn(&Call) -> bool) -> Option<Arc<Stream>> {
+        let now = Instant::now();
+        let streams = self.calls.values().filter(|call| is_meant(call)).map(|call| &call.stream);
+        let read = streams.filter(|stream| !stream.answer_only && stream.has_reader(now));
+        read.max_by_key(|stream| stream.number).cloned()
+    }
+
+    /// Why the session must end now, if it must.
+    pub(super) fn overdue_end(
+        &mut self,
+        now: Instant,
+        opened: Instant,
+        settings: &Settings,
+    ) -> Option<EndReason> {
+        if let Some(end) = &self.end {
+            return Some(end.reason);
+        }
+        self.streams.forget_old(now);
+        if !self.calls.is_empty() || self.streams.is_read(now) {
+            self.last_used = now;
+        }
+        let age = now.saturating_duration_since(opened);
+        let unused = now.saturating_duration_since(self.last_used);
+        if settings.max_age.is_some_and(|limit| age >= limit) {
+            Some(EndReason::Expired)
+        } else if !self.is_initialized && unused >= settings.handshake_timeout {
+            Some(EndReason::NeverInitialized)
+        } else {
+            (unused >= settings.idle_timeout).then_some(EndReason::Idle)
+        }
+    }
+}
