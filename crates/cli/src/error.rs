@@ -18,7 +18,7 @@ use workspace::ServeError;
 use crate::access_options::AccessError;
 use crate::config_file_error::ConfigFileError;
 use crate::environment::MissingVariableError;
-use crate::fenced::FenceFailure;
+use crate::fenced::FencedCommandError;
 
 /// Bad arguments; the same code that the argument parser uses.
 const USAGE: u8 = 2;
@@ -73,7 +73,7 @@ pub(crate) enum Error {
     Variable(MissingVariableError),
     Access(Box<AccessError>),
     Upstream(StartError),
-    Fence(FenceFailure),
+    Fence(FencedCommandError),
     FenceSetup(FenceSetupError),
     Scope(ScopeError),
     Audit(OpenError),
@@ -264,7 +264,7 @@ from! {
     ProgramError => Self::Program,
     MissingVariableError => Self::Variable,
     AccessError => |error| Self::Access(Box::new(error)),
-    FenceFailure => Self::Fence,
+    FencedCommandError => Self::Fence,
     FenceSetupError => Self::FenceSetup,
     ScopeError => Self::Scope,
     OpenError => Self::Audit,

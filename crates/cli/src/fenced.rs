@@ -2,7 +2,7 @@
 //! host.
 
 mod doctor;
-mod failure;
+mod error;
 mod options;
 mod report;
 mod run;
@@ -10,7 +10,7 @@ mod settings;
 mod standard_streams;
 
 pub(crate) use doctor::run as run_doctor;
-pub(crate) use failure::FenceFailure;
+pub(crate) use error::FencedCommandError;
 pub(crate) use options::{DoctorArguments, FenceOptions, RunArguments, ShellArguments};
 pub(crate) use run::{run, run_shell};
 pub(crate) use settings::{check_hosts, settings};

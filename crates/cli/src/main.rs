@@ -77,7 +77,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
 }
 
 /// Prints why a command did not run, marked as ringfence's words: the command writes to the same stderr.
-fn exit_of_fence(result: Result<ExitCode, fenced::FenceFailure>) -> ExitCode {
+fn exit_of_fence(result: Result<ExitCode, fenced::FencedCommandError>) -> ExitCode {
     result.unwrap_or_else(|error| {
         eprintln!("ringfence: {error}");
         error.exit_code()

@@ -32,7 +32,7 @@ mod error;
 mod host_environment;
 mod kernel;
 mod memory;
-pub mod network;
+mod network;
 mod paths;
 mod plan;
 mod policy;
@@ -85,6 +85,7 @@ pub use error::{FenceError, FenceSetupError, LaunchError};
 pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
+pub use network::{HostPattern, HostPatternError};
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
 pub use plan::{Plan, plan};
 pub use policy::{

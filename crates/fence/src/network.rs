@@ -29,7 +29,8 @@ use std::sync::Arc;
 use tokio::net::{TcpListener, UdpSocket};
 use tokio::task::JoinSet;
 
-pub use self::hosts::{AllowedHosts, HostError, HostPattern, HostPatternError};
+pub(crate) use self::hosts::AllowedHosts;
+pub use self::hosts::{HostPattern, HostPatternError};
 
 use self::connections::Slots;
 use self::egress::Egress;
@@ -63,7 +64,7 @@ impl Listeners {
 /// to stop it, drop it: every connection that it carries ends with it.
 ///
 /// It spawns tasks on the current tokio runtime, and carries at most 256 connections at a time; more wait.
-pub async fn serve(listeners: Listeners, hosts: AllowedHosts) -> io::Result<()> {
+pub(crate) async fn serve(listeners: Listeners, hosts: AllowedHosts) -> io::Result<()> {
     serve_through(listeners, Egress::from_this_host(hosts)).await
 }
 

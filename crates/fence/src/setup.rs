@@ -13,7 +13,7 @@ use crate::error::FenceSetupError;
 use crate::host_environment::{HostEnvironment, HostFacts, needed_by, real};
 use crate::network::proxy_environment;
 use crate::paths::VettedDirectory;
-use crate::plan::{HIDDEN, Plan};
+use crate::plan::HIDDEN;
 use crate::policy::{Network, Policy, ReadMode, Temp, Tier};
 use crate::scope_scan::{SharedFiles, shared_files};
 use crate::session_directory::{CleanUp, SessionDirectory};
@@ -179,22 +179,6 @@ impl FenceSetup {
         }
         environment::furnish_home(&home, host.home.as_deref()).map_err(FenceSetupError::Directory)?;
         Ok(result)
-    }
-}
-
-/// For the installer of packages, until it starts its command through [`FenceSetup::launch`].
-#[doc(hidden)]
-impl FenceSetup {
-    pub fn make_readable(&mut self, program: &Path, _host: &HostEnvironment) {
-        self.allow_program(program);
-    }
-
-    pub fn environment(
-        &self,
-        plan: &Plan,
-        _host: &HostEnvironment,
-    ) -> Result<BTreeMap<OsString, OsString>, FenceSetupError> {
-        self.base_environment(plan.tier)
     }
 }
 

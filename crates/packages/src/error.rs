@@ -2,7 +2,7 @@
 
 use std::io;
 
-use fence::{FenceSetupError, LaunchError, Refusal};
+use fence::{FenceError, FenceSetupError};
 use thiserror::Error;
 
 use crate::program::ProgramError;
@@ -21,14 +21,9 @@ pub enum PackageError {
     Unknown(String),
     #[error(transparent)]
     Program(#[from] ProgramError),
-    /// The fence around the installer could not be set up.
-    #[error("{}{error}", if matches!(.0, FenceSetupError::Directory(_)) { "" } else { "refused: " }, error = .0)]
-    FenceSetup(#[from] FenceSetupError),
-    /// This host cannot enforce the fence around the installer.
-    #[error("refused: {0}")]
-    Refused(#[from] Refusal),
-    #[error("{} {error}", if matches!(.0, LaunchError::Exec { .. }) { "cannot execute" } else { "refused:" }, error = .0)]
-    Launch(#[from] LaunchError),
+    /// The installer does not run in its fence.
+    #[error("{}", .0.message())]
+    Fence(#[from] FenceError),
     #[error("cannot {what}: {error}")]
     Directory { what: &'static str, error: io::Error },
 }
@@ -53,12 +48,8 @@ impl PackageError {
             Self::NoProgram { .. } => Some("check the name of the package".to_owned()),
             Self::Unknown(_) => Some("ringfence cache list shows what is installed".to_owned()),
             Self::Program(error) => Some(error.hint()),
-            Self::FenceSetup(error) => error.hint(),
-            Self::Refused(refusal) => Some(refusal.hint()),
-            Self::Launch(LaunchError::Refused { .. }) => {
-                Some("`ringfence doctor` shows what this host can enforce".to_owned())
-            }
-            Self::Launch(_) | Self::Directory { .. } => None,
+            Self::Fence(error) => error.hint(),
+            Self::Directory { .. } => None,
         }
     }
 
@@ -79,5 +70,11 @@ impl PackageError {
     /// Turns an I/O error into "cannot `what`: …".
     pub(crate) fn directory(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Directory { what, error }
+    }
+}
+
+impl From<FenceSetupError> for PackageError {
+    fn from(error: FenceSetupError) -> Self {
+        Self::Fence(error.into())
     }
 }

@@ -2,18 +2,15 @@
 //! reads the system and the tool, and nothing of the user.
 
 use std::collections::BTreeSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
-use fence::network::{AllowedHosts, Listeners};
 use fence::{
-    Allowance, CacheChoice, Command, Ending, FenceSettings, FenceSetup, Fenced, HardlinkChoice, LimitOrigin,
+    Allowance, CacheChoice, Ending, FenceSettings, FenceSetup, FencedCommand, HardlinkChoice, LimitOrigin,
     Limits, Network, ReadChoice, ScopeChoice, Stdio,
 };
 
@@ -86,10 +83,7 @@ impl Installer<'_> {
         let settings = self.settings_of_fill();
         let scope = ScopeChoice::Own(tree);
         let mut setup = FenceSetup::new(&settings, scope, CacheChoice::Private, self.host_environment)?;
-        let result = self.run(package, toolchain, tree, &mut setup);
-        // The next ringfence that starts sweeps what stays.
-        let _ = setup.session.remove();
-        let (ending, last_words) = result?;
+        let (ending, last_words) = self.run(package, toolchain, tree, &mut setup)?;
         let (installer, package) = (package.tool.installer(), package.specification());
         match ending {
             None => {
@@ -140,29 +134,29 @@ impl Installer<'_> {
         let python = package.python.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
         let programs = [Some(&toolchain.installer), toolchain.interpreter.as_ref(), python.as_ref()];
         for program in programs.into_iter().flatten() {
-            setup.make_readable(program, self.host_environment);
+            setup.allow_program(program);
         }
-        let plan = fence::plan(&setup.policy, &self.launcher.kernel())?;
-        let mut environment: std::collections::BTreeMap<OsString, OsString> =
-            registries::variables(self.host_environment).into_iter().collect();
-        environment.extend(setup.environment(&plan, self.host_environment)?);
-        environment.extend(self.variables.iter().cloned());
-        environment.extend(tools::variables(package.tool, tree));
         registries::furnish(&setup.session.home(), self.host_environment)
             .map_err(PackageError::directory("prepare the installation"))?;
-        let command = Command {
+        let mut variables = self.variables.to_vec();
+        variables.extend(tools::variables(package.tool, tree));
+        let command = FencedCommand {
             program: toolchain.installer.clone(),
             arguments: tools::arguments(package, tree),
-            environment: environment.into_iter().collect(),
-            directory: tree.to_owned(),
+            variables,
+            defaults: registries::variables(self.host_environment),
+            directory: Some(tree.to_owned()),
+            ..FencedCommand::default()
         };
         let nothing = File::open("/dev/null").map_err(PackageError::directory("start"))?;
         let (reader, writer) = io::pipe().map_err(PackageError::directory("start"))?;
         let stdio = Stdio { stdin: nothing.as_fd(), stdout: writer.as_fd(), stderr: writer.as_fd() };
-        let fenced = self.launcher.launch(&plan, &command, stdio, self.host_environment.outside())?;
+        let running = setup.launch(self.launcher, command, stdio)?;
         drop(writer);
         let last_words = std::thread::spawn(move || last_words(reader));
-        let ending = attend(fenced, AllowedHosts::of(&setup.policy.network))?;
+        let ending = running.attend_blocking(PATIENCE, |error| {
+            tracing::warn!("the installer has lost its network: {error}");
+        })?;
         Ok((ending, last_words.join().unwrap_or_default()))
     }
 }
@@ -174,54 +168,6 @@ pub(crate) fn is_off(network: &Network) -> bool {
         Network::Localhost { ports } => ports.is_empty(),
         Network::All | Network::Http { .. } | Network::Ports { .. } => false,
     }
-}
-
-/// Serves the network of the installer and waits for its end, for at most [`PATIENCE`].
-fn attend(mut fenced: Fenced, hosts: AllowedHosts) -> Result<Option<Ending>, fence::LaunchError> {
-    let listeners = std::mem::take(&mut fenced.listeners);
-    let network = serve_network(listeners, hosts);
-    let mut remote = fenced.remote()?;
-    let (sender, receiver) = channel();
-    let waiting = std::thread::spawn(move || {
-        let _ = sender.send(fenced.wait());
-    });
-    let ending = match receiver.recv_timeout(PATIENCE) {
-        Ok(ending) => ending.map(Some),
-        Err(RecvTimeoutError::Timeout) => {
-            remote.kill();
-            Ok(None)
-        }
-        Err(RecvTimeoutError::Disconnected) => Err(fence::LaunchError::Lost),
-    };
-    let _ = waiting.join();
-    if let Some((stop, thread)) = network {
-        drop(stop);
-        let _ = thread.join();
-    }
-    ending
-}
-
-/// On a thread of its own, because installations do not run on a runtime. Ends when the sender is dropped.
-fn serve_network(
-    listeners: Listeners,
-    hosts: AllowedHosts,
-) -> Option<(tokio::sync::oneshot::Sender<()>, JoinHandle<()>)> {
-    if listeners.proxy.is_none() && listeners.mirrored.is_empty() {
-        return None;
-    }
-    let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let thread = std::thread::spawn(move || {
-        let Ok(runtime) = tokio::runtime::Builder::new_current_thread().enable_all().build() else { return };
-        runtime.block_on(async {
-            tokio::select! {
-                _ = fence::network::serve(listeners, hosts) => {}
-                _ = stopped => {}
-            }
-        });
-        // Do not wait for threads that still look up names.
-        runtime.shutdown_background();
-    });
-    Some((stop, thread))
 }
 
 /// Returns the end of an installer's output, in whole lines.

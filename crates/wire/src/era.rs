@@ -4,7 +4,7 @@
 use crate::{ErrorReply, Message, Notification, Request, code, method};
 
 /// The first revision of the modern era. Revisions are dates, so text order is time order.
-pub const MODERN_FLOOR: &str = "2026-07-28";
+pub(crate) const MODERN_FLOOR: &str = "2026-07-28";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Era {

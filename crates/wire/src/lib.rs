@@ -35,12 +35,12 @@ pub mod worker_variable;
 
 pub use batch::Body;
 pub use capabilities::ClientCapabilities;
-pub use era::{Era, EraHeaders, MODERN_FLOOR, names_modern_version};
+pub use era::{Era, EraHeaders, names_modern_version};
 pub use error::{ErrorReply, MessageError, code};
 pub use file_uri::{FileUriError, file_uri, file_uri_path};
 pub use hex::{from_hex, hex};
 pub use id::Id;
-pub use limits::{MAX_BATCH, MAX_DEPTH, MAX_ID_BYTES, MAX_MESSAGE_BYTES};
+pub use limits::{MAX_BATCH, MAX_MESSAGE_BYTES};
 pub use lines::{LineBuffer, LineTooLong};
 pub use message::{Message, Notification, Outcome, Request, Response};
 pub use object::read_object;

@@ -8,13 +8,13 @@ pub const MAX_MESSAGE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Deepest nesting of objects and arrays. Real tool schemas stay below 40; parsers on the other side of
 /// the gateway commonly give up at 128 to 1000.
-pub const MAX_DEPTH: usize = 128;
+pub(crate) const MAX_DEPTH: usize = 128;
 
 /// Most messages in one batch (2025-03-26 only).
 pub const MAX_BATCH: usize = 128;
 
 /// Longest id. Ids are kept for the life of a call, so they have a bound of their own.
-pub const MAX_ID_BYTES: usize = 1024;
+pub(crate) const MAX_ID_BYTES: usize = 1024;
 
 /// Returns true if well-formed JSON nests deeper than [`MAX_DEPTH`].
 pub(crate) fn is_too_deep(json: &str) -> bool {

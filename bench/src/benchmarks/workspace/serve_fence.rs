@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fence::{
-    CacheChoice, Command, FenceSettings, FenceSetup, HardlinkChoice, HostEnvironment, HostFacts, Launcher,
-    Network, Plan, ReadChoice, ScopeChoice, Stdio, TierChoice, UnixSockets,
+    CacheChoice, Command, FenceSettings, FenceSetup, FencedCommand, HardlinkChoice, HostEnvironment,
+    HostFacts, Launcher, Network, Plan, ReadChoice, ScopeChoice, Stdio, TierChoice, UnixSockets,
 };
 
 use crate::benchmarks::fence::launch::{TEMP_BYTES, default_limits};
@@ -44,15 +44,10 @@ impl ServeFence {
             &host_environment,
         )
         .while_doing("arranging the fence")?;
-        let plan = fence::plan(&setup.policy, &launcher.kernel()).while_doing("planning the fence")?;
+        let plan = setup.plan(&launcher).while_doing("planning the fence")?;
         eprintln!("the fence of a session: Tier {:?}", plan.tier);
-        let environment = setup.environment(&plan, &host_environment).while_doing("the environment")?;
-        let command = Command {
-            program,
-            arguments: Vec::new(),
-            environment: environment.into_iter().collect(),
-            directory: scope.to_owned(),
-        };
+        let command = FencedCommand { program, ..FencedCommand::default() };
+        let command = setup.with_environment(&plan, command).while_doing("the environment")?;
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         Ok(Self { launcher, setup, plan, command, host_environment, nothing })
     }

@@ -10,12 +10,12 @@ use fence::{
 };
 use serde_json::json;
 
-use super::failure::FenceFailure;
+use super::error::FencedCommandError;
 use super::options::DoctorArguments;
 use super::report;
 use super::settings::settings;
 
-pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FenceFailure> {
+pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FencedCommandError> {
     let launcher = Launcher::new();
     let kernel = launcher.kernel();
     let host_environment = HostEnvironment::of_this_process()?;

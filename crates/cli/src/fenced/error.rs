@@ -15,7 +15,7 @@ const NOT_EXECUTABLE: u8 = 126;
 const NOT_FOUND: u8 = 127;
 
 #[derive(Debug)]
-pub(crate) enum FenceFailure {
+pub(crate) enum FencedCommandError {
     Fence(FenceError),
     Argument { message: String, hint: String },
     Program(ProgramError),
@@ -23,7 +23,7 @@ pub(crate) enum FenceFailure {
     Io { what: &'static str, error: io::Error },
 }
 
-impl FenceFailure {
+impl FencedCommandError {
     pub(crate) fn exit_code(&self) -> ExitCode {
         ExitCode::from(match self {
             Self::Program(ProgramError::NotFound(_)) => NOT_FOUND,
@@ -58,7 +58,7 @@ impl FenceFailure {
     }
 }
 
-impl fmt::Display for FenceFailure {
+impl fmt::Display for FencedCommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.message())?;
         match self.hint() {
@@ -68,37 +68,37 @@ impl fmt::Display for FenceFailure {
     }
 }
 
-impl From<FenceError> for FenceFailure {
+impl From<FenceError> for FencedCommandError {
     fn from(error: FenceError) -> Self {
         Self::Fence(error)
     }
 }
 
-impl From<FenceSetupError> for FenceFailure {
+impl From<FenceSetupError> for FencedCommandError {
     fn from(error: FenceSetupError) -> Self {
         Self::Fence(error.into())
     }
 }
 
-impl From<Refusal> for FenceFailure {
+impl From<Refusal> for FencedCommandError {
     fn from(refusal: Refusal) -> Self {
         Self::Fence(refusal.into())
     }
 }
 
-impl From<LaunchError> for FenceFailure {
+impl From<LaunchError> for FencedCommandError {
     fn from(error: LaunchError) -> Self {
         Self::Fence(error.into())
     }
 }
 
-impl From<ProgramError> for FenceFailure {
+impl From<ProgramError> for FencedCommandError {
     fn from(error: ProgramError) -> Self {
         Self::Program(error)
     }
 }
 
-impl From<MissingVariableError> for FenceFailure {
+impl From<MissingVariableError> for FencedCommandError {
     fn from(error: MissingVariableError) -> Self {
         Self::Variable(error)
     }

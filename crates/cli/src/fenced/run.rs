@@ -13,7 +13,7 @@ use fence::{
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
 
-use super::failure::FenceFailure;
+use super::error::FencedCommandError;
 use super::options::{FenceOptions, RunArguments, RunningOptions, ShellArguments};
 use super::report;
 use super::settings::settings;
@@ -24,23 +24,23 @@ use crate::program;
 /// How long a command may take to end after SIGTERM. Other signals may have another meaning to it.
 const GRACE: Duration = Duration::from_secs(10);
 
-pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, FenceFailure> {
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, FencedCommandError> {
     let directory = working_directory(None)?;
     run_in(&arguments.fence, &arguments.running, directory, &arguments.command)
 }
 
-pub(crate) fn run_shell(arguments: &ShellArguments) -> Result<ExitCode, FenceFailure> {
+pub(crate) fn run_shell(arguments: &ShellArguments) -> Result<ExitCode, FencedCommandError> {
     let directory = working_directory(arguments.working_directory.as_deref())?;
     let script = arguments.script.join(std::ffi::OsStr::new(" "));
     run_in(&arguments.fence, &arguments.running, directory, &["/bin/sh".into(), "-c".into(), script])
 }
 
-fn working_directory(named: Option<&Path>) -> Result<PathBuf, FenceFailure> {
+fn working_directory(named: Option<&Path>) -> Result<PathBuf, FencedCommandError> {
     let directory = match named {
         Some(named) => named.canonicalize(),
         None => std::env::current_dir(),
     };
-    directory.map_err(|error| FenceFailure::Io { what: "cannot enter the working directory", error })
+    directory.map_err(|error| FencedCommandError::Io { what: "cannot enter the working directory", error })
 }
 
 fn run_in(
@@ -48,7 +48,7 @@ fn run_in(
     running: &RunningOptions,
     directory: PathBuf,
     command: &[OsString],
-) -> Result<ExitCode, FenceFailure> {
+) -> Result<ExitCode, FencedCommandError> {
     let settings = settings(options, ReadChoice::Open)?;
     let host_environment = HostEnvironment::of_this_process()?;
     let default = [directory.clone()];
@@ -87,7 +87,7 @@ fn run_in(
 fn variables(
     running: &RunningOptions,
     host_environment: &HostEnvironment,
-) -> Result<Vec<(OsString, OsString)>, FenceFailure> {
+) -> Result<Vec<(OsString, OsString)>, FencedCommandError> {
     let mut result = Vec::new();
     for variable in &running.env {
         if fence::environment::is_stripped(OsStr::new(variable.name())) {
@@ -109,13 +109,13 @@ fn execute(
     launcher: &Launcher,
     command: FencedCommand,
     running: &RunningOptions,
-) -> Result<(Ending, bool), FenceFailure> {
-    let io_failure = |error| FenceFailure::Io { what: "cannot start", error };
+) -> Result<(Ending, bool), FencedCommandError> {
+    let io_error = |error| FencedCommandError::Io { what: "cannot start", error };
     // Signals that come from now on are for the command.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_failure)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(io_error)?;
     let entered = runtime.enter();
-    let mut signals = Signals::listen().map_err(io_failure)?;
-    let mut streams = StandardStreams::prepare(running.max_output).map_err(io_failure)?;
+    let mut signals = Signals::listen().map_err(io_error)?;
+    let mut streams = StandardStreams::prepare(running.max_output).map_err(io_error)?;
     if running.report {
         // The report shows what was tried, in a fence like the one that the command gets.
         print_report(&setup.self_test(launcher)?, running.json);
@@ -182,8 +182,9 @@ async fn attend(
     mut fence: RunningFence,
     signals: &mut Signals,
     flooded: Option<tokio::sync::oneshot::Receiver<()>>,
-) -> Result<(Ending, bool), FenceFailure> {
-    let mut remote = fence.remote().map_err(|error| FenceFailure::Io { what: "cannot start", error })?;
+) -> Result<(Ending, bool), FencedCommandError> {
+    let mut remote =
+        fence.remote().map_err(|error| FencedCommandError::Io { what: "cannot start", error })?;
     let ended = fence.attend(|error| eprintln!("ringfence: the network of the command failed: {error}"));
     let flood = async {
         let is_over = match flooded {

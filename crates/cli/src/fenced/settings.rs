@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use fence::network::HostPattern;
-use fence::{Allowance, FenceSettings, Limit, LimitOrigin, Limits, Network, UnixSockets};
+use fence::{Allowance, FenceSettings, HostPattern, Limit, LimitOrigin, Limits, Network, UnixSockets};
 
-use super::failure::FenceFailure;
+use super::error::FencedCommandError;
 use super::options::{FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice};
 
 /// The limit on processes if the user names none.
@@ -15,7 +14,7 @@ const DEFAULT_PROCESSES: u64 = 2048;
 pub(crate) fn settings(
     options: &FenceOptions,
     read_mode: fence::ReadChoice,
-) -> Result<FenceSettings, FenceFailure> {
+) -> Result<FenceSettings, FencedCommandError> {
     let has_temp = !options.no_temp_files && options.temp != TempChoice::None;
     Ok(FenceSettings {
         write: options.write.clone(),
@@ -46,7 +45,7 @@ pub(crate) fn settings(
     })
 }
 
-fn network(options: &FenceOptions) -> Result<Network, FenceFailure> {
+fn network(options: &FenceOptions) -> Result<Network, FencedCommandError> {
     let choice = options.net.unwrap_or(match options.profile {
         Some(Profile::Offline) => NetworkChoice::None,
         Some(Profile::Development) | None => NetworkChoice::All,
@@ -57,7 +56,7 @@ fn network(options: &FenceOptions) -> Result<Network, FenceFailure> {
         (!options.tcp_port.is_empty() && choice != NetworkChoice::Ports, "--tcp-port", "ports"),
     ];
     if let Some((_, option, mode)) = misplaced.into_iter().find(|(is_misplaced, ..)| *is_misplaced) {
-        return Err(FenceFailure::Argument {
+        return Err(FencedCommandError::Argument {
             message: format!("{option} means something only with --net {mode}"),
             hint: format!("add --net {mode}, or leave {option} out"),
         });
@@ -76,9 +75,9 @@ fn network(options: &FenceOptions) -> Result<Network, FenceFailure> {
 }
 
 /// Refuses invalid host patterns.
-pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), FenceFailure> {
+pub(crate) fn check_hosts(hosts: &[String]) -> Result<(), FencedCommandError> {
     for host in hosts {
-        host.parse::<HostPattern>().map_err(|error| FenceFailure::Argument {
+        host.parse::<HostPattern>().map_err(|error| FencedCommandError::Argument {
             message: format!("--allow-host {host}: {error}"),
             hint: "name a host such as example.org, or *.example.org for those below it".to_owned(),
         })?;

@@ -61,7 +61,7 @@ impl ExecPage {
         words.push(0);
         let start = std::ptr::with_exposed_provenance_mut::<u8>(self.words);
         // SAFETY: both parts fit, as was counted. The last command has become a program or has failed, so
-        // nobody reads what is written over.
+        // no reader of what is overwritten is left.
         unsafe {
             std::ptr::copy_nonoverlapping(words.as_ptr().cast::<u8>(), start, count * WORD);
             std::ptr::copy_nonoverlapping(text.as_ptr(), start.add(count * WORD), text.len());

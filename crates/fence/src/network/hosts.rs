@@ -11,7 +11,7 @@ use std::str::FromStr;
 /// public) are dialled only for a host that the list names exactly: a wildcard, or [`AllowedHosts::Any`], covers
 /// public addresses only. `localhost`, names below it and names without a dot must be listed too.
 #[derive(Clone, Debug)]
-pub enum AllowedHosts {
+pub(crate) enum AllowedHosts {
     /// Every public host.
     Any,
     /// The hosts that match a pattern; none if there is no pattern.
@@ -20,7 +20,7 @@ pub enum AllowedHosts {
 
 impl AllowedHosts {
     /// The hosts that a policy's network allows. Invalid patterns match no host.
-    pub fn of(network: &crate::Network) -> Self {
+    pub(crate) fn of(network: &crate::Network) -> Self {
         match network {
             crate::Network::Http { hosts: Some(hosts) } => {
                 Self::Only(hosts.iter().filter_map(|host| host.parse().ok()).collect())

@@ -53,7 +53,8 @@ impl FenceSetup {
         Ok(launcher.self_test(&self.plan(launcher)?, self.host.outside())?)
     }
 
-    fn with_environment(&self, plan: &Plan, command: FencedCommand) -> Result<Command, FenceError> {
+    /// Gives a command the environment of this fence. [`Self::launch`] does so itself.
+    pub fn with_environment(&self, plan: &Plan, command: FencedCommand) -> Result<Command, FenceError> {
         let mut environment = self.base_environment(plan.tier)?;
         for (name, value) in command.defaults {
             environment.entry(name).or_insert(value);
