@@ -32,7 +32,7 @@ impl Secrets {
         })
     }
 
-    /// The value for a session: that of its nearest workspace, else of its principal, else of everybody, else of the
+    /// The value for a session: that of its nearest workspace, else of its principal, else of all principals, else of the
     /// gateway's environment.
     pub fn find(&self, name: &str, principal: &str, workspace: Option<&Path>) -> Option<String> {
         let of_workspace = workspace.and_then(|workspace| {

@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::header::{HeaderValue, InvalidHeaderValue};
 use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{Connector, MaybeTlsStream, WebSocketStream};
-use upstream::{ATTACH_PROTOCOL, Frame};
+use upstream::{ATTACH_PROTOCOL, Backoff, Frame};
 
 use crate::channels::Channels;
 use crate::connection::{GatewaySession, LocalServers};
@@ -55,7 +55,7 @@ pub(crate) async fn keep_attached(
     local: Arc<LocalServers>,
     mut opened: watch::Receiver<Option<Arc<Session>>>,
 ) {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
     loop {
         let Ok(session) = opened.wait_for(Option::is_some).await.map(|session| session.clone()) else {
             return;
@@ -65,26 +65,18 @@ pub(crate) async fn keep_attached(
             if session.scope().is_some() {
                 session.try_again(GATEWAY);
             }
-            tokio::time::sleep(pause).await;
-            pause = longer(pause);
+            tokio::time::sleep(backoff.next_pause()).await;
             continue;
         };
         let connection = &local.connection;
         let at_gateway = GatewaySession { url: connection.gateway.mcp_url(), id };
         (connection.on_gateway_session)(&at_gateway);
         match attach(&local, &session, &at_gateway.id).await {
-            Ok(()) => pause = FIRST_PAUSE,
-            Err(error) => {
-                tracing::info!("cannot attach to the gateway: {error}");
-                pause = longer(pause);
-            }
+            Ok(()) => backoff.reset(),
+            Err(error) => tracing::info!("cannot attach to the gateway: {error}"),
         }
-        tokio::time::sleep(pause).await;
+        tokio::time::sleep(backoff.next_pause()).await;
     }
-}
-
-fn longer(pause: Duration) -> Duration {
-    (pause * 2).min(LONGEST_PAUSE)
 }
 
 /// Carries frames until the connection ends. Fails if the connection cannot be opened.

@@ -1,21 +1,20 @@
 //! Counts denied requests, so that guessing stays slow and the logs stay short.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use session::Count;
 
 use crate::failed_attempts::FailedAttempts;
 
 #[derive(Debug, Default)]
 pub(crate) struct Denials {
     pub(crate) attempts: FailedAttempts,
-    count: AtomicU64,
+    count: Count,
 }
 
 impl Denials {
     /// Counts a denial. Returns true for the first few and then for one in a thousand, so that a caller cannot flood
     /// the logs.
     pub(crate) fn add_and_should_log(&self) -> bool {
-        let before = self.count.fetch_add(1, Ordering::Relaxed);
-        before < 20 || before.is_multiple_of(1000)
+        self.count.add_and_should_log()
     }
 }
 

@@ -168,7 +168,7 @@ fn headers(
     headers
 }
 
-/// The whole value of `Authorization`. A token in a file or variable becomes a secret of everybody, under a name that
+/// The whole value of `Authorization`. A token in a file or variable becomes a secret of all principals, under a name that
 /// no template can spell.
 fn bearer_token(
     server: &str,
