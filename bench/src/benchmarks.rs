@@ -1,4 +1,4 @@
-//! The benchmarks, one for each switch of the command line.
+//! The benchmarks: the bridges by default, and one for each switch of the command line.
 
 pub(crate) mod bridges;
 pub(crate) mod fence;

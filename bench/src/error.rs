@@ -1,4 +1,4 @@
-//! The one error type of the benchmark: a sentence that says what went wrong.
+//! The benchmark's only error type: a sentence that says what went wrong.
 
 use std::fmt;
 
@@ -33,7 +33,7 @@ impl From<serde_json::Error> for Error {
     }
 }
 
-/// Adds what was being done to an error.
+/// Prefixes an error with what was being done when it occurred.
 pub(crate) trait WhileDoing<T> {
     fn while_doing(self, what: &str) -> Result<T, Error>;
 }

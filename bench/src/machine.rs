@@ -1,4 +1,4 @@
-//! The machine and its processes: its description, its load, and what runs on it.
+//! The machine: its description, its load, and the processes that run on it.
 
 pub(crate) mod one_core;
 pub(crate) mod other_load;

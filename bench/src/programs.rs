@@ -11,6 +11,8 @@ const BINARIES_OVERRIDE: &str = "RINGFENCE_BENCH_BIN_DIR";
 #[derive(Debug)]
 pub(crate) struct Programs {
     pub(crate) ringfence: PathBuf,
+    /// Another build of ringfence to compare with.
+    pub(crate) before: Option<PathBuf>,
     pub(crate) fixture: PathBuf,
     pub(crate) bench: PathBuf,
     /// `target/bench`: results, logs and installed peers.
@@ -60,7 +62,7 @@ pub(crate) fn build_and_locate() -> Result<Programs, Error> {
         return Err(Error::new(format!("there is no {}", fixture.display())));
     }
     let scopes = work_directory.join("workspace-scopes");
-    Ok(Programs { ringfence: binaries.join("ringfence"), fixture, bench, work_directory, scopes })
+    Ok(Programs { ringfence: binaries.join("ringfence"), before: None, fixture, bench, work_directory, scopes })
 }
 
 fn build_release(target_directory: &Path) -> Result<PathBuf, Error> {

@@ -1,4 +1,4 @@
-//! Reports of a run: what all benchmarks print and write in the same way.
+//! The parts that the reports of all benchmarks share.
 
 pub(crate) mod bounds;
 pub(crate) mod json;
@@ -11,7 +11,7 @@ use crate::command_line::CommandLine;
 use crate::error::{Error, WhileDoing};
 use crate::machine::Machine;
 
-/// What was run, where and how long.
+/// What was run, on which machine, and for how long.
 #[derive(Debug)]
 pub(crate) struct RunDescription {
     pub(crate) command_line: String,
@@ -45,7 +45,7 @@ pub(crate) fn write_json(file: &Path, report: &serde_json::Value) -> Result<(), 
     Ok(())
 }
 
-/// Fails the run if anything of ours gave a wrong answer or none.
+/// Fails the run if any of our own programs gave a wrong answer or none; `failed` describes each case.
 pub(crate) fn fail_on(failed: impl Iterator<Item = String>) -> Result<(), Error> {
     let failed: Vec<String> = failed.collect();
     if failed.is_empty() { Ok(()) } else { Err(Error::new(failed.join("\n"))) }

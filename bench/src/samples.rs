@@ -28,6 +28,11 @@ impl<Row: Ord, Figure: Ord + Copy> Samples<Row, Figure> {
         self.values.get(&(row, figure)).map(Vec::as_slice).unwrap_or_default()
     }
 
+    /// Returns true if the row has any value.
+    pub(crate) fn has(&self, row: Row) -> bool {
+        self.values.keys().any(|(measured, _)| *measured == row)
+    }
+
     /// The values of the rounds that have one.
     pub(crate) fn measured(&self, row: Row, figure: Figure) -> Vec<f64> {
         self.per_round(row, figure).iter().flatten().copied().collect()
@@ -37,7 +42,7 @@ impl<Row: Ord, Figure: Ord + Copy> Samples<Row, Figure> {
         median(&self.measured(row, figure))
     }
 
-    /// The median of the ratios of each round.
+    /// The median of the per-round ratios.
     pub(crate) fn ratio(&self, row: Row, base: Row, figure: Figure) -> Option<f64> {
         median(&ratios_per_round(self.per_round(row, figure), self.per_round(base, figure)))
     }

@@ -26,7 +26,8 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), Error> {
     check_names(command_line)?;
     let (legs, measurements) = (chosen_legs(command_line), chosen_measurements(command_line));
     let plan = if command_line.quick { SlicePlan::QUICK } else { SlicePlan::FULL };
-    let programs = programs::build_and_locate()?;
+    let mut programs = programs::build_and_locate()?;
+    programs.before.clone_from(&command_line.before);
     let started = Instant::now();
     let rounds = command_line.rounds() as usize;
     let schedule = RunSchedule::new(&programs, legs.clone(), measurements.clone(), plan, rounds);
@@ -46,6 +47,7 @@ fn check_names(command_line: &CommandLine) -> Result<(), Error> {
 /// The legs to measure. A peer that `--only` names is measured without `--peers` too.
 fn chosen_legs(command_line: &CommandLine) -> Vec<Leg> {
     let mut legs = command_line.chosen(&Leg::ALL, Leg::name);
+    legs.retain(|leg| !leg.is_before() || command_line.before.is_some());
     if !command_line.peers {
         legs.retain(|leg| !leg.is_peer() || command_line.names(leg.name()));
     }
@@ -75,6 +77,7 @@ mod tests {
     fn peers_are_off_until_asked_for() {
         assert_eq!(chosen_legs(&parse(&[])).len(), 5);
         assert_eq!(chosen_legs(&parse(&["--peers"])).len(), 8);
+        assert_eq!(chosen_legs(&parse(&["--before", "/old/ringfence"])).len(), 8);
         assert_eq!(parse(&["--quick"]).rounds(), 2);
     }
 }

@@ -1,4 +1,4 @@
-//! The benchmark of the fence: the time to start a command in it, and what it costs the command.
+//! The benchmark of the fence: the time to start a command in it, and its cost while the command runs.
 
 pub(crate) mod fenced_commands;
 pub(crate) mod launch;

@@ -1,7 +1,7 @@
-//! The order of the variants within a round: another one each time, because what a variant leaves the kernel
-//! to clear up slows down the next.
+//! The order of the variants within a round: a different one each time, because the kernel's clean-up after one
+//! variant slows down the next.
 
-/// The items in the order with this number. Counting through the numbers yields all orders equally often.
+/// The permutation of the items with this number. Consecutive numbers yield all permutations equally often.
 pub(crate) fn permutation<T: Copy>(items: &[T], number: usize) -> Vec<T> {
     let mut left = items.to_vec();
     let mut number = number;

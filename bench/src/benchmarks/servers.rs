@@ -1,5 +1,5 @@
 //! Several servers behind one endpoint: the cost of routing among ten of them, of cached lists, of a server on the
-//! client's machine, and of unused servers. All fenced, one call in flight, in turns.
+//! client's machine, and of unused servers. All servers are fenced; clients take turns with one call in flight.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
@@ -28,7 +28,7 @@ const TOOLS: u32 = 50;
 const CALLS_PER_ROUND: usize = 150;
 const LISTS_PER_ROUND: usize = 60;
 const CALLS_PER_TURN: usize = 10;
-/// By then the memory used for probing all servers is free again.
+/// How long to wait until the gateway has freed the memory that it used to probe all servers.
 const AT_REST_AFTER: Duration = Duration::from_secs(15);
 const TEXT: &str = "sixteen bytes it";
 
@@ -231,7 +231,7 @@ async fn in_turns<const N: usize>(
     Ok(samples.map(|samples| percentile(&samples, 50)))
 }
 
-/// A gateway with an attached client's machine.
+/// A gateway, and a `ringfence connect` that attaches a server on the client's machine.
 struct Attachment {
     gateway: RunningLeg,
     connect: Child,
@@ -271,7 +271,7 @@ impl Attachment {
         Ok(Self { gateway, connect, session_file })
     }
 
-    /// Connects another client to the same session once its tools are listed.
+    /// Connects another client to the same session, once a call to the attached server succeeds.
     async fn talk(&self) -> Result<Talk, Error> {
         let give_up = Instant::now() + Duration::from_secs(30);
         let mut talk = Talk::new(self.gateway.http_endpoint()?).await?;
@@ -290,7 +290,7 @@ impl Attachment {
     }
 
     async fn end(mut self) {
-        // Its servers end with it.
+        // The servers that it started end with it.
         let _ = self.connect.kill().await;
         self.gateway.stop().await;
     }

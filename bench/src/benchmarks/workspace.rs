@@ -1,4 +1,4 @@
-//! The benchmark of the built-in server: what its tools cost, and how other servers do the same work.
+//! The benchmark of the built-in server: the cost of its tools, and of the same work by other servers.
 
 mod creation;
 mod files;

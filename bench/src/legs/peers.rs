@@ -1,4 +1,4 @@
-//! Installing the peers at exact versions into target/bench/peers, and the command line of each.
+//! Installs the peers at exact versions into target/bench/peers, and knows the command line of each.
 
 use std::ffi::OsString;
 use std::fs;
@@ -18,7 +18,7 @@ const NPM_MCP_PROXY_VERSION: &str = "6.7.19";
 const PYPI_MCP_PROXY_VERSION: &str = "0.13.0";
 const INSTALL_LIMIT: Duration = Duration::from_secs(240);
 
-/// What the report calls a peer.
+/// A peer's name, version and mode for the report.
 pub(crate) fn described(leg: Leg) -> Option<String> {
     match leg {
         Leg::Supergateway => Some(format!("supergateway {SUPERGATEWAY_VERSION} (npm), stateful")),

@@ -1,4 +1,4 @@
-//! Starting a leg, knowing where it listens, and stopping it with everything it started.
+//! Starts a leg, learns where it listens, and stops it with everything it started.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -51,20 +51,24 @@ impl RunningLeg {
                 let endpoint = StdioEndpoint { program: programs.fixture.clone() };
                 Ok(Self { endpoint: Endpoint::Stdio(endpoint), gateway: None })
             }
-            Leg::BareAxum | Leg::RingfenceSession | Leg::RingfenceShared | Leg::RingfenceFenced => {
-                start_and_read_where_it_listens(leg, programs).await
-            }
+            Leg::BareAxum
+            | Leg::RingfenceSession
+            | Leg::RingfenceShared
+            | Leg::RingfenceFenced
+            | Leg::BeforeSession
+            | Leg::BeforeShared
+            | Leg::BeforeFenced => start_and_read_where_it_listens(leg, programs).await,
             Leg::Supergateway | Leg::NpmMcpProxy | Leg::PypiMcpProxy => start_peer(leg, programs).await,
         }
     }
 
-    /// A fenced gateway in front of any command, which may have to be installed first.
+    /// Starts a fenced gateway in front of any command. The gateway installs its package first if needed.
     pub(crate) async fn start_serving(programs: &Programs, command: &[OsString]) -> Result<Self, Error> {
         let scope = programs.workspace()?;
         Self::start_serving_in(programs, "ringfence-packages", &scope, &[], command).await
     }
 
-    /// A gateway whose sessions work in a directory; without a command it serves the built-in tools.
+    /// Starts a gateway whose sessions work in `scope`; without a command it serves the built-in tools.
     pub(crate) async fn start_serving_in(
         programs: &Programs,
         name: &str,
@@ -83,7 +87,7 @@ impl RunningLeg {
         Self::start_listening(name, programs, &words).await
     }
 
-    /// A bare server that answers everything with the bytes of a file.
+    /// Starts a bare server that answers everything with the bytes of a file.
     pub(crate) async fn start_same_bytes(programs: &Programs, file: &Path) -> Result<Self, Error> {
         let words = [
             programs.bench.clone().into_os_string(),
@@ -137,7 +141,7 @@ async fn start_and_read_where_it_listens(leg: Leg, programs: &Programs) -> Resul
     let mut endpoint = tokio::time::timeout(START_LIMIT, read_listening_line(output))
         .await
         .while_doing("it never said where it listens")??;
-    if leg == Leg::RingfenceFenced {
+    if leg.is_fenced() {
         endpoint.root = Some(format!("file://{}", programs.workspace()?.display()));
     }
     Ok(RunningLeg { endpoint: Endpoint::Http(endpoint), gateway: Some(gateway) })
@@ -147,12 +151,15 @@ fn own_command_line(leg: Leg, programs: &Programs) -> Vec<OsString> {
     if leg == Leg::BareAxum {
         return vec![programs.bench.clone().into_os_string(), "bare-axum-server".into()];
     }
-    let mut words: Vec<OsString> = vec![programs.ringfence.clone().into_os_string()];
+    let binary = if leg.is_before() { programs.before.as_ref() } else { None }.unwrap_or(&programs.ringfence);
+    let mut words: Vec<OsString> = vec![binary.clone().into_os_string()];
     words.extend(["serve", "--port", "0", "--json", "--log-level", "warn"].map(OsString::from));
     match leg {
         // Unfenced, to measure the bridge alone.
-        Leg::RingfenceShared => words.extend(["--unfenced", "--shared"].map(OsString::from)),
-        Leg::RingfenceFenced => {}
+        Leg::RingfenceShared | Leg::BeforeShared => {
+            words.extend(["--unfenced", "--shared"].map(OsString::from));
+        }
+        Leg::RingfenceFenced | Leg::BeforeFenced => {}
         _ => words.push("--unfenced".into()),
     }
     words.extend(["--".into(), programs.fixture.clone().into_os_string()]);

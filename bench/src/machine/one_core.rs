@@ -1,6 +1,6 @@
-//! Pins a client and all processes it starts to one core. On several cores the kernel keeps the processes of a
-//! call together for some seconds and then spreads them, which doubles or halves the time of a call. A gateway
-//! started here has one thread for its calls.
+//! Pins a client and all processes it starts to one core. On several cores the kernel keeps the processes of a call
+//! together for some seconds and then spreads them, which doubles or halves the time of a call. A gateway started
+//! while pinned sees one core and so runs one worker thread.
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 

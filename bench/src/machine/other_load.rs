@@ -1,7 +1,6 @@
-//! The load by other programs: system-wide processor use while every leg is idle.
+//! The load from other programs: system-wide processor use while every leg is idle.
 //!
-//! Figures of runs with different loads are not comparable, so each round is preceded by such a reading, and the
-//! report shows it.
+//! Figures of runs with different loads are not comparable, so reports show readings taken between rounds.
 
 use std::fs;
 use std::time::Duration;
@@ -12,7 +11,7 @@ const WAITING_FOR_DISK_FIELD: usize = 4;
 /// User, nice, system, idle, iowait, irq, softirq, steal; the later fields are included in these.
 const COUNTED_FIELDS: usize = 8;
 
-/// Percent of all cores in use for a moment; `None` if /proc/stat cannot be read.
+/// The percentage of all cores in use during `READING`; `None` if /proc/stat cannot be read.
 pub(crate) async fn read_other_load_percent() -> Option<f64> {
     let before = processor_ticks()?;
     tokio::time::sleep(READING).await;

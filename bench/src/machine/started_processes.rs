@@ -1,4 +1,4 @@
-//! The processes that the benchmark started, and the orphans that it adopts as their subreaper.
+//! The processes that the benchmark started, and the orphans that it adopts.
 //!
 //! The benchmark makes itself a child subreaper: a process that its gateway orphans becomes a child of the
 //! benchmark, is counted as left behind and is killed at the end.
@@ -81,7 +81,7 @@ pub(crate) fn kill_tree(process_id: u32) {
     descendants.into_iter().for_each(kill);
 }
 
-/// Returns nothing: a process that is already gone is fine too.
+/// Ignores errors: the process may already be gone.
 fn kill(process_id: u32) {
     if let Some(pid) = as_pid(process_id) {
         let _ = rustix::process::kill_process(pid, Signal::KILL);

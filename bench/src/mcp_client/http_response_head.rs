@@ -1,4 +1,4 @@
-//! Parsing the status line and headers of an HTTP/1.1 response, as little as the load client needs.
+//! Parses the status line and headers of an HTTP/1.1 response, as far as the load client needs them.
 
 use crate::error::Error;
 

@@ -29,7 +29,7 @@ pub(crate) struct PreparedCall {
     expected: String,
 }
 
-/// Headers that the server asked for on every request of the session.
+/// The endpoint, and the headers that every request of the session carries.
 #[derive(Debug, Clone)]
 struct SessionHeaders {
     endpoint: HttpEndpoint,
@@ -67,17 +67,17 @@ pub(crate) struct HttpSession {
     session_tag: u32,
     next_call_id: u32,
     body: Vec<u8>,
-    /// The roots that the gateway asks for during the first call.
+    /// The root to answer with when the gateway asks during the first call; `None` afterwards.
     unasked_root: Option<String>,
 }
 
 impl HttpSession {
-    /// Connects, then `initialize` and `notifications/initialized`.
+    /// Connects, then sends `initialize` and `notifications/initialized`.
     pub(crate) async fn open(endpoint: &HttpEndpoint) -> Result<Self, Error> {
         Self::open_timed(endpoint).await.map(|(session, _)| session)
     }
 
-    /// The same; also returns the time of `initialize` alone.
+    /// Like `open`; also returns the time of `initialize` alone.
     pub(crate) async fn open_timed(endpoint: &HttpEndpoint) -> Result<(Self, Duration), Error> {
         let mut connection = HttpConnection::open(endpoint.address).await?;
         let mut headers =
@@ -205,14 +205,14 @@ impl HttpSession {
         ends.check_big_answer(call_id, bytes as usize)
     }
 
-    /// Calls any tool; fails unless the answer contains `expected`.
+    /// Prepares a call of any tool, which fails unless the answer contains `expected`.
     pub(crate) fn prepare_call(&self, tool: &str, arguments: &Value, expected: &str) -> PreparedCall {
         let body = messages::tool_call_with_placeholders(tool, arguments);
         let request = CallTemplate::new(self.headers.request("POST", &body));
         PreparedCall { request, expected: expected.to_owned() }
     }
 
-    /// The time until the whole answer arrived; the answer is checked afterwards.
+    /// Makes a prepared call and returns the time until the whole answer arrived. The answer is checked afterwards.
     pub(crate) async fn call_prepared(&mut self, call: &mut PreparedCall) -> Result<Duration, Error> {
         let call_id = self.take_call_id();
         self.body.clear();

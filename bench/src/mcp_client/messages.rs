@@ -1,4 +1,4 @@
-//! The JSON-RPC messages the load client sends, and the check of what comes back.
+//! The JSON-RPC messages that the load client sends, and the checks of the answers.
 //!
 //! Call ids have a fixed width, so a request is built once and only its digits are rewritten. The echoed
 //! text (the nonce) is the session's tag and the call's id: an answer that reached another session or
@@ -33,7 +33,7 @@ pub(crate) fn roots_answer(id: u64, root: &str) -> String {
 
 /// Every call id lies between this and `u32::MAX`, so all have ten digits.
 pub(crate) const FIRST_CALL_ID: u32 = 1_000_000_000;
-/// The ids of one lane (one connection of a session) start this far from the next one's.
+/// The distance between the first ids of two lanes (connections of one session).
 pub(crate) const IDS_PER_LANE: u32 = 10_000_000;
 
 const ID_DIGITS: usize = 10;
@@ -159,7 +159,7 @@ pub(crate) fn id_of_answer_line(line: &[u8]) -> Option<u32> {
     std::str::from_utf8(digits).ok()?.parse().ok()
 }
 
-/// The ends and the length of a body that is too long to keep.
+/// The two ends and the length of a body that is too long to keep.
 #[derive(Debug, Default)]
 pub(crate) struct BodyEnds {
     head: Vec<u8>,

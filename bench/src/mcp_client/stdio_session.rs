@@ -34,7 +34,7 @@ pub(crate) struct StdioSession {
 }
 
 impl StdioSession {
-    /// Spawns the server, then `initialize` and `notifications/initialized`.
+    /// Spawns the server, then sends `initialize` and `notifications/initialized`.
     pub(crate) async fn open(endpoint: &StdioEndpoint) -> Result<Self, Error> {
         let mut server = spawn_server(&endpoint.program)?;
         let missing_pipe = || Error::new("the server has no pipes");

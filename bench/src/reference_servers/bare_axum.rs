@@ -1,4 +1,5 @@
-//! The baseline of every HTTP leg: an axum server that gives the fixture's answers itself.
+//! The baseline of every HTTP leg: an axum server that gives the fixture's answers itself, without a server process
+//! behind it.
 //!
 //! It runs as a process of its own (`ringfence-bench bare-axum-server`) with two worker threads, and ends
 //! when the benchmark that started it ends.
@@ -26,7 +27,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, WhileDoing};
 use crate::mcp_client::messages::PROTOCOL_VERSION;
 
-/// Refuses to cache a text longer than this.
+/// The longest text that `big` may ask for: every length is cached.
 const LONGEST_TEXT: usize = 64 * 1024 * 1024;
 
 #[derive(Debug, Default)]
@@ -48,7 +49,7 @@ async fn serve() -> Result<(), Error> {
     let url = format!("http://{}/mcp", listener.local_addr()?);
     println!("{}", serde_json::json!({ "event": "listening", "url": url }));
     let listener = listener.tap_io(|stream| {
-        // A socket that cannot be tuned only costs latency.
+        // Without `TCP_NODELAY` the connection works, only more slowly.
         let _ = stream.set_nodelay(true);
     });
     let router = Router::new()
@@ -127,7 +128,7 @@ impl BareServer {
     }
 }
 
-/// A body of known length in pieces, so the cached text is not copied for each answer.
+/// A body in pieces with a known total length, so the cached text is not copied into each answer.
 #[derive(Debug)]
 struct PartsBody {
     parts: VecDeque<Bytes>,

@@ -1,4 +1,4 @@
-//! A stdio MCP server with `read_file`, `write_file` and `list_dir` that answers as the built-in server does, with
+//! A stdio MCP server with `read_file`, `write_file` and `list_dir` that gives the built-in server's answers using
 //! plain `std::fs`: the cost of the same work without a resolver. It trusts every path.
 
 use std::fmt::Write as _;
@@ -26,7 +26,7 @@ struct ToolCall {
     arguments: Value,
 }
 
-/// Serves until the client closes its end. Messages are read as the built-in server reads them.
+/// Serves until the client closes its end. Reads messages in the same way as the built-in server.
 pub(crate) fn run(root: &Path) -> Result<(), Error> {
     let mut input = std::io::stdin().lock();
     let mut output = std::io::stdout().lock();
@@ -77,7 +77,7 @@ fn answer(root: &Path, request: &Request, answered: &mut Vec<u8>) -> Result<(), 
     Ok(())
 }
 
-/// An answer as it goes over the wire.
+/// The text and the structured content of a tool result, each already serialized.
 type TextAndData = (Box<RawValue>, Box<RawValue>);
 
 #[derive(Serialize)]

@@ -1,4 +1,4 @@
-//! The parts that all Markdown reports share: the line on the run, and tables.
+//! The parts that all Markdown reports share: the lines about the run, and tables.
 
 use std::fmt::Write;
 
@@ -19,7 +19,7 @@ pub(crate) fn run_line(run: &RunDescription) -> String {
     )
 }
 
-/// Reports the load by other programs, and warns if it spoils the figures.
+/// Reports the load from other programs, and warns if it spoils the figures.
 pub(crate) fn other_load_line(between: &str, percents: &[f64]) -> String {
     const QUIET_PERCENT: f64 = 5.0;
     let (Some(middle), Some(highest)) = (median(percents), percentile(percents, 100)) else {
@@ -40,7 +40,7 @@ pub(crate) fn number_or_dash(value: Option<f64>) -> String {
     value.map_or_else(|| ABSENT.to_owned(), readable_number)
 }
 
-/// Three significant digits or the whole number, with thousands apart.
+/// Three significant digits or the whole number, with spaces between thousands.
 fn readable_number(value: f64) -> String {
     let size = value.abs();
     if size >= 1000.0 {
@@ -78,7 +78,7 @@ pub(crate) fn reach_table(rows: &[ReachRow]) -> String {
     aligned_table(&table)
 }
 
-/// A Markdown table whose columns line up in a terminal too: words to the left, numbers to the right.
+/// A Markdown table that is aligned in a terminal too: the first column left, the others right.
 pub(crate) fn aligned_table(rows: &[Vec<String>]) -> String {
     let column_count = rows.first().map_or(0, Vec::len);
     let width_of = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);

@@ -35,7 +35,7 @@ pub(crate) async fn measure_latency(endpoint: &Endpoint, duration: Duration) -> 
     Ok(figures.iter().filter_map(|(figure, at)| Some((*figure, percentile(&microseconds, *at)?))).collect())
 }
 
-/// How many sessions, and how many calls each keeps in flight.
+/// The number of sessions, and how many calls each keeps in flight.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct LoadShape {
     pub(crate) sessions: u32,
@@ -73,7 +73,7 @@ pub(crate) async fn measure_throughput(
     Ok(figures)
 }
 
-/// The first lane of every session, and all the others.
+/// Opens all lanes; returns the first lane of every session, and the others.
 async fn open_lanes(
     endpoint: &Endpoint,
     shape: LoadShape,
@@ -132,7 +132,7 @@ pub(crate) async fn close_all(sessions: impl IntoIterator<Item = McpSession>) ->
     Ok(())
 }
 
-/// One `big` call after another; megabytes (10⁶) of text per second.
+/// Makes one `big` call after another; the figure is megabytes (10⁶) of text per second.
 pub(crate) async fn measure_big(
     endpoint: &Endpoint,
     bytes: u32,

@@ -45,7 +45,7 @@ impl Measurement {
         }
     }
 
-    /// Memory and leftovers are measured on a fresh gateway, with no other running.
+    /// Returns true for memory, held sessions and leftover processes, which need a gateway to themselves.
     pub(crate) fn needs_a_fresh_gateway(self) -> bool {
         matches!(self.group(), "memory" | "held" | "processes")
     }
@@ -132,7 +132,7 @@ impl Figure {
         }
     }
 
-    /// The words at the head of the table column.
+    /// The heading of the table column.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::LatencyP50 | Self::CreationP50 => "p50 µs",

@@ -9,7 +9,36 @@ use crate::statistics::median;
 pub(crate) fn reach_rows(results: &Results) -> Vec<ReachRow> {
     let mut rows = unfenced_rows(results);
     rows.extend(fenced_rows(results));
+    rows.extend(Leg::ALL.into_iter().flat_map(|leg| before_rows(results, leg)));
     rows
+}
+
+/// The cost of a leg relative to the build that `--before` names; a ratio above 1 is always worse.
+fn before_rows(results: &Results, leg: Leg) -> Vec<ReachRow> {
+    let Some(before) = leg.before().filter(|before| results.samples.has(*before)) else { return Vec::new() };
+    let row = |(words, figure, more_is_better): (&str, Figure, bool)| {
+        let (above, below) = if more_is_better { (before, leg) } else { (leg, before) };
+        ReachRow {
+            figure: format!("{words}, {} / {}", above.name(), below.name()),
+            measured: results.samples.ratio(above, below, figure),
+            bound: Some(Bound::AtMost(1.05)),
+        }
+    };
+    [
+        ("sequential p50", Figure::LatencyP50, false),
+        ("throughput 1×32", Figure::Throughput1x32, true),
+        ("throughput 32×1", Figure::Throughput32x1, true),
+        ("throughput 64×4", Figure::Throughput64x4, true),
+        ("gateway CPU per call 1×32", Figure::GatewayCpu, false),
+        ("session creation p50", Figure::CreationP50, false),
+        ("session creation rate", Figure::CreationRate, true),
+        ("1 MiB results", Figure::Big1MiB, true),
+        ("8 MiB results", Figure::Big8MiB, true),
+        ("gateway memory of 200 idle sessions", Figure::GatewayMemory200, false),
+        ("memory of their servers", Figure::ChildrenMemory200, false),
+    ]
+    .map(row)
+    .into()
 }
 
 fn unfenced_rows(results: &Results) -> Vec<ReachRow> {
@@ -91,14 +120,14 @@ fn memory_of_200(results: &Results, leg: Leg) -> Option<f64> {
     )
 }
 
-/// KiB per session beyond the same server without a fence: the gateway's part and the supervisor.
+/// KiB per session beyond the same server without a fence: the gateway's part plus the supervisor.
 fn fence_memory(results: &Results) -> Option<f64> {
     let children = |leg| results.samples.median(leg, Figure::ChildrenMemory200);
     let supervisors = (children(Leg::RingfenceFenced)? - children(Leg::RingfenceSession)?) / 200.0;
     Some(results.samples.median(Leg::RingfenceFenced, Figure::GatewayMemoryPerSession)? + supervisors)
 }
 
-/// The ratio of a gateway that adds nothing to HTTP and pipes.
+/// The lowest possible latency ratio to bare axum: that of a gateway that adds nothing to HTTP and pipes.
 fn latency_floor(results: &Results) -> Option<f64> {
     let bare = results.samples.per_round(Leg::BareAxum, Figure::LatencyP50);
     let direct = results.samples.per_round(Leg::DirectStdio, Figure::LatencyP50);
@@ -122,5 +151,19 @@ mod tests {
         assert!(rows[1].measured.is_some_and(|floor| (floor - 1.5).abs() < 1e-9));
         assert_eq!(rows[1].is_met(), None);
         assert_eq!(rows[2].is_met(), None);
+    }
+
+    #[test]
+    fn an_earlier_build_is_compared_so_that_more_is_worse() {
+        let mut results = Results::default();
+        assert!(before_rows(&results, Leg::RingfenceShared).is_empty());
+        for (leg, latency, throughput) in
+            [(Leg::RingfenceShared, 110.0, 900.0), (Leg::BeforeShared, 100.0, 1000.0)]
+        {
+            results.samples.record(leg, Figure::LatencyP50, 0, latency);
+            results.samples.record(leg, Figure::Throughput1x32, 0, throughput);
+        }
+        let rows = before_rows(&results, Leg::RingfenceShared);
+        assert!(rows.iter().take(2).all(|row| row.measured.unwrap() > 1.09 && row.is_met() == Some(false)));
     }
 }

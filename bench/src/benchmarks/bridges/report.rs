@@ -12,7 +12,6 @@ use crate::report::RunDescription;
 use crate::report::json::{reach_as_json, with_run};
 use crate::report::markdown::{aligned_table, number_or_dash, other_load_line, reach_table, run_line};
 
-/// What the report covers.
 #[derive(Debug)]
 pub(crate) struct Covered {
     pub(crate) run: RunDescription,

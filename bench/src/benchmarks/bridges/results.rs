@@ -25,7 +25,7 @@ impl Results {
         self.notes.push(Note { leg, measurement, reason });
     }
 
-    /// Called once a round, before its slices.
+    /// Records one reading; called once per round, before its slices.
     pub(crate) fn record_other_load(&mut self, percent: Option<f64>) {
         self.other_load_percents.extend(percent);
     }
@@ -38,7 +38,7 @@ impl Results {
         &self.notes
     }
 
-    /// True if it failed before and is not tried again.
+    /// Returns true if it failed before, so that it is not tried again.
     pub(crate) fn is_given_up(&self, leg: Leg, measurement: Measurement) -> bool {
         self.note_number(leg, measurement).is_some()
     }

@@ -1,4 +1,4 @@
-//! The order of a run: rounds of short slices that go round the legs, so noise hits all of them alike; then
+//! The order of a run: rounds of short slices that rotate through the legs, so noise hits all of them alike; then
 //! memory and leftover processes, one fresh gateway at a time.
 
 use std::collections::BTreeMap;
@@ -95,7 +95,8 @@ impl<'a> RunSchedule<'a> {
         }
     }
 
-    /// One slice of every measurement for every leg; `round` is none for the warm-up, whose figures are dropped.
+    /// Runs one slice of every measurement for every leg; `round` is `None` in the warm-up, whose figures are
+    /// dropped.
     async fn run_round(&mut self, sliced: &[Measurement], round: Option<usize>) {
         for measurement in sliced {
             let mut legs = self.legs.clone();
@@ -116,7 +117,7 @@ impl<'a> RunSchedule<'a> {
         let outcome = within_limit(measure(running, measurement, &plan)).await;
         if let Err(error) = outcome {
             self.note_failed_slice(leg, measurement, &error);
-            // The gateway may be stuck or gone; the other measurements get a new one.
+            // The gateway may be stuck or gone, so the other measurements get a new one.
             if let Some(running) = self.running.remove(&leg) {
                 running.stop().await;
             }
@@ -141,7 +142,7 @@ impl<'a> RunSchedule<'a> {
         let fresh: Vec<Measurement> =
             self.measurements.iter().copied().filter(|of| of.needs_a_fresh_gateway()).collect();
         for measurement in fresh {
-            // Leftovers are counted, not timed: once is enough.
+            // Processes and sessions are counted, not sampled: once is enough.
             let is_counted = matches!(measurement.group(), "processes" | "held");
             let rounds = if is_counted { 1 } else { self.plan.fresh_rounds };
             for round in 0..rounds as usize {
@@ -155,7 +156,7 @@ impl<'a> RunSchedule<'a> {
 
     async fn run_with_fresh_gateway(&mut self, leg: Leg, measurement: Measurement, round: usize) {
         let is_for_fences = measurement == Measurement::Held;
-        if self.results.is_given_up(leg, measurement) || (is_for_fences && leg != Leg::RingfenceFenced) {
+        if self.results.is_given_up(leg, measurement) || (is_for_fences && !leg.is_fenced()) {
             return;
         }
         let outcome = match RunningLeg::start(leg, self.programs).await {

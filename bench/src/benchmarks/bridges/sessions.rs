@@ -24,7 +24,7 @@ async fn open_and_call(endpoint: &Endpoint) -> Result<McpSession, Error> {
     Ok(session)
 }
 
-/// Sessions one after another: connect, initialize, initialized, first call. Closing them is not timed.
+/// Opens sessions one after another: connect, initialize, initialized, first call. Closing them is not timed.
 pub(crate) async fn measure_creation(endpoint: &Endpoint, plan: &SlicePlan) -> Result<Figures, Error> {
     let mut microseconds = Vec::new();
     let deadline = Instant::now() + plan.creations_limit;
@@ -41,7 +41,7 @@ pub(crate) async fn measure_creation(endpoint: &Endpoint, plan: &SlicePlan) -> R
     Ok(figures.iter().filter_map(|(figure, at)| Some((*figure, percentile(&microseconds, *at)?))).collect())
 }
 
-/// Eight creators at once; all sessions stay open until the measurement ends.
+/// Opens sessions with eight creators at once; all of them stay open until the measurement ends.
 pub(crate) async fn measure_creation_rate(endpoint: &Endpoint, plan: &SlicePlan) -> Result<Figures, Error> {
     let each = plan.creations_per_creator;
     let started = Instant::now();
@@ -98,7 +98,7 @@ pub(crate) async fn measure_memory(leg: &RunningLeg, plan: &SlicePlan) -> Result
     Ok(figures)
 }
 
-/// How many of 500 sessions still answer when all of them are open.
+/// Opens 500 sessions and counts how many answer while all of them are open.
 pub(crate) async fn measure_held(leg: &RunningLeg) -> Result<Figures, Error> {
     const HELD_SESSIONS: u32 = 500;
     let mut sessions = open_sessions(&leg.endpoint, HELD_SESSIONS).await?;
@@ -143,7 +143,7 @@ pub(crate) async fn measure_processes_left(
     Ok(vec![(figure, f64::from(left))])
 }
 
-/// Waits until at most `at_first` are left or the time is up; returns how many are left.
+/// Waits until at most `at_first` processes are left or the time is up; returns how many are left.
 async fn wait_for_processes_to_leave(leg: &RunningLeg, at_first: u32, limit: Duration) -> u32 {
     let deadline = Instant::now() + limit;
     loop {

@@ -7,7 +7,7 @@ pub(crate) struct SlicePlan {
     pub(crate) latency: Duration,
     pub(crate) throughput: Duration,
     pub(crate) big: Duration,
-    /// Number of sessions made one after another, and the time after which no more are started.
+    /// The number of sessions opened one after another, and the time after which no more are started.
     pub(crate) creations: u32,
     pub(crate) creations_limit: Duration,
     pub(crate) creations_per_creator: u32,

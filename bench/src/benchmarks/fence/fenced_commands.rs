@@ -11,7 +11,7 @@ use crate::statistics::median;
 /// The loop is timed in this many parts; the median counts.
 const PARTS: u32 = 20;
 
-/// Opens and closes the file `count` times and prints the nanoseconds that one time takes.
+/// Opens and closes the file `count` times and prints how many nanoseconds one time takes.
 pub(crate) fn run_open_close(file: &Path, count: u32) -> Result<(), Error> {
     let per_part = (count / PARTS).max(1);
     let mut nanoseconds = Vec::new();

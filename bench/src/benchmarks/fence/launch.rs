@@ -1,5 +1,5 @@
-//! Starting the same command in every variant. The policy is the one that `ringfence run` makes by default;
-//! it is planned once, so that only the launch is timed.
+//! Starts the same command in every variant. The policy is the default of `ringfence run`; it is planned once, so
+//! that only the launch is timed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
@@ -22,7 +22,8 @@ use crate::programs::Programs;
 pub(crate) const TEMP_BYTES: u64 = 1024 * 1024 * 1024;
 const PROCESSES: u64 = 2048;
 
-/// One launcher for the whole run: its one-time checks are over after the warm-up.
+/// The launchers, plans and directories of a run. The launchers are kept for the whole run, so that their one-time
+/// checks are over after the warm-up.
 #[derive(Debug)]
 pub(crate) struct FenceHost {
     /// Keeps a loaded launcher ready, as a gateway does.
@@ -118,7 +119,7 @@ impl FenceHost {
         })
     }
 
-    /// Starts the command; returns when it runs.
+    /// Starts the command and does not wait for its end.
     pub(crate) fn launch(
         &self,
         variant: FenceVariant,
@@ -138,7 +139,7 @@ impl FenceHost {
             }
             _ => std::process::Command::new(&command.program),
         };
-        // No working directory, no hook: the standard library then uses `posix_spawn`.
+        // With neither a working directory nor a hook, the standard library uses `posix_spawn`.
         process.args(&command.arguments);
         if let Some(stdin) = streams.stdin {
             process.stdin(Stdio::from(stdin));
@@ -166,7 +167,7 @@ impl FenceHost {
         fenced.map(|fenced| Launched::Fenced(Box::new(fenced))).while_doing("launching")
     }
 
-    /// A bubblewrap command with the same namespaces and about the same view of the files.
+    /// Arguments that give bubblewrap the same namespaces and about the same view of the files.
     fn bubblewrap_arguments(&self) -> Vec<&OsStr> {
         const SAME_NAMESPACES: &str = "--unshare-all --die-with-parent --ro-bind / / --dev-bind /dev /dev \
              --proc /proc --tmpfs /tmp";
@@ -202,7 +203,7 @@ impl FenceHost {
         format!("Landlock {}, {groups}, as {user}", self.kernel.landlock)
     }
 
-    /// Removes everything it made.
+    /// Removes the session's directory, and the caches unless something was written to them.
     pub(crate) fn finish(self) {
         let _ = std::fs::remove_dir(&self.caches);
         let _ = self.session.remove();

@@ -38,7 +38,7 @@ impl FenceResults {
         &self.notes
     }
 
-    /// True if it failed before and is not tried again.
+    /// Returns true if it failed or is not available, so that it is not tried again.
     pub(crate) fn is_given_up(&self, variant: FenceVariant, measurement: FenceMeasurement) -> bool {
         self.notes
             .iter()
@@ -49,7 +49,7 @@ impl FenceResults {
         percentile(&self.samples.measured(variant, figure), QUIET_PERCENTILE)
     }
 
-    /// The ratio of the quiet values.
+    /// The ratio of the quiet values, not of each round.
     pub(crate) fn quiet_ratio(
         &self,
         variant: FenceVariant,

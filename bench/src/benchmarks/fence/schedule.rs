@@ -1,5 +1,5 @@
-//! The order of a run of the fence benchmark: each round starts the command once in every variant, in
-//! another order each time, because the kernel's clean-up after one variant slows down the next.
+//! The order of a run of the fence benchmark: each round starts the command once in every variant, in a different
+//! order each time, because the kernel's clean-up after one variant slows down the next.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,13 +18,14 @@ use crate::programs::Programs;
 
 /// Does nothing, so that only the launch is measured.
 const SHORT_COMMAND: &str = "/bin/true";
-/// Not recorded: caches fill, and the launcher runs its one-time checks.
+/// Rounds that are not recorded: they fill caches and let the launchers run their one-time checks.
 const WARM_UP_ROUNDS: usize = 3;
-/// Readings of the other load over the whole run.
+/// How often the load from other programs is read during the whole run.
 const LOAD_READINGS: usize = 10;
 const OPENINGS: u32 = 20_000;
 const FENCES_AT_ONCE: usize = 8;
-/// Bubblewrap does not report when the command runs: poll up to this often, a millisecond apart.
+/// Bubblewrap does not report when the command runs, so the process table is polled at most this many times, a
+/// millisecond apart.
 const LOOKS_FOR_COMMAND: u32 = 1000;
 
 type Figures = Vec<(FenceFigure, f64)>;
@@ -188,7 +189,7 @@ impl FenceSchedule {
     }
 }
 
-/// The processes that do nothing but wait for the command.
+/// The processes that only wait for the command.
 fn supervisor_processes(variant: FenceVariant, launched: &Launched, bench: &Path) -> Result<Vec<u32>, Error> {
     let first = launched.process_id();
     if variant != FenceVariant::Bubblewrap {

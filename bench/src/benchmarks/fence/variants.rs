@@ -55,7 +55,7 @@ impl FenceMeasurement {
         }
     }
 
-    /// Measured once in this many rounds: the longer it takes, the more rounds between.
+    /// It is measured once in this many rounds: slow measurements are taken less often.
     pub(crate) fn rounds_between(self) -> usize {
         match self {
             Self::Launch => 1,
@@ -64,7 +64,8 @@ impl FenceMeasurement {
         }
     }
 
-    /// Once the command runs, it makes no difference how the launcher was started.
+    /// Returns true if the variant is measured. The cold variants only differ in the launch: once the command runs,
+    /// it makes no difference how the launcher was started.
     pub(crate) fn concerns(self, variant: FenceVariant) -> bool {
         use FenceVariant as V;
         match self {
@@ -112,7 +113,7 @@ impl FenceFigure {
         }
     }
 
-    /// The words at the head of the table column.
+    /// The heading of the table column.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::Launch => "µs",

@@ -71,7 +71,7 @@ impl CreationBench {
             .collect())
     }
 
-    /// Microseconds.
+    /// Starts the leg once; returns the time in microseconds.
     async fn start_once(&self, programs: &Programs, leg: WorkspaceLeg) -> Result<f64, Error> {
         let began = Instant::now();
         let took = match leg {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::error::{Error, WhileDoing};
 use crate::programs::Programs;
 
-/// 2 KiB.
+/// Lines per file, about 2 KiB.
 const LINES: usize = 32;
 const LISTED_FILES: usize = 20;
 const MODULES: usize = 10;
@@ -17,7 +17,7 @@ pub(crate) const READ_FILE: &str = "read.txt";
 pub(crate) const WRITTEN_FILE: &str = "written.txt";
 pub(crate) const EDITED_FILE: &str = "edited.txt";
 pub(crate) const LISTED_DIRECTORY: &str = "listed";
-/// Occurs in one file only.
+/// A word that occurs in one file only.
 pub(crate) const RARE_WORD: &str = "quokka";
 
 /// Creates the directory of a leg in its initial state.
@@ -43,7 +43,7 @@ pub(crate) fn make_scope(programs: &Programs, name: &str) -> Result<PathBuf, Err
     scope.canonicalize().while_doing("finding the scope")
 }
 
-/// The files of the source tree in a scope, relative.
+/// The paths of the source files, relative to a scope.
 pub(crate) fn module_files() -> Vec<PathBuf> {
     let of_module = |module: usize| {
         (0..FILES_PER_MODULE).map(move |unit| format!("src/module_{module}/unit_{unit:02}.rs").into())
@@ -62,7 +62,7 @@ pub(crate) fn text_of(version: usize) -> String {
     text
 }
 
-/// The line in which versions differ.
+/// The line in which two versions differ.
 pub(crate) fn changing_line(version: usize) -> String {
     line_of(LINES / 2, version)
 }

@@ -1,6 +1,7 @@
-//! `grep_search` over a large tree against the program ripgrep: one search each, in turns, with the tree in memory.
+//! `grep_search` over a large tree against the program ripgrep: one search each, in turns, with the tree in the page
+//! cache.
 //!
-//! The worker is asked through its pipes. It counts every match and shows the first 1 000; ripgrep prints all.
+//! Requests go to the worker through its pipes. It counts every match and shows the first 1 000; ripgrep prints all.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -17,7 +18,7 @@ use crate::mcp_client::messages::result_of_answer;
 use crate::programs::Programs;
 use crate::statistics::median;
 
-/// Searches per round of each; the median counts.
+/// Searches by each program per round; the median counts.
 const SEARCHES: usize = 3;
 const SHOWN: usize = 1000;
 

@@ -4,9 +4,9 @@
 pub(crate) enum WorkspaceLeg {
     /// `ringfence serve`: the built-in server, each session in its fence.
     BuiltIn,
-    /// `ringfence serve --unfenced`: only the resolver is left.
+    /// `ringfence serve --unfenced`: the built-in server with its resolver but without a fence.
     BuiltInUnfenced,
-    /// `ringfence serve --unfenced -- …`: the same tools with `std::fs` and no care about paths.
+    /// `ringfence serve --unfenced -- …`: the same tools with plain `std::fs` and without path checks.
     PlainUnfenced,
     /// `ringfence serve -- node …`: the official server, fenced as well.
     Filesystem,
@@ -140,7 +140,7 @@ impl WorkspaceFigure {
         }
     }
 
-    /// The words at the head of the table column.
+    /// The heading of the table column.
     pub(crate) fn heading(self) -> &'static str {
         match self {
             Self::Read => "read_file µs",

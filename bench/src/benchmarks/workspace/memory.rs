@@ -63,8 +63,8 @@ fn mean_of_workers(gateway: &RunningLeg, scope: &Path, count: usize) -> Result<f
     Ok(sum / count as f64)
 }
 
-/// Descendants of the gateway that were started as `ringfence workspace` for this scope. A gateway also
-/// starts one in an empty scope for a moment, to probe it.
+/// Descendants of the gateway that were started as `ringfence workspace` for this scope. A gateway also starts one in
+/// an empty scope for a short time, to probe it.
 pub(crate) fn workers_of(gateway: &RunningLeg, scope: &Path) -> Vec<u32> {
     let scope = scope.as_os_str().as_encoded_bytes();
     let read =
@@ -77,8 +77,8 @@ pub(crate) fn workers_of(gateway: &RunningLeg, scope: &Path) -> Vec<u32> {
     gateway.descendants().into_iter().filter(is_worker).collect()
 }
 
-/// Waits until the gateway has only workers of this scope, so that none shares memory with a process that is
-/// about to end.
+/// Waits until the gateway only runs workers of this scope, so that none shares memory with a process that is about
+/// to end.
 async fn wait_for_strangers_to_go(gateway: &RunningLeg, scope: &Path) -> Result<(), Error> {
     for _ in 0..LOOKS {
         if workers_of(gateway, Path::new("")).len() == workers_of(gateway, scope).len() {

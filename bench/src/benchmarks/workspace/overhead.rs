@@ -1,4 +1,4 @@
-//! What the resolver and the fence cost: the built-in server against one that does the same with plain `std::fs`.
+//! The cost of the resolver and the fence: the built-in server against one that does the same with plain `std::fs`.
 
 use std::ffi::OsString;
 
@@ -89,7 +89,7 @@ async fn open_lane(programs: &Programs, leg: WorkspaceLeg) -> Result<ToolLane, E
     Ok(lane)
 }
 
-/// Alternates two versions, so that every write changes the file.
+/// A `write_file` call; alternating two versions makes every write change the file.
 pub(crate) fn write(version: usize) -> WrittenCall {
     let arguments = json!({ "path": WRITTEN_FILE, "content": text_of(version) });
     ("write_file", arguments, changing_line(version))

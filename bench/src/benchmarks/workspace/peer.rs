@@ -1,6 +1,6 @@
 //! The built-in server against `@modelcontextprotocol/server-filesystem`, through the same bridge and in the same
-//! fence. The official server takes absolute paths, and has no search of contents: against `grep_search` it has to
-//! read all files of the tree, which is what an agent would do to search in them.
+//! fence. The official server takes absolute paths and cannot search contents: to match `grep_search` it reads all
+//! files of the tree, as an agent would to search them.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ const KINDS: [CallKind; 5] = [
     CallKind { figure: WorkspaceFigure::PeerFindName, per_turn: 3 },
     CallKind { figure: WorkspaceFigure::PeerFindText, per_turn: 3 },
 ];
-/// One file of the tree has this name in this module.
+/// The file that the searches have to find: the only match for its name, and the only one with the rare word.
 const FOUND: &str = "src/module_3/unit_07.rs";
 
 #[derive(Debug)]
@@ -34,7 +34,7 @@ pub(crate) struct PeerBench {
 }
 
 impl PeerBench {
-    /// `None`: the official server is not installed.
+    /// Returns `None` if the official server is not installed.
     pub(crate) async fn prepare(programs: &Programs) -> Result<Option<Self>, Error> {
         let entry = programs.parts_directory().join(ENTRY);
         if !entry.is_file() {

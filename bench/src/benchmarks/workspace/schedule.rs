@@ -1,4 +1,4 @@
-//! The order of a run of the workspace benchmark: first memory, while little runs; then rounds in which each
+//! The order of a run of the workspace benchmark: first memory, while nothing else runs; then rounds in which each
 //! measurement takes its turn. A measurement that fails is dropped, and the others continue.
 
 use crate::benchmarks::workspace::creation::CreationBench;
@@ -98,7 +98,7 @@ impl<'a> WorkspaceSchedule<'a> {
         }
     }
 
-    /// `None` if there is nothing to prepare, or a needed program is not installed.
+    /// Returns `None` for memory, which needs no preparation, and for the peer if it is not installed.
     async fn prepare(&mut self, measurement: WorkspaceMeasurement) -> Result<Option<Prepared>, Error> {
         let programs = self.programs;
         Ok(match measurement {
@@ -154,7 +154,7 @@ impl Prepared {
         match self {
             Self::Overhead(bench) => bench.stop().await,
             Self::Peer(bench) => bench.stop().await,
-            // A worker that does not exit is killed when this process ends.
+            // The worker exits when its pipes close; an error while waiting for it changes no figure.
             Self::Grep(bench) => drop(bench.stop()),
             Self::Creation(bench) => bench.stop().await,
         }

@@ -1,5 +1,5 @@
-//! The fence of a built-in server's session, around any other program: planned once, so that only the launch is
-//! timed.
+//! Runs another program in the fence of a built-in server's session. The fence is planned once, so that only the
+//! launch is timed.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -63,7 +63,7 @@ impl ServeFence {
         if code == Some(0) { Ok(()) } else { Err(Error::new("the static program did not end well")) }
     }
 
-    /// Removes everything it made.
+    /// Removes the session's directory.
     pub(crate) fn finish(self) {
         let _ = self.setup.session.remove();
     }

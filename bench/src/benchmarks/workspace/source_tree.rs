@@ -10,15 +10,15 @@ use crate::programs::Programs;
 pub(crate) const FILES: usize = 100_000;
 const FILES_PER_DIRECTORY: usize = 50;
 const DIRECTORIES_PER_CRATE: usize = 20;
-/// About 1 KiB.
+/// Lines per file, about 1 KiB.
 const LINES: usize = 24;
-/// A tree of another version is made again.
+/// The version of the tree; a tree of another version is made again.
 const MAKING: &str = "1";
 
-/// Occurs in one file of 10 000.
+/// A pattern that matches in one of 10 000 files.
 pub(crate) const RARE: &str = "quokka_[a-z]+";
 pub(crate) const RARE_HITS: usize = FILES / 10_000;
-/// Occurs on one line of every other file.
+/// A pattern that matches one line of every other file.
 pub(crate) const COMMON: &str = "fn handle_[a-z]+_event";
 pub(crate) const COMMON_HITS: usize = FILES / 2;
 
@@ -59,7 +59,7 @@ fn text_of(number: usize) -> String {
     let mut state = number as u64 + 1;
     for line in 0..LINES {
         let mut word = || {
-            // Any fixed sequence does (Knuth's multiplier).
+            // Any fixed sequence will do; this is Knuth's MMIX generator.
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             WORDS[usize::try_from(state >> 60).unwrap_or(0)]
         };

@@ -1,5 +1,4 @@
-//! The smallest program: a static executable that only exits with 0. Starting it costs what starting any program
-//! costs at least.
+//! The smallest program: a static executable that only exits with 0. No program can start faster.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +10,7 @@ const LOAD_ADDRESS: u64 = 0x0040_0000;
 const FILE_HEADER_BYTES: u16 = 64;
 const PROGRAM_HEADER_BYTES: u16 = 56;
 
-/// The machine's number in the header, and `exit_group(0)` in its instructions.
+/// The machine's number in the ELF header, and the instructions for `exit_group(0)`.
 #[cfg(target_arch = "x86_64")]
 const MACHINE: (u16, &[u8]) = (62, &[0x31, 0xff, 0xb8, 0xe7, 0, 0, 0, 0x0f, 0x05]);
 #[cfg(target_arch = "aarch64")]
@@ -38,7 +37,7 @@ fn executable() -> Vec<u8> {
     for value in [FILE_HEADER_BYTES, PROGRAM_HEADER_BYTES, 1, 64, 0, 0] {
         bytes.extend(value.to_le_bytes());
     }
-    // One part to load, readable and executable: the whole file.
+    // One segment to load, readable and executable: the whole file.
     bytes.extend([1_u32.to_le_bytes(), 5_u32.to_le_bytes()].concat());
     for value in [0, LOAD_ADDRESS, LOAD_ADDRESS, length, length, 0x1000] {
         bytes.extend(value.to_le_bytes());

@@ -18,7 +18,7 @@ pub(crate) struct ToolLane {
     pub(crate) leg: WorkspaceLeg,
     gateway: RunningLeg,
     session: HttpSession,
-    /// Used in turn, starting over at the end.
+    /// The calls of each kind, used in turn, and how many were made so far.
     calls: BTreeMap<WorkspaceFigure, (Vec<PreparedCall>, usize)>,
 }
 
@@ -67,7 +67,7 @@ impl ToolLane {
     }
 }
 
-/// The p50 of every kind in every lane.
+/// Measures a round: the p50 of every kind of call in every lane.
 pub(crate) async fn measure_round(
     lanes: &mut [ToolLane],
     kinds: &[CallKind],
