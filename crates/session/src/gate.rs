@@ -1,7 +1,7 @@
 //! From an open session to a locked scope: requests that come early wait in order, the client is asked for its roots,
 //! and the first answer decides, once.
 //!
-//! A pure machine: an event and the time go in, [`GateAction`]s come out. `session/locking.rs` performs them.
+//! A pure machine: an event and the time go in, [`GateAction`]s come out. `session/gate_driver.rs` performs them.
 //!
 //! ```text
 //! Waiting ──first roots answer──► Locking ──vetted──► Open

@@ -86,27 +86,27 @@ pub struct VictimAddress {
     pub secret_address: usize,
 }
 
-/// In the memory of the victim.
+/// A secret in the memory of the victim.
 pub const MEMORY_SECRET: &str = "secret-in-memory";
-/// In its environment.
+/// A secret in the victim's environment.
 pub const ENVIRONMENT_SECRET: &str = "secret-in-environment";
-/// In its arguments.
+/// A secret in the victim's arguments.
 pub const ARGUMENT_SECRET: &str = "secret-in-arguments";
-/// In its segment of shared memory.
+/// A secret in the victim's segment of shared memory.
 pub const SEGMENT_SECRET: &str = "secret-in-segment";
-/// In `~/.ssh/id_rsa`.
+/// A secret in the caller's `~/.ssh/id_rsa`.
 pub const KEY_SECRET: &str = "secret-in-private-key";
 
-/// What reached the victim.
+/// Everything that reached the victim.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VictimReport {
-    /// Every text that came over any of its sockets: the names of rows.
+    /// Every text received on any of its sockets: the names of rows.
     pub received: BTreeSet<String>,
-    /// How often `SIGUSR1` and `SIGUSR2` came.
+    /// How often `SIGUSR1` and `SIGUSR2` arrived.
     pub user_signals: [u32; 2],
-    /// What its segment of shared memory holds.
+    /// The text in its segment of shared memory.
     pub segment: String,
-    /// How many messages wait in its POSIX queue.
+    /// The number of messages in its POSIX queue.
     pub queued: i64,
 }
 
@@ -116,7 +116,7 @@ pub struct AttackResult {
     pub id: String,
     #[serde(flatten)]
     pub outcome: AttackOutcome,
-    /// What the attempt read or found out.
+    /// What the attempt read or learned.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
 }
@@ -125,21 +125,21 @@ pub struct AttackResult {
 #[serde(tag = "outcome", rename_all = "snake_case")]
 pub enum AttackOutcome {
     Allowed,
-    /// The error's name, or `none` if the attempt neither failed nor gained anything.
+    /// The name of the error, or `none` if the attempt neither failed nor gained anything.
     Refused {
         errno: String,
     },
     Killed {
         signal: i32,
     },
-    /// Neither succeeded nor failed in a very long time.
+    /// It neither succeeded nor failed within the deadline.
     Hung,
 }
 
 /// The kernel's features, found by trying them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct KernelOffer {
-    /// 0: no Landlock.
+    /// 0 without Landlock.
     pub landlock_abi: i64,
     pub user_namespaces: bool,
 }

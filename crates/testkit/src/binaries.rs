@@ -7,7 +7,7 @@ pub fn ringfence_binary() -> PathBuf {
     built_binary("ringfence")
 }
 
-/// The stdio MCP server to put behind it.
+/// The stdio MCP server to put behind the gateway.
 pub fn fixture_binary() -> PathBuf {
     built_binary("ringfence-fixture")
 }

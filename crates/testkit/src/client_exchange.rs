@@ -6,13 +6,13 @@ use crate::event_stream::EventStream;
 use crate::raw_client::RawClient;
 use crate::reply::{Reply, ReplyBody};
 
-/// A finished request and all that came on its stream.
+/// A finished request, with everything that came on its stream.
 #[derive(Debug, Default)]
 pub struct Exchange {
     /// The whole JSON-RPC response.
     pub response: Value,
     pub notifications: Vec<Value>,
-    /// What the server asked on this stream.
+    /// The requests that the server sent on this stream.
     pub server_requests: Vec<Value>,
     /// How often the server closed the stream before the response, so that it had to be resumed.
     pub resumptions: usize,

@@ -29,18 +29,18 @@ impl CollectedOutput {
         String::from_utf8_lossy(&self.bytes.lock()).into_owned()
     }
 
-    /// Waits until `substring` was written, and returns the first line that contains it.
+    /// Waits until `substring` is written, and returns the first line that contains it.
     pub async fn wait_for(&self, substring: &str) -> String {
         let what = format!("{} contains {substring:?}", self.name);
         let line = within_deadline(&what, self.wait_for_line(|line| line.contains(substring))).await;
         line.unwrap_or_else(|| panic!("{what}: it ended without, after:\n{}", self.text()))
     }
 
-    /// Waits for a complete line that `accepts` takes; `None` if the stream ends before.
+    /// Waits for a line that `accepts` accepts; `None` if the stream ends without one.
     pub(crate) async fn wait_for_line(&self, accepts: impl Fn(&str) -> bool) -> Option<String> {
         let mut length = self.length.clone();
         loop {
-            // Marks the present length as seen before looking, so that no later piece is missed.
+            // Marks the current length as seen before reading the text, so that no later piece is missed.
             length.borrow_and_update();
             let text = self.text();
             let complete = text.split_inclusive('\n').filter(|line| line.ends_with('\n'));

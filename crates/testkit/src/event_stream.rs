@@ -1,4 +1,4 @@
-//! An open SSE response: events come as they arrive, and dropping it closes the connection.
+//! An open SSE response: it yields events as they arrive, and dropping it closes the connection.
 
 use std::collections::VecDeque;
 
@@ -34,7 +34,7 @@ impl EventStream {
         within_deadline("the stream has another event or ends", self.next_or_end()).await
     }
 
-    /// The next JSON-RPC message, passing over priming events and comments.
+    /// The next JSON-RPC message; skips priming events and comments.
     pub async fn next_message(&mut self) -> Option<Value> {
         loop {
             if let Some(message) = self.next().await?.message() {
@@ -52,12 +52,12 @@ impl EventStream {
         messages
     }
 
-    /// The id of the last event that had one: where a resumption continues.
+    /// The id of the last event that had one, from which a resumption continues.
     pub fn last_event_id(&self) -> Option<&str> {
         self.last_event_id.as_deref()
     }
 
-    /// Why the stream ended, if it was torn and not closed.
+    /// The error that broke the stream; `None` if the server closed it.
     pub fn failure(&self) -> Option<&str> {
         self.failure.as_deref()
     }

@@ -17,7 +17,7 @@ use crate::protocol::NEWEST;
 use crate::raw_client::RawClient;
 use crate::waiting::within_deadline;
 
-/// How long the output of an ended gateway may stay open: a process it left behind may hold it.
+/// How long the output of an ended gateway may stay open: a process that it left behind may hold the pipe.
 const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 
 /// The options of a gateway to start.
@@ -100,7 +100,7 @@ impl GatewayBuilder {
         })
     }
 
-    /// Like `start`, for gateways that are expected to refuse.
+    /// Like `start`, but returns the failure, for gateways that are expected to refuse to start.
     pub async fn try_start(self) -> Result<Gateway, FailedStart> {
         let mut child = self.to_command().spawn().expect("the gateway's binary can be executed");
         let pid = child.id().expect("a child that was not waited for has a pid");
@@ -173,7 +173,7 @@ pub struct Gateway {
 }
 
 impl Gateway {
-    /// The fixture as upstream server, and no further flags.
+    /// A gateway with the fixture as its upstream server and no further flags.
     pub fn builder() -> GatewayBuilder {
         GatewayBuilder {
             binary: None,
@@ -186,17 +186,17 @@ impl Gateway {
         }
     }
 
-    /// The same without fences, for tests of the bridge alone: the fixture may then write anywhere.
+    /// Like `builder`, without fences, for tests of the bridge alone: the fixture may then write anywhere.
     pub fn unfenced() -> GatewayBuilder {
         Self::builder().flag("--unfenced")
     }
 
-    /// The built-in server: no upstream command.
+    /// A gateway with the built-in server: no upstream command.
     pub fn built_in() -> GatewayBuilder {
         Self::builder().command(std::iter::empty::<&str>())
     }
 
-    /// Everything below the gateway, except the one process that it keeps ready to launch others.
+    /// All descendants of the gateway except the zygote, which it keeps ready to launch others.
     pub fn descendants(&self) -> Vec<u32> {
         descendants(self.pid).into_iter().filter(|&pid| !is_zygote(pid)).collect()
     }
@@ -206,7 +206,7 @@ impl Gateway {
         &self.url
     }
 
-    /// The whole line with which the gateway announced its endpoint.
+    /// The event with which the gateway announced its endpoint.
     pub fn listening_event(&self) -> &Value {
         &self.listening_event
     }
@@ -220,12 +220,12 @@ impl Gateway {
         RawClient::new(&self.url)
     }
 
-    /// A session of a client without capabilities, with the newest protocol version.
+    /// Opens a session of a client without capabilities, with the newest protocol version.
     pub async fn open(&self) -> RawClient {
         self.open_version(NEWEST).await
     }
 
-    /// A session of a client without capabilities.
+    /// Opens a session of a client without capabilities.
     pub async fn open_version(&self, version: &str) -> RawClient {
         let mut client = self.client();
         client.open(json!({}), version).await;
@@ -311,7 +311,7 @@ impl Drop for Gateway {
     }
 }
 
-/// True for the process that launches the others. Supervisors have the same command line, but live in
+/// Returns true for the zygote, which launches the others. Supervisors have the same command line, but live in
 /// namespaces of their own.
 fn is_zygote(pid: u32) -> bool {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();

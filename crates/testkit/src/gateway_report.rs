@@ -1,4 +1,4 @@
-//! What a gateway says about itself at `/ready`.
+//! The report that a gateway gives of itself at `/ready`.
 
 use serde_json::Value;
 

@@ -1,5 +1,5 @@
-//! Test support: the shipped binary as a child process, raw MCP clients over HTTP and stdio that hide nothing, and
-//! helpers for waiting and for looking at processes.
+//! Test support: the shipped binary as a child process, raw MCP clients over HTTP and stdio that show every message,
+//! and helpers that wait for conditions and inspect processes.
 //!
 //! The crate also holds `ringfence-fixture`, the stdio MCP server behind the gateway under test.
 

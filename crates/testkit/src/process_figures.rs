@@ -2,7 +2,7 @@
 
 use std::fs;
 
-/// Resident memory now.
+/// The memory that is resident now.
 pub fn resident_bytes(pid: u32) -> u64 {
     status_bytes(pid, "VmRSS:")
 }

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fs;
 
-/// The pids of all living processes below `pid`, found by their chains of parents. A zombie is not alive.
+/// The pids of all living descendants of `pid`. Zombies do not count.
 pub fn descendants(pid: u32) -> Vec<u32> {
     let mut children: HashMap<u32, Vec<u32>> = HashMap::new();
     for (child, parent) in living_processes() {
@@ -19,7 +19,7 @@ pub fn descendants(pid: u32) -> Vec<u32> {
     found
 }
 
-/// Whether `pid` runs. A zombie does not.
+/// Returns true if `pid` runs. Zombies do not count.
 pub fn process_exists(pid: u32) -> bool {
     living_parent(pid).is_some()
 }

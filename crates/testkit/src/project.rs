@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use crate::protocol::file_uri;
 use crate::workspace_dir::{WorkspaceDir, workspace_dir};
 
-/// It is removed when this is dropped.
+/// A project directory, removed when this is dropped.
 #[derive(Debug)]
 pub struct Project {
-    /// Without symbolic links.
+    /// The canonical path, without symbolic links.
     pub path: PathBuf,
     _directory: WorkspaceDir,
 }
@@ -25,7 +25,7 @@ impl Project {
         self.path.join(below)
     }
 
-    /// Writes a file from outside of any session.
+    /// Writes a file directly, not through a session.
     pub fn write(&self, below: &str, contents: impl AsRef<[u8]>) {
         let path = self.join(below);
         let parent = path.parent().expect("a file lies in a directory");
@@ -41,7 +41,7 @@ impl Project {
         String::from_utf8(self.bytes(below)).expect("the file is text")
     }
 
-    /// Whether there is anything of that name, a dangling link included.
+    /// Returns true if the name exists, even as a dangling link.
     pub fn has(&self, below: &str) -> bool {
         self.join(below).symlink_metadata().is_ok()
     }
@@ -50,7 +50,7 @@ impl Project {
         file_uri(&self.join(below))
     }
 
-    /// Runs git from outside of any session.
+    /// Runs git directly, not through a session.
     pub fn git(&self, arguments: &[&str]) -> String {
         let identity = ["-c", "user.name=Test", "-c", "user.email=test@example.com"];
         let output = std::process::Command::new("git")

@@ -1,4 +1,4 @@
-//! A hand-written MCP client over Streamable HTTP for tests that want to see every status, header and event.
+//! A hand-written MCP client over Streamable HTTP, for tests that check every status, header and event.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use crate::protocol::{initialize_params, text_of};
 use crate::raw_request::RawRequest;
 use crate::reply::Reply;
 
-/// Clones share the counter of request ids but not later changes of session or headers.
+/// Clones share the counter of request ids, but not later changes to the session or headers.
 #[derive(Debug, Clone)]
 pub struct RawClient {
     url: String,
@@ -74,7 +74,7 @@ impl RawClient {
             .header("accept", "application/json, text/event-stream")
     }
 
-    /// A GET, which opens a stream or resumes the one with that event.
+    /// A GET that opens a stream, or resumes the stream of that event.
     pub fn get_stream(&self, last_event_id: Option<&str>) -> RawRequest {
         let get = self.request_with_verb(Method::GET, Vec::new()).header("accept", "text/event-stream");
         match last_event_id {
@@ -83,12 +83,12 @@ impl RawClient {
         }
     }
 
-    /// The standalone stream of the session.
+    /// Opens the standalone stream of the session.
     pub async fn listen(&self) -> EventStream {
         self.get_stream(None).await.into_events()
     }
 
-    /// What `GET /session/{id}` says about the session.
+    /// The session's report from `GET /session/{id}`.
     pub async fn session_report(&self) -> Value {
         let id = self.session_id.as_deref().expect("the client has a session");
         let reply = self.get_stream(None).path(&format!("/session/{id}")).await;
@@ -96,7 +96,7 @@ impl RawClient {
         reply.json().clone()
     }
 
-    /// Ends the session.
+    /// A DELETE that ends the session.
     pub fn delete(&self) -> RawRequest {
         self.request_with_verb(Method::DELETE, Vec::new())
     }
@@ -115,7 +115,7 @@ impl RawClient {
         request
     }
 
-    /// `initialize` and `notifications/initialized`. Later requests carry the session and the version.
+    /// Sends `initialize` and `notifications/initialized`. Later requests carry the session and the version.
     pub async fn open(&mut self, client_capabilities: Value, version: &str) -> InitializeResult {
         let id = self.next_id();
         let reply = self.post_initialize(&id, client_capabilities, version).await;
@@ -132,7 +132,7 @@ impl RawClient {
         InitializeResult { protocol_version, session_id, result }
     }
 
-    /// The bare `initialize` request.
+    /// The `initialize` request alone, as a POST that is not sent yet.
     pub fn post_initialize(&self, id: &Value, client_capabilities: Value, version: &str) -> RawRequest {
         self.post_request(id, "initialize", Some(initialize_params(client_capabilities, version)))
     }
@@ -142,7 +142,7 @@ impl RawClient {
         Value::from(self.last_id.fetch_add(1, Ordering::Relaxed) + 1)
     }
 
-    /// A JSON-RPC request as a POST to look at; its response may come as JSON or on the stream.
+    /// A JSON-RPC request as a POST that is not sent yet; its response may come as JSON or on a stream.
     pub fn post_request(&self, id: &Value, method: &str, params: Option<Value>) -> RawRequest {
         let mut message = json!({"jsonrpc": "2.0", "id": id, "method": method});
         if let Some(params) = params {
@@ -151,33 +151,34 @@ impl RawClient {
         self.post(message.to_string())
     }
 
-    /// A `tools/call` as a POST to look at.
+    /// A `tools/call` as a POST that is not sent yet.
     pub fn post_tool_call(&self, id: &Value, tool: &str, arguments: Value) -> RawRequest {
         self.post_request(id, "tools/call", Some(json!({"name": tool, "arguments": arguments})))
     }
 
-    /// The whole JSON-RPC response, however it came. Requests of the server meanwhile are refused.
+    /// Sends a request and returns the whole JSON-RPC response, whether it came as JSON or on a stream. Refuses
+    /// requests that the server sends meanwhile.
     pub async fn request(&self, method: &str, params: Option<Value>) -> Value {
         self.request_with_id(&self.next_id(), method, params).await
     }
 
-    /// Like `request`, with an id of the caller's.
+    /// Like `request`, with the caller's own id.
     pub async fn request_with_id(&self, id: &Value, method: &str, params: Option<Value>) -> Value {
         let reply = self.post_request(id, method, params).await;
         self.finish_exchange(id, reply, refuse).await.response
     }
 
-    /// The whole response to a `tools/call`.
+    /// Calls a tool and returns the whole response.
     pub async fn call_tool(&self, tool: &str, arguments: Value) -> Value {
         self.request("tools/call", Some(json!({"name": tool, "arguments": arguments}))).await
     }
 
-    /// The text of a tool's first content; panics if the call did not succeed.
+    /// Calls a tool and returns the text of its first content; panics if the call failed.
     pub async fn call_tool_for_text(&self, tool: &str, arguments: Value) -> String {
         text_of(&self.call_tool(tool, arguments).await)
     }
 
-    /// Runs a request while `answer` answers what the server asks on its stream: `Ok` is posted as a result,
+    /// Sends a request, and lets `answer` answer the server's requests on its stream: `Ok` is posted as a result,
     /// `Err` as an error.
     pub async fn request_answering(
         &self,
@@ -190,7 +191,7 @@ impl RawClient {
         self.finish_exchange(&id, reply, answer).await
     }
 
-    /// `request_answering` for a `tools/call`.
+    /// Like `request_answering`, for a `tools/call`.
     pub async fn call_tool_answering(
         &self,
         tool: &str,

@@ -14,8 +14,8 @@ use crate::waiting::within_deadline;
 
 type SendError = Box<dyn std::error::Error + Send + Sync>;
 
-/// A request that is not sent yet. Awaiting it sends it and panics without a response; `send`
-/// returns the error instead.
+/// A request that is not sent yet. Awaiting it sends it and panics if there is no response; `send` returns the error
+/// instead.
 #[derive(Debug)]
 #[must_use = "a request is only sent when awaited"]
 pub struct RawRequest {
@@ -26,14 +26,14 @@ pub struct RawRequest {
 }
 
 impl RawRequest {
-    /// The only header is `Host`.
+    /// A request whose only header is `Host`.
     pub(crate) fn new(method: Method, url: &str, body: Vec<u8>) -> Self {
         let uri: Uri = url.parse().unwrap_or_else(|error| panic!("{url} is no URL: {error}"));
         let host = uri.authority().expect("the URL names a host").to_string();
         Self { method, uri, headers: HeaderMap::new(), body }.header("host", host)
     }
 
-    /// Sets a header, replacing what it was. The value may hold any bytes that HTTP allows.
+    /// Sets a header and replaces earlier values. The value may hold any bytes that HTTP allows.
     pub fn header(mut self, name: &str, value: impl AsRef<[u8]>) -> Self {
         self.headers.insert(header_name(name), header_value(value.as_ref()));
         self
@@ -45,13 +45,13 @@ impl RawRequest {
         self
     }
 
-    /// Removes a header; `Host` too can be removed.
+    /// Removes a header, even `Host`.
     pub fn without_header(mut self, name: &str) -> Self {
         self.headers.remove(name);
         self
     }
 
-    /// Another path (and query) on the same server.
+    /// Changes the path (and query); the server stays the same.
     pub fn path(mut self, path_and_query: &str) -> Self {
         let authority = self.uri.authority().expect("the URL names a host");
         let url = format!("http://{authority}{path_and_query}");
@@ -59,13 +59,13 @@ impl RawRequest {
         self
     }
 
-    /// Another verb.
+    /// Changes the verb.
     pub fn method(mut self, method: &str) -> Self {
         self.method = method.parse().unwrap_or_else(|error| panic!("{method} is no method: {error}"));
         self
     }
 
-    /// Sends the request; returns once the head of the response is there, and its body unless that is a stream.
+    /// Sends the request. Returns once the head of the response has arrived, and the body too unless it is a stream.
     pub async fn send(self) -> Result<Reply, SendError> {
         within_deadline("the server responds", self.exchange()).await
     }
@@ -75,7 +75,7 @@ impl RawRequest {
         let stream = TcpStream::connect(address).await?;
         stream.set_nodelay(true)?;
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
-        // Ends with the connection: when the response was read or the reader dropped it.
+        // The task ends with the connection: when the response was read or the reader was dropped.
         tokio::spawn(connection);
         let target = self.uri.path_and_query().map_or("/", |target| target.as_str());
         let mut request = Request::new(Full::new(Bytes::from(self.body)));

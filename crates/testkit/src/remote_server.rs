@@ -7,22 +7,23 @@ use tokio::process::Command;
 
 use crate::{PipedProcess, node_binary, parts_dir, within_deadline};
 
-/// It ends when this is dropped.
+/// A running server, which ends when this is dropped.
 #[derive(Debug)]
 pub struct RemoteServer {
-    /// Where it speaks MCP.
+    /// The URL of its MCP endpoint.
     pub url: String,
     port: u16,
     _process: PipedProcess,
 }
 
 impl RemoteServer {
-    /// Starts it on a free port. What the environment can change is said at the top of the part.
+    /// Starts the server on a free port. The comment at the top of the script lists the variables it reads from the
+    /// environment.
     pub async fn start(environment: &[(&str, &str)]) -> Self {
         Self::start_script("http-server-ts1.mjs", environment).await
     }
 
-    /// The same with the one that speaks only revision 2026-07-28.
+    /// Like `start`, with the server that speaks only revision 2026-07-28.
     pub async fn start_modern(environment: &[(&str, &str)]) -> Self {
         Self::start_script("http-server-ts2.mjs", environment).await
     }
@@ -38,7 +39,7 @@ impl RemoteServer {
         Self { url, port: port.expect("the server says its port"), _process: process }
     }
 
-    /// Makes it forget all sessions, as a restart would. It must have been started with `FORGET=1`.
+    /// Makes the server forget all sessions, as a restart would. It must have been started with `FORGET=1`.
     pub async fn forget(&self) {
         let request = format!(
             "POST /forget HTTP/1.1\r\nHost: 127.0.0.1:{}\r\nConnection: close\r\nContent-Length: 0\r\n\r\n",

@@ -12,7 +12,7 @@ pub struct Reply {
     pub status: StatusCode,
     pub headers: HeaderMap,
     pub body: ReplyBody,
-    /// The body as it came; empty for a stream of events.
+    /// The bytes of the body; empty for a stream of events.
     pub raw: Vec<u8>,
 }
 
@@ -25,7 +25,6 @@ pub enum ReplyBody {
 }
 
 impl ReplyBody {
-    /// Whether the body is a stream of events.
     pub fn is_sse(&self) -> bool {
         matches!(self, Self::Sse(_))
     }
@@ -45,7 +44,7 @@ impl Reply {
         Ok(Self { status: head.status, headers: head.headers, body, raw })
     }
 
-    /// A header's value; `None` if it is absent or no text.
+    /// A header's value; `None` if it is absent or not text.
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }

@@ -15,12 +15,12 @@ pub struct StdioClient {
 }
 
 impl StdioClient {
-    /// Starts the server; the handshake is still to come.
+    /// Starts the server without the handshake.
     pub fn start(command: &mut Command) -> Self {
         Self { process: PipedProcess::start(command), last_id: 0 }
     }
 
-    /// Starts the server and shakes hands. The response to `initialize` is returned too.
+    /// Starts the server and performs the handshake; also returns the response to `initialize`.
     pub async fn open(command: &mut Command, capabilities: Value) -> (Self, Value) {
         let mut client = Self::start(command);
         let opened = client.initialize(capabilities, NEWEST).await;
@@ -28,7 +28,7 @@ impl StdioClient {
         (client, opened)
     }
 
-    /// The whole response, which must be the next line.
+    /// Sends `initialize` and returns the whole response, which must be the next line.
     pub async fn initialize(&mut self, capabilities: Value, version: &str) -> Value {
         let params = initialize_params(capabilities, version);
         self.process
@@ -56,7 +56,7 @@ impl StdioClient {
         self.send_request("tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 
-    /// Sends a `tools/call` with an id of the caller's.
+    /// Sends a `tools/call` with the caller's own id.
     pub async fn send_call_with_id(&mut self, id: &Value, tool: &str, arguments: &Value) {
         let params = json!({"name": tool, "arguments": arguments});
         self.process
@@ -68,7 +68,7 @@ impl StdioClient {
         self.process.send(&json!({"jsonrpc": "2.0", "id": id, "result": result})).await;
     }
 
-    /// The next response. Requests and notifications of the server are skipped.
+    /// The next response; skips requests and notifications from the server.
     pub async fn next_response(&mut self) -> Value {
         loop {
             let message = self.process.read().await;
@@ -78,7 +78,7 @@ impl StdioClient {
         }
     }
 
-    /// Sends a request; the next line must be its response.
+    /// Sends a request and returns its response, which must be the next line.
     pub async fn request(&mut self, method: &str, params: Value) -> Value {
         let id = self.send_request(method, params).await;
         let response = self.process.read().await;
@@ -86,7 +86,8 @@ impl StdioClient {
         response
     }
 
-    /// Sends a request; the next response must be its own. Requests and notifications before it are skipped.
+    /// Sends a request and returns its response, which must be the next one; skips requests and notifications before
+    /// it.
     pub async fn request_amid_others(&mut self, method: &str, params: Value) -> Value {
         let id = self.send_request(method, params).await;
         let response = self.next_response().await;
@@ -94,12 +95,12 @@ impl StdioClient {
         response
     }
 
-    /// The whole response to a `tools/call`, which must be the next line.
+    /// Calls a tool and returns the whole response, which must be the next line.
     pub async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         self.request("tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 
-    /// The text of a successful call.
+    /// Calls a tool and returns its text; panics if the call failed.
     pub async fn call_for_text(&mut self, tool: &str, arguments: Value) -> String {
         text_of(&self.call(tool, arguments).await)
     }

@@ -1,4 +1,4 @@
-//! Waiting on conditions. Deadlines are generous: they end a test that hangs and time nothing.
+//! Waits on conditions. The deadlines are generous: they only end tests that hang.
 
 use std::time::Duration;
 

@@ -53,20 +53,11 @@ pub fn retry_event(retry_milliseconds: u64) -> Bytes {
 
 #[cfg(test)]
 mod tests {
+    use super::decoder::tests::{message, read};
     use super::*;
 
     fn decode(chunks: &[&[u8]]) -> Vec<Event> {
-        let mut decoder = Decoder::new(1000);
-        let mut events = Vec::new();
-        for chunk in chunks {
-            decoder.feed(chunk);
-            events.extend(std::iter::from_fn(|| decoder.next_event()));
-        }
-        events
-    }
-
-    fn message(text: &'static str) -> EventData {
-        EventData::Message(Bytes::from_static(text.as_bytes()))
+        read(1000, chunks)
     }
 
     #[test]

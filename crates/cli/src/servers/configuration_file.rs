@@ -1,10 +1,10 @@
 //! The operator's configuration file: finds it, reads it, and follows its changes.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use config::Configuration;
+use config::{Configuration, FileStamp};
 use session::Sessions;
 
 use super::planner::{ClientPlace, ServerPlanner};
@@ -20,23 +20,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 pub(crate) struct ConfigurationFile {
     pub(crate) configuration: Configuration,
     path: PathBuf,
-    state: Option<FileState>,
-}
-
-/// Identifies one state of a file. Includes the inode, because editors replace files.
-#[derive(Clone, Copy, PartialEq, Eq)]
-struct FileState {
-    inode: u64,
-    size: u64,
-    changed: Option<SystemTime>,
-}
-
-impl FileState {
-    fn of(path: &Path) -> Option<Self> {
-        use std::os::unix::fs::MetadataExt;
-        let metadata = std::fs::metadata(path).ok()?;
-        Some(Self { inode: metadata.ino(), size: metadata.size(), changed: metadata.modified().ok() })
-    }
+    stamp: Option<FileStamp>,
 }
 
 impl ConfigurationFile {
@@ -56,13 +40,13 @@ impl ConfigurationFile {
     }
 
     fn read(path: PathBuf) -> Result<Self, Error> {
-        let state = FileState::of(&path);
+        let stamp = FileStamp::of(&path);
         let read = Configuration::read(&path).map_err(ConfigFileError::Read)?;
         for warning in read.warnings {
             tracing::warn!("{warning}");
         }
         tracing::info!(file = %path.display(), servers = read.configuration.servers.len(), "configuration read");
-        Ok(Self { configuration: read.configuration, path, state })
+        Ok(Self { configuration: read.configuration, path, stamp })
     }
 }
 
@@ -76,14 +60,14 @@ pub(crate) struct Reload {
 impl Reload {
     /// Gives new sessions the servers of the changed file. A file with errors changes nothing.
     pub(crate) async fn follow(self, sessions: Arc<Sessions>) {
-        let Self { file: ConfigurationFile { path, mut state, .. }, planner, clients } = self;
+        let Self { file: ConfigurationFile { path, mut stamp, .. }, planner, clients } = self;
         loop {
             tokio::time::sleep(CHECK_EVERY).await;
-            let now = FileState::of(&path);
-            if now == state || now.is_none() {
+            let now = FileStamp::of(&path);
+            if now == stamp || now.is_none() {
                 continue;
             }
-            state = now;
+            stamp = now;
             let (path, planner) = (path.clone(), Arc::clone(&planner));
             // Planning tries the fences of new policies, which blocks.
             let reading = tokio::task::spawn_blocking(move || {

@@ -34,7 +34,7 @@ impl Site {
         Self::with_text(name, &configuration.to_string())
     }
 
-    /// The file as an operator writes it.
+    /// Takes the configuration as an operator would write it.
     fn with_text(name: &str, configuration: &str) -> Self {
         let directory = workspace_dir(name);
         std::fs::create_dir(directory.join("project")).unwrap();
@@ -78,12 +78,12 @@ impl Site {
         self.builder().start().await
     }
 
-    /// Without fences, so that fixtures can write their logs.
+    /// Starts without fences, so that fixtures can write their logs.
     async fn start_unfenced(&self) -> Gateway {
         self.builder().flag("--unfenced").start().await
     }
 
-    /// The workers of all sessions as the operator sees them, each with the name of its server.
+    /// The workers of all sessions, as `/sessions` reports them to the operator.
     async fn workers(&self, gateway: &Gateway) -> Vec<Value> {
         let authorization = format!("Bearer {}", gateway.operator_token(&self.directory.join("caches")));
         let reply =
@@ -119,7 +119,7 @@ fn official_python(program: &str, arguments: &[&str]) -> Value {
     json!({ "command": command })
 }
 
-/// The prelude of a test's script: `serve(handlers)`, `send(message)`, and `NEVER` to leave a request unanswered.
+/// Prelude of a script server: `serve(handlers)`, `send(message)`, and `NEVER` to leave a request unanswered.
 const SCRIPT_BASE: &str = r"import { createInterface } from 'node:readline';
 const send = (message) => console.log(JSON.stringify({ jsonrpc: '2.0', ...message }));
 const NEVER = Symbol('never');
@@ -139,7 +139,7 @@ const serve = (handlers) => {
 };
 ";
 
-/// A Node server with the test's own source.
+/// A Node server that runs `source` after the prelude.
 fn script(site: &Site, name: &str, source: &str) -> Value {
     let path = site.directory.join(format!("{name}.mjs"));
     std::fs::write(&path, format!("{SCRIPT_BASE}{source}")).unwrap();
@@ -161,7 +161,7 @@ async fn open_with(mut client: RawClient, capabilities: Value) -> RawClient {
     client
 }
 
-/// A session on a directory that the client names.
+/// Opens a session in a directory that the client names.
 async fn open_in(client: RawClient, directory: &std::path::Path) -> RawClient {
     open_with(client.with_header("ringfence-workspace", directory.to_str().unwrap()), json!({})).await
 }
@@ -172,7 +172,7 @@ async fn result(client: &RawClient, method: &str, params: Value) -> Value {
     response["result"].clone()
 }
 
-/// One field of every item of a list.
+/// Requests a list and returns one field of every item.
 async fn listed(client: &RawClient, method: &str, list: &str, field: &str) -> Vec<String> {
     let found = result(client, method, json!({})).await;
     let items = found[list].as_array().unwrap_or_else(|| panic!("no {list} in {found}"));
@@ -183,7 +183,7 @@ async fn tools(client: &RawClient) -> Vec<String> {
     listed(client, "tools/list", "tools", "name").await
 }
 
-/// Waits until all of these tools are listed: a list does not wait for servers that start slowly.
+/// Waits until all of these tools are listed, because a list does not wait for servers that start slowly.
 async fn tools_with(client: &RawClient, expected: &[&str]) -> Vec<String> {
     let mut found = Vec::new();
     wait_until(&format!("{expected:?} are listed"), async || {
@@ -194,7 +194,7 @@ async fn tools_with(client: &RawClient, expected: &[&str]) -> Vec<String> {
     found
 }
 
-/// The reason why a server of this session is unavailable, if it is.
+/// Why a server is unavailable in this session; `None` if it is available.
 async fn reason(client: &RawClient, server: &str) -> Option<String> {
     let report = client.session_report().await;
     let found = &report["servers"][server];

@@ -16,7 +16,7 @@ const ALICE: &str = "alices-token-0123456789";
 const BOB: &str = "bobs-token-0123456789ab";
 const NOBODY: &str = "nobodys-token-0123456789";
 
-/// Files of a test: tokens of Alice and Bob, and a project for each.
+/// The files of a test: tokens for Alice and Bob, and a project for each.
 struct Site {
     directory: WorkspaceDir,
 }
@@ -36,7 +36,7 @@ impl Site {
         self.directory.join("tokens")
     }
 
-    /// A gateway that wants tokens, with files of its own.
+    /// Configures a gateway that requires tokens and has its own cache directory.
     fn gateway(&self, builder: GatewayBuilder) -> GatewayBuilder {
         builder
             .flag("--auth-token-file")
@@ -49,12 +49,11 @@ impl Site {
         self.gateway(Gateway::unfenced()).start().await
     }
 
-    /// The operator's token.
     fn operator_token(&self, gateway: &Gateway) -> String {
         gateway.operator_token(&self.directory.join("caches"))
     }
 
-    /// A session of a principal, in the directory that has its name.
+    /// Opens a session of a principal in the directory of that name.
     async fn open(&self, gateway: &Gateway, name: &str, token: &str) -> RawClient {
         let project = self.directory.join(name);
         let mut client =
@@ -220,7 +219,7 @@ async fn tokens_are_in_no_output() {
     let environment = alice.call_tool_for_text("environment", json!({})).await;
     let refused = initialize(&with_token(gateway.client(), NOBODY)).await;
     assert_eq!(refused.status, 401);
-    // An unreadable line is reported without its text.
+    // The gateway reports a bad line by its number, without its text.
     write_private(&site.tokens(), &format!("alice:{ALICE}\nalice:{BOB}\n"));
     wait_until("the change is seen", async || {
         alice.request("ping", None).await;

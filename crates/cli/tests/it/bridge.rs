@@ -1,5 +1,5 @@
-//! The bridge between HTTP or stdio and one server: messages, streams, processes, and what real clients and the
-//! conformance suite find.
+//! The bridge between HTTP or stdio and one server: messages, streams and processes, also with real clients and the
+//! official conformance suite.
 
 mod chaos;
 pub(crate) mod clients_and_servers;

@@ -25,13 +25,13 @@ use testkit::{
 use self::ide::{Ide, IdeBuilder};
 use self::proxy::Proxy;
 
-/// Far longer than any test: such a call ends by being cancelled, or with its session.
+/// Far longer than any test, so such a call ends only by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
-/// The files of a test, for the client's machine and for the gateway's. Servers called `remote` run behind the
-/// gateway, `local` and `filesystem` on the client's machine.
+/// The files of a test, for the client's machine and the gateway's. The server `remote` runs behind the gateway;
+/// `local` and `filesystem` run on the client's machine.
 struct Site {
     directory: WorkspaceDir,
 }
@@ -136,7 +136,7 @@ impl Connected {
         .await;
     }
 
-    /// The gateway's report on the session; `None` while there is none.
+    /// The gateway's report on the session; `None` while there is no session.
     async fn report(&self) -> Option<Value> {
         let id = self.proxy.session_id()?;
         let reply =

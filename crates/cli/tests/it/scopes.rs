@@ -1,5 +1,5 @@
-//! The directories of a session: how they are named, that they are set once, and that the kernel confines every
-//! server to its own. All with the fenced default, in front of the fixture.
+//! The directories of a session: how they are named, that they are set only once, and that the kernel confines
+//! each server to them. All servers are fenced, as by default; most are the fixture.
 
 mod lifecycles;
 mod lock;
@@ -25,18 +25,18 @@ fn project_with_secret(name: &str) -> Project {
     project
 }
 
-/// A directory in the project, with a secret too.
+/// Adds a directory with its own secret to the project.
 fn add_directory(project: &Project, below: &str) -> PathBuf {
     project.write(&format!("{below}/secret"), SECRET);
     project.join(below)
 }
 
-/// The capabilities of a client that knows its roots.
+/// The capabilities of a client that supports roots.
 fn with_roots() -> Value {
     json!({"roots": {"listChanged": true}})
 }
 
-/// Sends `initialize` as a client with roots; `initialized` is still to come.
+/// Sends `initialize` as a client with roots, but not `initialized`.
 async fn initialize(client: &mut RawClient, version: &str) {
     let id = client.next_id();
     let reply = client.post_initialize(&id, with_roots(), version).await;
@@ -50,14 +50,14 @@ async fn say_initialized(client: &RawClient) {
     assert_eq!(client.notify("notifications/initialized", None).await.status, 202);
 }
 
-/// A session of a client with roots that has not been asked for them yet.
+/// Opens a session of a client with roots that has not been asked for them yet.
 async fn open(gateway: &Gateway) -> RawClient {
     let mut client = gateway.client();
     client.open(with_roots(), NEWEST).await;
     client
 }
 
-/// A session locked to the directory, of a client that only reads the responses to its POSTs.
+/// Opens a session locked to the directory, for a client that reads only the responses to its POSTs.
 async fn window(gateway: &Gateway, directory: &Path) -> RawClient {
     let client = open(gateway).await;
     assert_eq!(lock(&client, roots(&[directory])).await, directory.to_string_lossy());
@@ -81,7 +81,7 @@ async fn working_directory(client: &RawClient) -> PathBuf {
     client.call_tool_for_text("working_directory", json!({})).await.into()
 }
 
-/// The text of a tool's success, or of its failure.
+/// Calls a tool and returns its text, as an error if the tool failed.
 async fn try_tool(client: &RawClient, tool: &str, arguments: Value) -> Result<String, String> {
     let response = client.call_tool(tool, arguments).await;
     let result = &response["result"];
@@ -136,14 +136,14 @@ async fn roots_question(events: &mut EventStream) -> Value {
     question["id"].clone()
 }
 
-/// Starts a call that has to wait, and reads the `roots/list` on its stream. Returns the stream and the request's id.
+/// Starts a call that has to wait and reads the `roots/list` on its stream. Returns the stream and that request's id.
 async fn begin_asked_call(client: &RawClient, id: &Value, tool: &str) -> (EventStream, Value) {
     let mut events = client.post_tool_call(id, tool, json!({})).await.into_events();
     let question = roots_question(&mut events).await;
     (events, question)
 }
 
-/// The only answer on a stream. A repeated `roots/list`, which a slow client may get, is skipped.
+/// The only answer on a stream, apart from repeated `roots/list` requests, which a slow client may get.
 async fn only_message(mut events: EventStream) -> Value {
     let mut messages = events.remaining_messages().await;
     messages.retain(|message| message["method"] != "roots/list");
@@ -151,13 +151,13 @@ async fn only_message(mut events: EventStream) -> Value {
     messages.remove(0)
 }
 
-/// Asserts the error of a session without a scope.
+/// Asserts the error of a session whose scope was refused.
 fn assert_scope_refused(message: &Value) {
     assert_eq!(message["error"]["code"], -32600, "{message}");
     assert_eq!(message["error"]["data"]["reason"], "scope_refused", "{message}");
 }
 
-/// The same for an HTTP response to the request with this id.
+/// Asserts the same error in a 403 response to the request with this id.
 fn assert_refused_with_403(reply: &Reply, id: &Value) {
     assert_eq!(reply.status, 403, "{:?}", reply.body);
     assert_eq!(reply.json()["id"], *id);

@@ -1,4 +1,4 @@
-//! Sessions as an operator sees them: limits, listings, ends, and leftovers.
+//! Sessions from the operator's point of view: limits, listings, ends and leftovers.
 
 mod ends;
 mod fenced_peers;
@@ -9,7 +9,7 @@ mod packages;
 use serde_json::json;
 use testkit::{Gateway, RawClient, RawRequest, WorkspaceDir, workspace_dir};
 
-/// A gateway with files of its own, so that leftovers can be counted. It works in `project`.
+/// A gateway with its own cache directory, so that leftovers can be counted. Its working directory is `project`.
 struct Site {
     gateway: Gateway,
     directory: WorkspaceDir,
@@ -32,13 +32,12 @@ impl Site {
             .await
     }
 
-    /// The directories of sessions that exist, locks included.
+    /// Counts the session directories and their locks.
     fn session_files(&self) -> usize {
         let sessions = self.directory.join("caches/ringfence/sessions");
         std::fs::read_dir(sessions).map_or(0, Iterator::count)
     }
 
-    /// The operator's token.
     fn token(&self) -> String {
         self.gateway.operator_token(&self.directory.join("caches"))
     }

@@ -1,4 +1,4 @@
-//! The built-in server: its tools, and its defence against hostile clients and workspaces.
+//! The built-in server: its tools, and its defences against hostile clients and workspaces.
 
 mod security;
 mod server;

@@ -1,4 +1,4 @@
-//! Changes to files: exactly what changes, and that nothing else does.
+//! Edits of files: exactly what changes, and that nothing else does.
 
 use std::path::Path;
 
@@ -205,7 +205,7 @@ fn a_client_file_that_is_something_else_is_refused() {
     }
 }
 
-/// Pieces that files are made of, in any order.
+/// Texts made of pieces of files, in any order.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "servers",
@@ -249,7 +249,7 @@ fn pieces() -> impl Strategy<Value = String> {
 }
 
 proptest! {
-    /// Whatever stands in a file, it is read or refused; and what is added to it is the only change.
+    /// Any text is either read or refused, and an added server is the only change to it.
     #[test]
     fn any_text_is_read_or_refused(text in pieces()) {
         for file in ["c.yaml", "c.json", "c.toml", "c"] {

@@ -1,4 +1,4 @@
-//! Bad files: exactly what is said about them, and where.
+//! Bad files: the exact messages about them, and their positions.
 
 use std::fmt::Write as _;
 
@@ -11,7 +11,7 @@ fn check(text: &str, expected: &[&str]) {
     assert_eq!(wrong(text, FILE), expected, "{text}");
 }
 
-/// The same for what stands in a server that is well otherwise.
+/// Like `check`, for a line in an otherwise valid server.
 #[track_caller]
 fn check_server(text: &str, expected: &[&str]) {
     check(&format!("servers:\n  a:\n    command: [x]\n    {text}\n"), expected);

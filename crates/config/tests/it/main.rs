@@ -1,4 +1,4 @@
-//! What files say and what is wrong with them, through the public functions only.
+//! Tests of reading and editing files, through the public functions only.
 #![allow(clippy::unwrap_used, reason = "a failed unwrap is a failed test")]
 
 mod edits;
@@ -23,7 +23,7 @@ fn server<'a>(read: &'a Read, name: &str) -> &'a Server {
     read.configuration.servers.iter().find(|server| server.name == name).unwrap()
 }
 
-/// What is wrong with a file, one line for each thing, hints included: `line:column: message | hint`.
+/// The errors in a file, one line for each, with hints: `line:column: message | hint`.
 fn wrong(text: &str, file: &str) -> Vec<String> {
     let error = Configuration::parse(text, Path::new(file)).unwrap_err();
     error.diagnostics().iter().map(|diagnostic| in_a_line(diagnostic, file)).collect()

@@ -1,4 +1,4 @@
-//! Files of other clients, as these write them.
+//! Files of other clients, as those clients write them.
 
 use std::path::Path;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Our own format: every key, every default.
+//! Ringfence's own format: every key, every default.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use config::{
 
 use crate::{in_a_line, json, server, yaml};
 
-/// As the founding documents have it, to the letter.
+/// The example from the founding documents, verbatim.
 const FOUNDING: &str = include_str!("../founding.yaml");
 
 fn template(text: &str) -> Template {

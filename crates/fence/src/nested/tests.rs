@@ -15,7 +15,7 @@ use super::fork_server::is_readable;
 use super::*;
 use crate::test_directory;
 
-/// Stands for the server: same user, outside the domain, and may be killed.
+/// Stands for the server: a process of the same user, outside the domain, that may be killed.
 struct Victim(Child);
 
 impl Victim {
@@ -54,7 +54,7 @@ fn start(domain: &NestedDomain, script: &str, directory: &Path) -> io::Result<(P
     Ok((pid, output.into()))
 }
 
-/// Also what may not be listed.
+/// Opens a directory without reading it, so that it need not be readable.
 fn open(directory: &Path) -> OwnedFd {
     rustix::fs::open(directory, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
 }
@@ -63,7 +63,7 @@ fn wait(pid: Pid) -> WaitStatus {
     waitpid(Some(pid), WaitOptions::empty()).unwrap().unwrap().1
 }
 
-/// Whether a script succeeds in the domain, and what it writes.
+/// Runs a script in the domain; returns whether it succeeded, and its output.
 fn nested(domain: &NestedDomain, script: &str) -> (bool, String) {
     let (pid, mut output) = start(domain, script, Path::new("/")).unwrap();
     let mut text = String::new();
@@ -93,7 +93,7 @@ fn a_command_in_the_domain_cannot_look_into_a_process_outside_it() {
         let refused = !succeeds(&domain, attack, &victim);
         assert_eq!(refused, domain.protects_memory(), "{attack}");
     }
-    // The same without the domain, but for what other modules of the kernel may refuse.
+    // The controls without the domain, except for attacks that other security modules may refuse.
     for attack in &ATTACKS_ON_MEMORY[..2] {
         let output = shell(attack, &victim).output().unwrap();
         assert!(output.status.success(), "{attack}: {}", String::from_utf8_lossy(&output.stderr));
@@ -140,19 +140,19 @@ fn a_command_in_the_domain_cannot_kill_a_process_outside_it() {
 fn the_one_who_started_a_command_can_look_into_it_and_end_it() {
     let domain = NestedDomain::prepare().unwrap();
     let (pid, _output) = start(&domain, "exec sleep 1000", Path::new("/")).unwrap();
-    // A new program has its environment a moment after it has closed the pipe.
+    // The environment of the new program appears a moment after it has closed the pipe.
     let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let environment = || std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero())).unwrap();
     while !environment().split(|&byte| byte == 0).any(|entry| entry == b"MARK_OF_THE_TEST=1") {
         assert!(std::time::Instant::now() < end);
     }
-    // A session of its own has a group of its own.
+    // The command leads its own session, and so its own process group.
     assert_eq!(rustix::process::getsid(Some(pid)).unwrap(), pid);
     rustix::process::kill_process_group(pid, Signal::KILL).unwrap();
     assert_eq!(wait(pid).terminating_signal(), Some(libc::SIGKILL));
 }
 
-/// `kill` of the server that was started in the background a moment ago.
+/// Like a `kill` of a server that an earlier command started in the background.
 #[test]
 fn a_command_can_end_what_another_has_started() {
     let domain = NestedDomain::prepare().unwrap();
@@ -198,23 +198,23 @@ fn a_program_that_is_not_there_is_an_error() {
 #[test]
 fn commands_have_three_descriptors_default_signals_and_no_input() {
     let domain = NestedDomain::prepare().unwrap();
-    // Left open by careless code.
+    // A descriptor left open by careless code.
     let careless = rustix::io::dup(File::open("/dev/null").unwrap()).unwrap();
     rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
     let script = "cat; ls /proc/$$/fd; awk '/Sig(Blk|Ign)/ { print substr($2, 10) }' /proc/self/status; readlink /proc/$$/fd/0";
     let (_, text) = nested(&domain, script);
-    // The C library keeps the signals above 31 for itself, and may ignore them.
+    // The C library reserves some signals above 31, and may ignore them.
     assert_eq!(text, "0\n1\n2\n0000000\n0000000\n/dev/null\n");
 }
 
-/// A domain that is only about signals would forbid this, inside another one that is about files.
+/// A nested domain that only restricts signals would forbid this inside one that restricts files.
 #[test]
 fn files_can_be_renamed_from_one_directory_to_another_in_nested_domains() {
     let place = test_directory::directory("nested-rename");
     std::fs::create_dir(place.join("from")).unwrap();
     std::fs::create_dir(place.join("to")).unwrap();
     std::fs::write(place.join("from/file"), "").unwrap();
-    // Domains belong to threads: this one's is the outer domain.
+    // Domains apply to threads: this thread enters the outer domain.
     let outer = rules(false).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -232,7 +232,7 @@ fn older_kernels_get_what_they_have() {
     for (version, memory, signals) in
         [(0, false, false), (1, false, false), (2, true, false), (5, true, false)]
     {
-        // Only as far as this kernel can follow.
+        // Skips versions that this kernel does not support.
         if version <= landlock_version() {
             let domain = NestedDomain::prepare_for(version).unwrap();
             assert_eq!((domain.protects_memory(), domain.protects_signals()), (memory, signals), "{version}");

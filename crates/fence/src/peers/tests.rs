@@ -1,4 +1,4 @@
-//! Real connections of real processes, judged.
+//! Judges real connections of real processes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -13,7 +13,7 @@ fn supervisors() -> &'static Supervisors {
     Box::leak(Box::default())
 }
 
-/// A shell that does as it is told, line by line, and ends with its input.
+/// A shell that runs the lines it is given and ends with its input.
 struct Shell {
     process: Child,
     input: Option<ChildStdin>,
@@ -28,7 +28,7 @@ impl Shell {
         Self { process, input, output }
     }
 
-    /// Runs a line, which must print one.
+    /// Runs a line that must print `done`.
     fn run(&mut self, line: &str) {
         writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
         let mut said = String::new();
@@ -36,7 +36,7 @@ impl Shell {
         assert_eq!(said, "done\n", "{line}");
     }
 
-    /// Connects in the shell itself, as descriptor `descriptor`.
+    /// Connects from the shell itself, on descriptor `descriptor`.
     fn connect(&mut self, listener: &TcpListener, descriptor: u32) -> TcpStream {
         let address = listener.local_addr().unwrap();
         self.run(&format!("exec {descriptor}<>/dev/tcp/{}/{}; echo done", address.ip(), address.port()));
@@ -85,13 +85,13 @@ fn who_descends_from_a_supervisor_is_fenced() {
     let (peers, listener) = (Peers::with(supervisors), listener("127.0.0.1"));
     let mut supervisor = Shell::start();
     let address = listener.local_addr().unwrap();
-    // Its grandchild connects.
+    // A grandchild of the supervisor connects.
     let (ip, port) = (address.ip(), address.port());
     supervisor.run(&format!("(bash -c 'exec 8<>/dev/tcp/{ip}/{port}; echo done; read -u 8' & wait) & : "));
     let accepted = listener.accept().unwrap().0;
     assert_eq!(judge(&peers, &accepted), Peer::Outside, "the control: nobody is a supervisor yet");
     let registration = supervisors.enter(supervisor.pid());
-    // Its number stands for another process now.
+    // Makes the remembered pid look like that of another process.
     peers.lock()[0].start -= 1;
     assert_eq!(judge(&peers, &accepted), Peer::Fenced);
     let fresh = Peers::with(supervisors);
@@ -142,10 +142,10 @@ fn this_process_is_no_client_of_its_own() {
     }
 }
 
-/// The address that this host would send from, if it is on a network at all.
+/// The address that this host sends from, if it is on a network.
 fn address_on_the_network() -> Option<IpAddr> {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
-    // Nothing is sent.
+    // Connecting a UDP socket sends nothing.
     socket.connect("198.51.100.1:9").ok()?;
     socket.local_addr().ok().map(|address| address.ip())
 }
@@ -181,12 +181,12 @@ fn a_connection_that_was_closed_or_never_was_is_nobodys() {
     shell.run("exec 8>&-; echo done");
     assert_eq!(judge(&peers, &accepted), Peer::Unknown, "closed by its process");
     let (peer, local) = (accepted.peer_addr().unwrap(), accepted.local_addr().unwrap());
-    // Reset: no trace is left of the other end.
+    // The connection is reset, so no trace is left of the other end.
     drop(accepted);
     assert_eq!(peers.judge(peer, local), Peer::Unknown, "gone");
     let never = SocketAddr::from(([127, 0, 0, 1], 1));
     assert_eq!(peers.judge(never, local), Peer::Unknown);
-    // An address for documentation, which is not this host's wherever there is a way to it.
+    // A documentation address. If there is a route to it, it is not this host's.
     let elsewhere = SocketAddr::from(([198, 51, 100, 1], 1));
     let has_route = UdpSocket::bind("0.0.0.0:0").unwrap().connect(elsewhere).is_ok();
     assert_eq!(peers.judge(elsewhere, local), if has_route { Peer::Outside } else { Peer::Unknown });
@@ -227,7 +227,7 @@ fn only_so_many_are_remembered() {
     assert_eq!(peers.lock().len(), MAX_REMEMBERED);
 }
 
-/// Figures, not a test: `cargo nextest run -p ringfence-fence peers --run-ignored only --no-capture`.
+/// Prints figures and tests nothing: `cargo nextest run -p ringfence-fence peers --run-ignored only --no-capture`.
 #[test]
 #[ignore = "prints how long judging takes here"]
 fn how_long_judging_takes() {

@@ -1,4 +1,4 @@
-//! Plans for policies and hosts that are written down, not found.
+//! Plans for policies and hosts that are given, not read from this machine.
 
 use super::*;
 use crate::confinement::{ProtectionName, Status};
@@ -66,7 +66,7 @@ fn old_kernels_are_refused_where_the_scope_would_not_hold() {
         assert!(missing(&policy(), &kernel(landlock, false)).contains(&"fs_write_scope".to_owned()));
         assert!(plan(&policy(), &kernel(landlock, true)).is_ok() || landlock == 0);
     }
-    // Ubuntu 24.04: the scope holds, signals do not, and the user must say so.
+    // Ubuntu 24.04: the scope holds, but signals are not confined, and the user must accept that.
     let ubuntu = kernel(4, false);
     assert_eq!(missing(&policy(), &ubuntu), ["signals", "tree_kill"]);
     let accepted =

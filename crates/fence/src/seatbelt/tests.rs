@@ -1,5 +1,5 @@
-//! What a profile says, by text, by structure and by a model of the kernel. Whether macOS takes it is not
-//! something that these tests can show.
+//! Tests of profiles by their text, their structure and a model of the kernel. They cannot show whether macOS accepts
+//! a profile.
 
 mod decisions;
 mod golden;
@@ -41,7 +41,7 @@ fn plain_request() -> SeatbeltRequest {
     }
 }
 
-/// Something in every list, and paths below links of the system.
+/// Every list has an entry, and some paths lie below symbolic links of the system.
 fn full_request() -> SeatbeltRequest {
     SeatbeltRequest {
         writable: paths(&["/Users/ada/work", "/tmp/session"]),

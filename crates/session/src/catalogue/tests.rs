@@ -3,7 +3,7 @@
 use super::*;
 use crate::testing;
 
-/// The names of the items of one page, and where the next begins.
+/// The names of the items on one page, and the cursor of the next page.
 fn read(list: List, page: &str) -> (Vec<String>, Option<String>) {
     let mut items = Vec::new();
     let cursor = read_page(page, list, &mut items);

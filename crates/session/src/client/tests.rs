@@ -16,7 +16,7 @@ fn text(content: &str) -> Text {
     Bytes::copy_from_slice(content.as_bytes()).into()
 }
 
-/// A client that was opened at a known time and can be asked everything.
+/// A client that was opened at this time and has every capability.
 fn opened_at(context: &Arc<GatewayContext>, start: Instant) -> Arc<Client> {
     let capabilities = ClientCapabilities { roots: true, sampling: true, elicitation: true };
     Client::new(context, record(), capabilities, start)

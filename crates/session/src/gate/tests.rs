@@ -91,7 +91,7 @@ fn id_of(call: &Call) -> u64 {
     call.client_id.as_number().unwrap()
 }
 
-/// The ids of the requests that one action releases; the only action there may be.
+/// The ids of the requests that are released; panics on any other action.
 fn released(actions: &[GateAction]) -> Vec<u64> {
     match actions {
         [] => Vec::new(),
@@ -100,7 +100,7 @@ fn released(actions: &[GateAction]) -> Vec<u64> {
     }
 }
 
-/// The number of the stream on which the client is asked, and of no other.
+/// The number of the stream on which the client is asked; panics on any other action.
 fn asked_on(actions: &[GateAction]) -> Option<u64> {
     match actions {
         [] => None,
@@ -109,7 +109,7 @@ fn asked_on(actions: &[GateAction]) -> Option<u64> {
     }
 }
 
-/// The ids of the requests that fail, and the step that the error names.
+/// The ids of the requests that fail, and the missing step that the error names.
 fn failed(actions: &[GateAction]) -> (Vec<u64>, String) {
     let [GateAction::Fail(calls, reply)] = actions else { panic!("{actions:?}") };
     let missing = reply.data.as_ref().unwrap()["missing"].as_str().unwrap().to_owned();

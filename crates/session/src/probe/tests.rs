@@ -1,4 +1,5 @@
-//! Who probes, who waits, what is kept, and how what clients were told is corrected.
+//! Tests of the cache: which lookup probes and which waits, which results are kept, and how advertised capabilities
+//! are corrected.
 
 use parking_lot::Mutex;
 use serde_json::{Value, json};

@@ -193,9 +193,13 @@ impl Aggregate {
 
     /// What the client sees, made from what is known now. The client is told of lists that changed.
     pub(super) fn view(self: &Arc<Self>) -> Arc<View> {
+        self.update_view();
+        self.lock().view()
+    }
+
+    pub(super) fn update_view(self: &Arc<Self>) {
         let changes = self.show();
         self.perform(changes);
-        self.lock().view()
     }
 
     /// Makes the view anew if it is stale. Returns what the client must be told.

@@ -25,7 +25,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(60);
 
 impl Aggregate {
     pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
-        self.view();
+        self.update_view();
         let destination = self.lock().destination(&request);
         match destination {
             Destination::Member { place, name } => self.hand_to(place, name.as_deref(), call, request),

@@ -33,7 +33,7 @@ impl Bench {
         Self { sessions, session, directory: workspace_dir("session") }
     }
 
-    /// A session that was opened with a workspace, so that it has its scope.
+    /// A session that was opened with a workspace, so that its scope is known.
     async fn ready() -> Self {
         let (sessions, directory) = (sessions(Settings::default(), rules()), workspace_dir("session"));
         let workspace = Some(WorkspaceChoice::NamedOrPath(directory.path().to_str().unwrap().to_owned()));
@@ -50,7 +50,7 @@ impl Bench {
         self.session.call(request(id, method, "{}")).unwrap()
     }
 
-    /// Answers the request for roots with this number: the client works below its directory.
+    /// Answers this `roots/list` request with a directory below the bench's own.
     fn answer_roots(&self, number: u64, below: &str) {
         let uri = wire::file_uri(self.directory.join(below).as_os_str().as_encoded_bytes());
         let roots = json!({ "roots": [{ "uri": uri }] });
@@ -62,7 +62,7 @@ impl Bench {
     }
 }
 
-/// The number of the request for roots that comes next.
+/// The id of the `roots/list` request that comes next.
 fn asked_for_roots(reader: &mut StreamReader) -> u64 {
     let asked = next_json(reader);
     assert_eq!(asked["method"], "roots/list", "{asked}");

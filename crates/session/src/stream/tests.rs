@@ -43,7 +43,7 @@ impl Wake for Wakes {
 }
 
 impl Wakes {
-    /// Lets a reader wait.
+    /// Makes a reader wait, with this as its waker.
     fn wait_on(self: &Arc<Self>, reader: &mut StreamReader) {
         let waker = Waker::from(Arc::clone(self));
         assert!(reader.poll_next(&mut Context::from_waker(&waker)).is_pending());

@@ -41,7 +41,7 @@ fn each_mode_names_tools_its_own_way_and_in_the_order_of_the_configuration() {
 #[test]
 fn a_name_leads_to_its_server_and_own_name_whatever_it_looks_like() {
     let rules = ToolRules::default();
-    // Both of these are called `a_b_c` by their prefix.
+    // With their prefixes, `b_c` of the first server and `c` of the second would both be `a_b_c`.
     let (first, second) = (catalogue(vec![tool("b_c"), tool("ö.x")]), catalogue(vec![tool("c")]));
     let view = View::of(&[part("a", &rules, &first), part("a_b", &rules, &second)]);
     let names = names_of(&view);

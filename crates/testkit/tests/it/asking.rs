@@ -1,4 +1,4 @@
-//! Requests of the fixture to its client.
+//! Requests that the fixture sends to its client.
 
 use serde_json::{Value, json};
 use testkit::wait_until;

@@ -1,4 +1,4 @@
-//! Version negotiation, capabilities, and the requests of every server.
+//! Version negotiation, capabilities, and the requests that every server answers.
 
 use serde_json::json;
 

@@ -1,4 +1,4 @@
-//! The raw client against a server that plays back prepared responses and records what it was sent.
+//! The raw client against a server that plays back prepared responses and records the requests.
 
 use serde_json::{Value, json};
 use testkit::{RawClient, ReplyBody};
@@ -51,7 +51,7 @@ fn json_response(headers: &str, body: &Value) -> String {
     )
 }
 
-/// Ends with the connection.
+/// A stream of events, which ends with the connection.
 fn event_response(events: &str) -> String {
     format!("HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n{events}")
 }

@@ -1,4 +1,4 @@
-//! The fixture as a child process, spoken to over its pipes.
+//! The fixture as a child process, driven over its pipes.
 
 use std::ffi::OsStr;
 use std::ops::{Deref, DerefMut};
@@ -67,7 +67,7 @@ impl DerefMut for StdioServer {
     }
 }
 
-/// The text of a result, also of a failed call.
+/// The text of a result, even of a failed call.
 pub(crate) fn text_of(result: &Value) -> String {
     result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("no text in {result}")).to_owned()
 }

@@ -1,4 +1,4 @@
-//! What the conformance suite looks for, asserted on exact payloads where the suite is lenient.
+//! The features that the conformance suite checks, asserted on exact payloads where the suite is lenient.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! The client's side of a test: a connection, what it says and what it hears.
+//! The client's side of a test: a connection, and helpers to send and receive its messages.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ impl Conversation {
         Self { connection, incoming }
     }
 
-    /// Opens, and greets the server.
+    /// Opens a connection and performs the handshake.
     pub(crate) async fn greeted(url: &str) -> Self {
         let mut conversation = Self::open(url);
         conversation.greet().await;
@@ -76,7 +76,7 @@ impl Conversation {
         self.request_with(id, "tools/call", params);
     }
 
-    /// Fifty sums are asked for at once, and each is answered once.
+    /// Sends fifty `add` calls at once, and checks that each is answered once with its sum.
     pub(crate) async fn add_fifty_times(&mut self) {
         for id in 1..=50 {
             self.call_tool(id, "add", json!({ "a": id, "b": 1 }));
@@ -90,7 +90,7 @@ impl Conversation {
         }
     }
 
-    /// What comes next; `None` at the end.
+    /// The next incoming item; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Incoming> {
         within_deadline("the server's side says something", self.incoming.recv()).await
     }
@@ -105,7 +105,7 @@ impl Conversation {
         }
     }
 
-    /// The next answer, passing over everything else.
+    /// The answer to this request; skips everything else.
     pub(crate) async fn answer(&mut self, id: u64) -> Value {
         loop {
             let message = self.message().await;
@@ -115,7 +115,7 @@ impl Conversation {
         }
     }
 
-    /// The next message answers one of the `open` requests, of which `left` remain then.
+    /// Checks that the next message answers one of the `open` requests, and that `left` of them remain.
     pub(crate) async fn answer_any(&mut self, open: &mut Vec<u64>, left: usize) {
         let message = self.message().await;
         assert!(message["result"].is_object(), "{message}");
@@ -135,7 +135,7 @@ impl Conversation {
         }
     }
 
-    /// The reason in the error that answers this request.
+    /// The reason and the message of the error that answers this request.
     pub(crate) async fn failure(&mut self, id: u64) -> (String, String) {
         let answer = self.answer(id).await;
         let error = &answer["error"];

@@ -1,4 +1,4 @@
-//! What works when everything works: the greeting, answers as JSON and as streams, and the server's own requests.
+//! The normal case: the handshake, answers as JSON and as streams, and the server's own requests.
 
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ async fn calls_run_side_by_side_and_those_beyond_the_bound_wait() {
     for id in 1..=200 {
         client.request(id, "tools/call");
     }
-    // A notification does not wait behind requests that wait.
+    // A notification overtakes requests that wait for a place.
     client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/roots/list_changed" }));
     wait_until("as many run as may", async || server.count("POST", "tools/call") == 128).await;
     let overtook = async || server.count("POST", "notifications/roots/list_changed") == 1;
@@ -181,7 +181,7 @@ async fn many_notifications_need_few_connections_and_all_arrive() {
     for _ in 0..100 {
         client.send(&json!({ "jsonrpc": "2.0", "method": "notifications/a" }));
     }
-    // Calls do not wait for notifications that the server is slow to take.
+    // Calls do not wait for notifications that the server is slow to accept.
     client.request(1, "ping");
     assert_eq!(client.message().await["id"], 1);
     wait_until("some arrive", async || server.count("POST", "notifications/a") == 16).await;

@@ -1,4 +1,4 @@
-//! The end: nothing goes on once a connection is closed or dropped.
+//! The end of a connection: nothing continues once it is closed or dropped.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use upstream::http::Incoming;
 use crate::conversation::Conversation;
 use crate::scripted_server::{Events, ScriptedServer};
 
-/// A server whose streams never end by themselves, and how many of them are open.
+/// A server whose streams never end by themselves, and the number of open ones.
 async fn endless_server() -> (ScriptedServer, watch::Receiver<usize>) {
     let (open, count) = watch::channel(0_usize);
     let open = Arc::new(open);
@@ -48,7 +48,7 @@ async fn dropping_the_connection_ends_every_stream_and_the_session() {
     assert_eq!(within_deadline("the receiver closes", client.incoming.recv()).await, None);
     within_deadline("all streams are closed", open.wait_for(|open| *open == 0)).await.unwrap();
     wait_until("the session is ended", async || server.count("DELETE", "") == 1).await;
-    // The ten calls and the stream are gone, and nobody comes back for them.
+    // The tasks of the ten calls and of the stream end, and none of them reconnects.
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     wait_until("the tasks are gone", async || alive() + 11 <= tasks_before).await;
     assert_eq!(server.count("GET", ""), 1);

@@ -1,4 +1,4 @@
-//! Servers that speak only revision 2026-07-28: what they hear, and what our user hears of them.
+//! Servers that speak only revision 2026-07-28: what they receive, and what the client sees of them.
 
 mod greeting;
 mod hostile;
@@ -26,14 +26,14 @@ const CLIENT_KEY: &str = "io.modelcontextprotocol/clientInfo";
 const LEVEL_KEY: &str = "io.modelcontextprotocol/logLevel";
 const SUBSCRIPTION_KEY: &str = "io.modelcontextprotocol/subscriptionId";
 
-/// A server of the newer revision. What its script leaves is answered as a plain one would.
+/// A server of the newer revision. Requests that its script does not answer get the answer of a plain server.
 struct ModernServer {
     server: ScriptedServer,
-    /// The streams that were asked for, in their order.
+    /// The streams that were requested, in order.
     listens: mpsc::UnboundedReceiver<Listen>,
 }
 
-/// A stream of `subscriptions/listen` that the test speaks on.
+/// A `subscriptions/listen` stream that the test writes to.
 struct Listen {
     seen: Arc<Seen>,
     events: Events,
@@ -83,7 +83,7 @@ impl ModernServer {
         within_deadline("a stream is asked for", self.listens.recv()).await.unwrap()
     }
 
-    /// The messages of all requests with this method, in their order.
+    /// All requests with this method, in order.
     fn requests(&self, method: &str) -> Vec<Arc<Seen>> {
         self.server.seen().into_iter().filter(|seen| seen.method() == method).collect()
     }
@@ -132,7 +132,7 @@ fn unsupported(seen: &Seen, versions: &[&str]) -> Response {
     failure(seen, 400, json!({ "code": -32022, "message": "Unsupported protocol version", "data": data }))
 }
 
-/// What a server answers that needs to know something first.
+/// The answer of a server that needs input first.
 fn input_required(seen: &Seen, requests: Value, state: Option<&str>) -> Response {
     let mut result = json!({ "resultType": "input_required" });
     if !requests.is_null() {

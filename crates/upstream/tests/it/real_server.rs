@@ -1,4 +1,4 @@
-//! Against a real server, made with the official TypeScript SDK.
+//! Tests against a real server, made with the official TypeScript SDK.
 
 use std::collections::BTreeSet;
 

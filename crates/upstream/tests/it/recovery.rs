@@ -1,4 +1,4 @@
-//! What goes wrong and is put right: streams that break, sessions that are forgotten, servers that are busy.
+//! Failures that the transport recovers from: broken streams, forgotten sessions, busy servers.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -27,7 +27,7 @@ async fn a_stream_that_breaks_is_taken_up_after_its_last_event() {
                         .await;
                     events.break_off(&heard).await;
                 }),
-                // The server closes the stream once more without having anything to say.
+                // The server closes the stream once more without sending a message.
                 (_, Some("e2")) => tokio::spawn(async move {
                     _ = events.raw("id: e3\ndata:\n\n").await;
                 }),
@@ -214,7 +214,7 @@ async fn a_forgotten_session_is_renewed_once_and_every_call_is_answered_once() {
     assert_eq!(server.count("POST", "notifications/initialized"), 2);
     assert_eq!(client.connection.session_id().as_deref(), Some("session-3"));
 
-    // The second greeting repeats the first, but for the id, and without the session.
+    // The second `initialize` has the same parameters as the first, another id, and no session.
     let seen = server.seen();
     let greetings: Vec<_> = seen.iter().filter(|seen| seen.method() == "initialize").collect();
     assert_eq!(greetings[0].message["params"], greetings[1].message["params"]);

@@ -1,4 +1,4 @@
-//! What goes wrong for good: each call gets an error that says why, and a server that is none is lost.
+//! Permanent failures: each call gets an error that says why, and a server that cannot be used at all is lost.
 
 use axum::http::StatusCode;
 use axum::response::IntoResponse;

@@ -1,5 +1,5 @@
-//! An MCP server that does what a test tells it: every request is recorded and offered to the script; what that
-//! leaves is answered as a plain server would.
+//! An MCP server that follows a test's script: every request is recorded and offered to the script; those that it
+//! does not answer get the answer of a plain server.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,9 +24,9 @@ pub(crate) const VERSION: &str = "2025-11-25";
 #[derive(Debug)]
 pub(crate) struct Seen {
     pub(crate) verb: String,
-    /// With the path of the request as `x-path`.
+    /// The headers of the request, plus its path as `x-path`.
     pub(crate) headers: HeaderMap,
-    /// Null if there was no body.
+    /// Null if the request had no body.
     pub(crate) message: Value,
 }
 
@@ -39,7 +39,7 @@ impl Seen {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// An answer to this request, as JSON-RPC.
+    /// A JSON-RPC answer to this request.
     pub(crate) fn result(&self, result: Value) -> Value {
         json!({ "jsonrpc": "2.0", "id": self.message["id"], "result": result })
     }
@@ -105,7 +105,7 @@ impl ScriptedServer {
         Self { url, seen, task }
     }
 
-    /// A server without any peculiarities.
+    /// A server without a script.
     pub(crate) async fn plain() -> Self {
         Self::start(|_| async { None }).await
     }
@@ -144,7 +144,7 @@ impl Events {
         (Self(sender), response)
     }
 
-    /// False if nobody reads any more.
+    /// Returns false if the client has stopped reading.
     pub(crate) async fn raw(&mut self, text: &str) -> bool {
         self.0.send_data(Bytes::copy_from_slice(text.as_bytes())).await.is_ok()
     }
@@ -154,8 +154,8 @@ impl Events {
         self.raw(&format!("event: message\n{id}data: {message}\n\n")).await;
     }
 
-    /// Ends the stream in the middle, as a connection that is lost. What was sent just before may be lost, too: it
-    /// must have been heard.
+    /// Breaks the stream off in the middle, like a lost connection. Waits for `heard` first: data sent just before
+    /// could be lost too.
     pub(crate) async fn break_off(self, heard: &Notify) {
         heard.notified().await;
         self.0.abort(std::io::Error::other("broken on purpose"));

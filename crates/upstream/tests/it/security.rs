@@ -29,7 +29,7 @@ async fn headers_go_with_every_request() {
     for seen in &seen {
         assert_eq!(seen.header("authorization"), Some(SECRET));
     }
-    // What the protocol says stands above what the user configured.
+    // The protocol's own headers override the configured ones.
     assert!(seen[1..].iter().all(|seen| seen.header("mcp-session-id") == Some("session-1")));
 }
 

@@ -182,10 +182,10 @@ impl Fields {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    fn read(max_message: usize, chunks: &[&[u8]]) -> Vec<Event> {
+    pub(in crate::sse) fn read(max_message: usize, chunks: &[&[u8]]) -> Vec<Event> {
         let mut decoder = Decoder::new(max_message);
         let mut events = Vec::new();
         for chunk in chunks {
@@ -195,7 +195,7 @@ mod tests {
         events
     }
 
-    fn message(text: &'static str) -> EventData {
+    pub(in crate::sse) fn message(text: &'static str) -> EventData {
         EventData::Message(Bytes::from_static(text.as_bytes()))
     }
 

@@ -70,7 +70,7 @@ impl Ground {
         Ok(contents)
     }
 
-    /// Why a path cannot be read.
+    /// The code of the error with which reading a path fails.
     fn code(&self, text: &str) -> &'static str {
         match self.read(text) {
             Ok(contents) => panic!("{text:?} was read: {contents}"),

@@ -1,4 +1,4 @@
-//! What a search sees, and in which order it reports.
+//! Which files a search sees, and in which order it reports them.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -10,7 +10,7 @@ use ignore::overrides::OverrideBuilder;
 use super::*;
 use crate::files::Workspace;
 
-/// A directory that is removed with the test.
+/// A directory that is removed when this is dropped.
 struct Tree(PathBuf);
 
 impl Tree {

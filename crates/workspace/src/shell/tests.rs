@@ -15,7 +15,7 @@ use super::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn operations() -> Operations {
-    // Processes that ignore SIGTERM are killed after this time, so it is kept short here.
+    // The grace before SIGKILL is short, because some tests start processes that ignore SIGTERM.
     with_limits(|_| {})
 }
 
@@ -100,7 +100,7 @@ fn a_script_is_taken_as_it_is() {
         "it's quo\"ted $HOME\nsecond\n"
     );
     assert_eq!(run("cat <<END\nhere\nEND").output, "here\n");
-    // Runs a program of that name; it is not an option of the shell.
+    // The shell looks for a program of that name, and does not take it as an option.
     assert_eq!(run("-x").state, State::Exited { code: 127 });
     assert_eq!(run("--version").state, State::Exited { code: 127 });
     assert_eq!(run("").state, State::Exited { code: 0 });
@@ -140,10 +140,10 @@ fn commands_run_where_and_with_what_they_are_told() {
 
 #[test]
 fn commands_inherit_no_descriptors() {
-    // Not even a descriptor without the close-on-exec flag.
+    // A descriptor without the close-on-exec flag.
     let careless = rustix::io::dup(here()).unwrap();
     rustix::io::fcntl_setfd(&careless, rustix::io::FdFlags::empty()).unwrap();
-    // With two commands, the shell does not replace itself by the first.
+    // With two commands, the shell does not replace itself with the first.
     assert_eq!(run("ls /proc/$$/fd; true").output, "0\n1\n2\n");
 }
 
@@ -242,7 +242,7 @@ fn what_runs_in_the_background_goes_on_and_can_be_ended() {
     until("two sleep", || operation.report().left_running == 2);
     operations.cancel(&operation.id().to_string(), "enough").unwrap();
     let report = finish(&operation);
-    // The exit status of the shell itself stays.
+    // The shell keeps its own exit status.
     assert_eq!((report.state, report.left_running), (State::Exited { code: 0 }, 0));
     until("the thread has gone", || operation.is_quiet());
 }
@@ -398,7 +398,7 @@ fn many_operations_leave_nothing_behind() {
         until("the thread has gone", || operation.is_quiet());
     }
     assert_eq!(operations.list().len(), 64);
-    // Other tests in this process may briefly have descriptors and zombies too; 200 would stay.
+    // Other tests in this process may briefly have descriptors and zombies too; a leak of 200 would last.
     until("descriptors are closed", || own_descriptors() < before + 60);
     until("zombies are collected", || {
         super::tree::reap_orphans();

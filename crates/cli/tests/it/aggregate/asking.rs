@@ -1,14 +1,15 @@
-//! Messages between a client and one of several servers besides calls: cancellations, log levels, changed lists.
+//! Messages other than calls between a client and one of several servers: cancellations, questions, log levels,
+//! updates and changed lists.
 
 use serde_json::{Value, json};
 use testkit::{EventStream, Exchange, Gateway, MessageLog, RawClient, wait_until};
 
 use super::{Site, fixture, one_server, open, open_with, result, script, tools};
 
-/// Far longer than any test: such a call ends by being cancelled.
+/// Far longer than any test, so such a call ends only by being cancelled.
 const FOREVER_MS: u64 = 3_600_000;
 
-/// Servers `left` and `right` that log what they read.
+/// A gateway with the servers `left` and `right`, which log the messages that they read.
 struct Pair {
     _site: Site,
     gateway: Gateway,
@@ -140,7 +141,7 @@ async fn an_update_is_told_once_for_the_server_that_was_subscribed_to() {
     assert_eq!(update["params"]["uri"], URI);
 }
 
-/// A server with the tool `grow`, which adds a tool and says so.
+/// A server whose tool `grow` adds a tool and sends `list_changed`.
 const GROWING: &str = r"
 const tools = [{ name: 'grow', inputSchema: { type: 'object' } }];
 serve({

@@ -1,4 +1,5 @@
-//! Servers that are missing, mute, mad or dead beside one that works: it goes on, and the reasons can be read.
+//! Servers that are missing, silent, malformed or dead beside one that works, which keeps working. The session
+//! report gives the reasons.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -63,7 +64,7 @@ async fn a_call_that_may_be_for_a_broken_server_names_it() {
     works(&client).await;
 }
 
-/// The pid of the session's process of a server, as the operator sees it.
+/// The pid of a server's worker, as `/sessions` reports it to the operator.
 async fn worker_pid(site: &Site, gateway: &Gateway, server: &str) -> Pid {
     let workers = site.workers(gateway).await;
     let worker = workers.iter().find(|worker| worker["upstream"] == server);
@@ -110,7 +111,7 @@ async fn a_fenced_server_that_crashes_comes_back_with_the_next_call() {
     assert_eq!(client.call_tool_for_text("frail_echo", json!({"text": "back"})).await, "back");
 }
 
-/// Lists what no server should.
+/// Lists malformed tools, and a last one that is fine.
 const MAD: &str = r"
 const tools = [
     { name: 'no-schema' },
@@ -170,7 +171,7 @@ async fn a_server_that_is_late_is_news_once_it_has_come() {
     let client = open(&gateway).await;
     let mut events = client.get_stream(None).await.into_events();
     works(&client).await;
-    // Whether or not the first list had it, it appears in the end, and a call waits for it.
+    // A call waits for the late server, whether or not the first list had its tools.
     assert_eq!(client.call_tool_for_text("late_echo", json!({"text": "late"})).await, "late");
     let message = events.next_message().await.unwrap();
     assert_eq!(message["method"], "notifications/tools/list_changed", "{message}");
@@ -190,7 +191,7 @@ async fn lines_that_are_no_messages_concern_one_server() {
     assert_eq!(client.call_tool_for_text("mad_echo", json!({"text": "too"})).await, "too");
 }
 
-/// Lists its tools, and never its prompts.
+/// Lists its tools, but never answers `prompts/list`.
 const HALF_MUTE: &str = r"
 serve({
     initialize: ({ protocolVersion }) => ({

@@ -1,4 +1,5 @@
-//! The official conformance suite through an aggregate. Its names are fixed, so only conflicts get a prefix.
+//! The official conformance suite through an aggregate. The suite expects fixed names, so only conflicting names
+//! get a prefix.
 
 use serde_json::{Value, json};
 use testkit::workspace_dir;
@@ -6,7 +7,7 @@ use testkit::workspace_dir;
 use super::{Site, fixture, official, official_python, open, tools_with};
 use crate::bridge::conformance::{PARK_ONCE, Suite};
 
-/// Runs a suite once these tools are listed: it is about conformance, not about slow starts.
+/// Runs a suite once these tools are listed, so that slow starts cannot fail it.
 async fn run(suite: Suite, servers: Value, tools: &[&str]) {
     let place = Site::new("aggregate-conformance", &json!({"names": "conflict", "servers": servers}));
     let output = workspace_dir("aggregate-conformance-output");
@@ -17,7 +18,7 @@ async fn run(suite: Suite, servers: Value, tools: &[&str]) {
     suite.run(gateway.url(), output.path()).await.assert_required_passed();
 }
 
-/// A tool of each server of `three`.
+/// One tool of each server in [`three`].
 const TOOLS: [&str; 3] = ["echo", "get_current_time", "list_allowed_directories"];
 
 fn three() -> Value {

@@ -66,7 +66,7 @@ async fn a_late_initialize_gets_the_version_that_it_asks_for() {
     assert_eq!(opened["result"]["protocolVersion"], "2025-06-18", "it is one that is served here");
 }
 
-/// Declares everything and never lists its resources.
+/// Declares resources, but never answers `resources/list` or `resources/read`.
 const MUTE: &str = r"
 serve({
     initialize: ({ protocolVersion }) => ({

@@ -5,10 +5,9 @@ use testkit::{Gateway, RawClient, wait_until};
 
 use super::{Site, fixture, open, tools, with};
 
-/// The servers that have processes in sessions.
+/// The servers that have a process in a session, in the order of the configuration file.
 async fn running(site: &Site, gateway: &Gateway) -> Vec<String> {
     let workers = site.workers(gateway).await;
-    // In the order of the file.
     let with_process = workers.iter().filter(|worker| worker["pid"].is_number());
     with_process.map(|worker| worker["upstream"].as_str().unwrap().to_owned()).collect()
 }

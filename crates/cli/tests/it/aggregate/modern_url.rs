@@ -1,4 +1,4 @@
-//! A server at a URL that speaks only revision 2026-07-28, beside one that is a process: clients of the earlier
+//! A server at a URL that speaks only revision 2026-07-28, beside one that is a process: clients of earlier
 //! revisions see no difference.
 
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::{Site, fixture, listed, open_with, reason, result, tools_with};
 
 const NOTE: &str = "note://current";
 
-/// Answers every elicitation with a colour.
+/// Answers an elicitation with `blue`.
 fn blue(question: &Value) -> Value {
     assert_eq!(question["method"], "elicitation/create", "{question}");
     json!({"action": "accept", "content": {"answer": "blue"}})

@@ -1,4 +1,4 @@
-//! The names of tools and prompts in an aggregate; their servers never see the prefixes.
+//! The names of tools and prompts in an aggregate: clients see prefixes and aliases, servers their own names.
 
 use serde_json::{Value, json};
 use testkit::{Gateway, MessageLog};
@@ -8,7 +8,7 @@ use super::{
     with,
 };
 
-/// Two fixtures, `first` and `second`, that log what they read.
+/// Starts a gateway with two fixtures, `first` and `second`, which log the messages that they read.
 async fn two_fixtures(mode: &str) -> (Site, Gateway, [MessageLog; 2]) {
     let site = Site::new(&format!("names-{mode}"), &json!({}));
     let logs = ["first", "second"].map(|name| MessageLog::new(site.directory.join(name)));

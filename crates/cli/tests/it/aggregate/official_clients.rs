@@ -1,4 +1,4 @@
-//! Official clients, unchanged, in front of an aggregate: with `names: conflict` each server looks as if it were alone.
+//! Unmodified official clients with an aggregate: with `names: conflict`, each server looks as if it were alone.
 
 use serde_json::{Value, json};
 use testkit::{node_binary, parts_dir, python_binary, run_part};
@@ -45,7 +45,7 @@ async fn python_finds_server_everything() {
     run("client_python.py", "everything").await;
 }
 
-/// Uses a session with a given id; the SDK then sends no `initialize`.
+/// Connects to an existing session by its id, for which the SDK sends no `initialize`.
 const WITH_SESSION: &str = r"
 import { Client } from '@modelcontextprotocol/sdk/client/index.js';
 import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';

@@ -1,4 +1,4 @@
-//! Official servers side by side, each in its own fence, and one at a URL: every kind of request reaches its server.
+//! Official servers side by side, each in its own fence, and one at a URL: every request reaches the right server.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ const TOKEN: &str = "a-token-that-only-the-url-wants";
 const NOTE: &str = "note://current";
 const FEATURES: &str = "demo://resource/static/document/features.md";
 
-/// Six servers, with a repository to work in.
+/// A gateway with six servers, and a repository to work in.
 struct Six {
     site: Site,
     gateway: Gateway,
@@ -43,7 +43,7 @@ impl Six {
         Self { site, gateway, _remote: remote }
     }
 
-    /// Opens a client once the servers with resources and prompts are known.
+    /// Opens a client and waits until the servers with resources and prompts have started.
     async fn client(&self) -> RawClient {
         let client = open(&self.gateway).await;
         tools_with(&client, &["everything_echo", "remote_add"]).await;
@@ -183,7 +183,7 @@ async fn capabilities_are_the_union_of_what_the_servers_declare() {
         ("completions", json!({})),
         ("logging", json!({})),
     ];
-    // An answer does not wait for servers that start slowly.
+    // The answer to `initialize` does not wait for servers that start slowly.
     wait_until("all is declared", async || {
         let declared = declared(&six.gateway).await;
         expected.iter().all(|(name, value)| declared[name] == *value)
@@ -191,7 +191,7 @@ async fn capabilities_are_the_union_of_what_the_servers_declare() {
     .await;
 }
 
-/// The answer to `initialize` of a new session.
+/// Opens and ends a session, and returns the capabilities that it declared.
 async fn declared(gateway: &Gateway) -> Value {
     let mut client = gateway.client();
     let opened = client.open(json!({}), super::NEWEST).await;
@@ -205,7 +205,7 @@ async fn nothing_is_declared_that_no_server_has() {
     let tools_only = super::script(&site, "tools-only", "serve({ 'tools/list': () => ({ tools: [] }) });");
     site.write_configuration(&super::one_server("tools-only", tools_only).to_string());
     let gateway = site.start().await;
-    // Capabilities that are not known yet are declared.
+    // As long as the server's capabilities are unknown, the gateway declares more than tools.
     wait_until("only tools are declared", async || {
         declared(&gateway).await == json!({"tools": {"listChanged": true}})
     })

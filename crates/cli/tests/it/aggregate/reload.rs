@@ -1,4 +1,4 @@
-//! Changes of the configuration while sessions run.
+//! Changes to the configuration file while sessions run.
 
 use serde_json::{Value, json};
 use testkit::wait_until;

@@ -1,4 +1,4 @@
-//! Sessions beside each other: each sees its own files, and each principal's key is in its own processes alone.
+//! Concurrent sessions: each sees only its own files, and a principal's key is only in that principal's processes.
 
 use std::path::Path;
 
@@ -52,7 +52,7 @@ async fn two_sessions_with_the_same_file_names_see_their_own_files() {
     }
 }
 
-/// Everything below the gateway whose environment holds `text`.
+/// The gateway's descendants whose environment contains `text`.
 fn processes_with(gateway: &Gateway, text: &str) -> Vec<u32> {
     let holds = |pid: &u32| {
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
@@ -61,7 +61,7 @@ fn processes_with(gateway: &Gateway, text: &str) -> Vec<u32> {
     gateway.descendants().into_iter().filter(holds).collect()
 }
 
-/// A gateway with keys of Alice and Bob; Carol has none.
+/// Starts a gateway with keys for Alice and Bob, but none for Carol.
 async fn with_keys(name: &str) -> (Site, Gateway) {
     let site = Site::new(name, &json!({}));
     let tokens = site.directory.join("tokens");
@@ -118,7 +118,7 @@ async fn a_principals_key_is_in_the_environment_of_its_own_processes_alone() {
     }
 }
 
-/// One server with a key for all sessions, and another key for the sessions of one directory.
+/// Starts a gateway with one server, which gets one key in sessions of the shop's directory and another elsewhere.
 pub(super) async fn start_with_shops_key(site: &Site, shop: &Path, keyed: &Value) -> Gateway {
     let configuration = json!({
         "servers": {"keyed": keyed},

@@ -1,4 +1,4 @@
-//! Sessions by `POST /session/init`, as the founding document writes it: its configuration, its request, its answer.
+//! Sessions opened by `POST /session/init`, with the configuration and request of the founding document.
 
 use serde_json::{Value, json};
 use testkit::{Gateway, NEWEST, RawClient, Reply};
@@ -8,7 +8,7 @@ use super::{Site, assert_contains, fixture, official, one_server, tools};
 /// The founding document's configuration, word for word.
 const FOUNDING_CONFIGURATION: &str = include_str!("../../../../config/tests/founding.yaml");
 
-/// Its request, except for the directory.
+/// The founding document's request, with another directory.
 fn founding_request(directory: &std::path::Path) -> Value {
     json!({
         "clientInfo": {"name": "claude-desktop", "version": "1.0.0"},
@@ -24,7 +24,7 @@ async fn init(client: &RawClient, body: &Value) -> Reply {
     client.post(body.to_string()).without_header("accept").path("/session/init").await
 }
 
-/// A client in a session made by `POST /session/init`, before `initialize`.
+/// Opens a session by `POST /session/init` and returns a client that has not sent `initialize`, and the answer.
 async fn begin(gateway: &Gateway, body: &Value) -> (RawClient, Value) {
     let mut client = gateway.client();
     let reply = init(&client, body).await;
@@ -147,7 +147,7 @@ async fn one_late_initialize_is_answered_and_a_second_refused() {
     assert_eq!(second.status, 400);
     assert_eq!(client.call_tool_for_text("box_echo", json!({"text": "still"})).await, "still");
 
-    // The capabilities from there count: the client can be asked now.
+    // The capabilities of the late `initialize` count, so servers can now ask the client.
     let asked = client
         .call_tool_answering("box_ask", json!({"kind": "sampling", "tag": "t"}), |_| {
             Ok(json!({"role": "assistant", "model": "m", "content": {"type": "text", "text": "sampled"}}))

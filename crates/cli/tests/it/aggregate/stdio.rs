@@ -1,4 +1,4 @@
-//! `stdio --config`: the same for one client on stdin and stdout.
+//! `stdio --config`: an aggregate for one client on stdin and stdout.
 
 use serde_json::json;
 use testkit::{StdioClient, ringfence_binary};

@@ -1,4 +1,4 @@
-//! Which addresses may be bound, and that a fenced server cannot use any of them.
+//! The addresses that may be bound; a fenced server cannot reach the gateway at any of them.
 
 use std::net::{IpAddr, UdpSocket};
 
@@ -7,7 +7,7 @@ use testkit::{Gateway, NEWEST, RawClient};
 
 use super::{ALICE, Site, WANTED, assert_unauthorized, initialize, with_token, write_private};
 
-/// The address that this host would send from. Nothing is sent.
+/// The address from which this host sends to the network. Finding it out sends nothing.
 fn address_on_the_network() -> IpAddr {
     let socket = UdpSocket::bind("0.0.0.0:0").unwrap();
     socket.connect("198.51.100.1:9").expect("these tests need a host with an address on a network");
@@ -68,7 +68,7 @@ async fn behind_a_proxy_callers_are_told_apart_by_the_address_that_it_adds() {
     assert!(audit.contains("203.0.113.9") && !audit.contains("203.0.113.7"), "{audit}");
 }
 
-/// The answer that a server behind the gateway gets when it calls the gateway with a valid token.
+/// Sends `initialize` with a valid token to the gateway from a server behind it, and returns the answer.
 async fn from_inside(client: &RawClient, address: &str, token: &str) -> String {
     let body = json!({
         "jsonrpc": "2.0", "id": 1, "method": "initialize",

@@ -1,4 +1,4 @@
-//! TLS, with curl as the client: only the configured certificate is trusted, and it is reloaded when it changes.
+//! TLS, with curl as the client: the gateway presents the configured certificate and reloads it when it changes.
 
 use std::path::{Path, PathBuf};
 use std::process::Output;
@@ -11,7 +11,7 @@ use tokio::process::Command;
 
 use super::{ALICE, Site, write_private};
 
-/// A certificate of its own for this host, with its key.
+/// Writes a self-signed certificate for this host, and its key.
 pub(crate) fn write_certificate(directory: &WorkspaceDir) -> (PathBuf, PathBuf) {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
@@ -35,7 +35,7 @@ fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
 
-/// What `ringfence sessions list` prints.
+/// Runs `ringfence sessions list --json` and returns its output.
 pub(super) async fn sessions_list(site: &Site) -> String {
     let mut command = Command::new(ringfence_binary());
     command.args(["sessions", "list", "--json"]).env("XDG_CACHE_HOME", site.directory.join("caches"));

@@ -1,4 +1,4 @@
-//! The file of tokens: what is refused, how it changes, and the command that writes it.
+//! The token file: which files are refused, how changes take effect, and the command that writes it.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::Output;
@@ -59,7 +59,7 @@ async fn a_changed_file_counts_and_a_bad_one_does_not() {
     let site = Site::new("auth-change");
     let gateway = site.start().await;
     let status = async |token: &str| {
-        // Unknown tokens are rate-limited: the address only has to wait.
+        // Unknown tokens are rate-limited by address, so try again until the limit is lifted.
         let mut status = 429;
         wait_until("the address need not wait", async || {
             status = with_token(gateway.client(), token).delete().await.status.as_u16();
@@ -104,7 +104,7 @@ async fn what_a_removed_caller_has_open_ends() {
     }
     let mut stream = alice.get_stream(None).send().await.unwrap().into_events();
     let session = alice.session_id().unwrap().to_owned();
-    // Replacing a stolen token revokes it.
+    // Replacing a token, such as a stolen one, revokes it.
     write_private(&site.tokens(), &format!("alice:{NOBODY}\nbob:{BOB}\n"));
     stream.remaining_messages().await;
     wait_until("one session is left", async || {

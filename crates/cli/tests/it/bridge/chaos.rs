@@ -1,5 +1,5 @@
-//! Faults at the worst moment: processes killed, clients that vanish or never read, garbage from both sides. The
-//! gateway answers where it can, stays within its bounds and leaves nothing behind.
+//! Faults at the worst moment: killed processes, clients that vanish or never read, garbage from both sides. The
+//! gateway answers where it can, keeps its memory bounded and leaves nothing behind.
 
 use std::collections::BTreeMap;
 
@@ -25,7 +25,7 @@ async fn pid(client: &RawClient) -> u32 {
     client.call_tool_for_text("pid", json!({})).await.parse().unwrap()
 }
 
-/// Checks the gateway's peak memory.
+/// Compares the gateway's peak memory with a baseline in bytes.
 fn assert_grew_less_than(mebibytes: u64, gateway: &Gateway, baseline: u64) {
     let growth = peak_resident_bytes(gateway.pid()).saturating_sub(baseline) / MEBIBYTE;
     println!("the gateway grew by {growth} MiB");
@@ -110,7 +110,7 @@ async fn killing_the_server_under_load_gives_each_call_its_own_result_or_an_erro
                     assert_eq!(messages[0]["error"]["code"], -32000, "{messages:?}");
                     errors += 1;
                 }
-                // In the middle of the load.
+                // Kill the server in the middle of the load.
                 if (lane, call) == (0, CALLS_PER_LANE / 2) {
                     kill_now(victim);
                 }
@@ -131,7 +131,7 @@ async fn killing_the_server_under_load_gives_each_call_its_own_result_or_an_erro
 
 // ---- clients that vanish ----
 
-/// A call whose stream has begun.
+/// Starts a call and reads the first progress notification on its stream.
 async fn begin_streaming(client: &RawClient, ms: u64) -> EventStream {
     let arguments = json!({"ms": ms, "progress_every_ms": 20});
     let params = json!({"name": "sleep", "arguments": arguments, "_meta": {"progressToken": 1}});
@@ -151,7 +151,7 @@ async fn clients_that_vanish_leave_no_session_and_no_process() {
         vanishing.spawn(async move {
             let events = begin_streaming(&client, 400).await;
             let listening = client.get_stream(None).await;
-            // Half of them lose one connection first, the others both at once.
+            // Half of them lose the stream of the call first, the others the GET stream.
             if number % 2 == 0 {
                 drop(events);
                 drop(listening);
@@ -215,7 +215,7 @@ fn authority(url: &str) -> &str {
     url.strip_prefix("http://").and_then(|rest| rest.split('/').next()).unwrap()
 }
 
-/// A whole POST as bytes, for a client that handles its socket itself.
+/// The bytes of a whole POST, to write to a raw socket.
 fn raw_post(client: &RawClient, body: &str) -> Vec<u8> {
     raw_request(client, "POST", body)
 }
@@ -244,7 +244,7 @@ async fn a_client_that_never_reads_costs_bounded_memory_and_disturbs_nobody() {
         let (slow, other) = (gateway.open().await, gateway.open().await);
         let baseline = resident_bytes(gateway.pid());
 
-        // One stream and a few results of 8 MiB each, which are never read.
+        // Open the GET stream and request a few results of 8 MiB each, and never read any of them.
         let mut unread = vec![connect(&gateway).await];
         unread[0].write_all(&raw_request(&slow, "GET", "")).await.unwrap();
         wait_for_head(&unread[0]).await;
@@ -257,7 +257,7 @@ async fn a_client_that_never_reads_costs_bounded_memory_and_disturbs_nobody() {
             unread.push(socket);
         }
 
-        // 400 MB of notifications for the stream.
+        // Send 400 MB of notifications to the GET stream.
         let uri = json!({"uri": format!("test://{}", "u".repeat(URI_BYTES))});
         assert_eq!(slow.request("resources/subscribe", Some(uri.clone())).await["result"], json!({}));
         for update in 0..UPDATES {
@@ -281,7 +281,7 @@ async fn wait_for_head(socket: &TcpStream) {
 
 // ---- garbage from clients ----
 
-/// Sends `count` malformed requests, several at a time, and checks that each is answered and none with a 5xx.
+/// Sends `count` malformed requests, several at a time, and checks that each is answered, none with a 5xx.
 async fn survive_malformed_requests(gateway: &Gateway, generator: &mut MalformedRequests, count: usize) {
     const AT_ONCE: usize = 8;
     let client = gateway.open().await;
@@ -352,7 +352,7 @@ async fn bytes_that_are_no_http_are_refused_or_cut_off() {
     let mut generator = MalformedRequests::new(7);
     for _ in 0..300 {
         let mut socket = connect(&gateway).await;
-        // The gateway may cut the connection at any byte.
+        // The gateway may close the connection at any byte.
         drop(socket.write_all(&generator.random_bytes(2_000)).await);
         drop(socket.write_all(b"\r\n\r\n").await);
         drop(socket.shutdown().await);
@@ -369,7 +369,7 @@ async fn bytes_that_are_no_http_are_refused_or_cut_off() {
 
 #[tokio::test]
 async fn calls_to_a_server_that_stopped_reading_end_with_clear_errors_in_bounded_memory() {
-    // More than the gateway queues: up to 64 MiB that wait and as much that is being written.
+    // Calls of 1 MiB each, more than the gateway queues: up to 64 MiB that wait and as much that is being written.
     const CALLS: usize = 160;
     let gateway = Gateway::unfenced().flags(["--timeout", "10", "--grace", "0.2"]).start().await;
     let (stuck, other) = (gateway.open().await, gateway.open().await);
@@ -405,7 +405,7 @@ async fn calls_to_a_server_that_stopped_reading_end_with_clear_errors_in_bounded
 #[tokio::test]
 async fn a_flood_of_garbage_on_stdout_is_counted_and_does_not_hide_the_answers() {
     const LINES: u64 = 20_000;
-    // A flood of lines, then one line that never seems to end, and only then a server.
+    // The command prints a flood of lines, then one very long line, and only then becomes a server.
     let script = format!(
         "yes 'this is no message' | head -n {LINES}; head -c {} /dev/zero | tr '\\0' x; echo; exec \"$0\"",
         64 * MEBIBYTE
@@ -484,7 +484,7 @@ async fn a_hundred_sessions_opened_and_ended_in_a_hurry_leave_nothing() {
         let mut client = gateway.client();
         running.spawn(async move {
             client.open(json!({}), NEWEST).await;
-            // Some end with a call in flight or a stream open.
+            // Some sessions end with a call in flight or a stream open.
             let held = match number % 3 {
                 0 => Some(client.post_tool_call(&json!(1), "sleep", json!({"ms": FOREVER_MS})).await),
                 1 => Some(client.get_stream(None).await),
@@ -507,7 +507,7 @@ async fn a_hundred_sessions_opened_and_ended_in_a_hurry_leave_nothing() {
 
 #[tokio::test]
 async fn clients_that_give_up_during_initialize_leave_no_process() {
-    // These servers end only when their clients give up.
+    // The servers never answer `initialize`, so each ends only when its client gives up.
     let patient = Gateway::unfenced().flags(["--start-timeout", "3600"]);
     let gateway = patient.fixture_flags(["--no-initialize-answer"]).start().await;
     wait_until("the gateway tries its server", async || gateway.descendants().len() == 1).await;

@@ -1,5 +1,5 @@
-//! Real clients in front of real servers, with ringfence between them and every server in its fence: whole
-//! sessions by the official SDKs.
+//! Whole sessions between real clients and real servers through ringfence, with the official SDKs as clients and
+//! every server in its fence.
 
 #![allow(deprecated, reason = "sampling is deprecated in the newest revision, and part of those served here")]
 
@@ -38,7 +38,7 @@ impl Client {
         }
     }
 
-    /// What the client puts before the names of its checks, once for each session.
+    /// The prefixes of the client's check names, one for each of its sessions.
     fn modes(self) -> &'static [&'static str] {
         match self {
             Self::TypeScript1 => &[""],
@@ -83,7 +83,7 @@ impl Server {
         }
     }
 
-    /// Whether the clients declare roots for it.
+    /// Whether the clients declare roots for this server.
     fn uses_roots(self) -> bool {
         matches!(self, Self::Filesystem | Self::Fixture)
     }
@@ -135,12 +135,12 @@ impl Server {
     }
 }
 
-/// One client's whole run against one server; afterwards no process is left.
+/// Runs one client against one server, and asserts that no process is left afterwards.
 async fn run(client: Client, server: Server, flags: &[&str]) {
     let directory = workspace_dir(server.name());
     let command = server.command(directory.path());
     let is_shared = flags.contains(&"--shared");
-    // A client that names the directory by its roots gets it wherever the gateway stands.
+    // A client that names the directory by its roots gets it even if the gateway was started elsewhere.
     let elsewhere = workspace_dir("elsewhere");
     let is_named_by_roots = server.uses_roots() && !is_shared;
     let stand = if is_named_by_roots { &elsewhere } else { &directory };
@@ -169,7 +169,7 @@ async fn run(client: Client, server: Server, flags: &[&str]) {
     leaves_nothing(&mut gateway, is_shared).await;
 }
 
-/// Every session was fenced in `scope`.
+/// Asserts that every session was fenced in `scope`.
 fn assert_scopes(log: &str, scope: &Path, is_named_by_roots: bool, sessions: usize) {
     assert!(log.contains("fences: "), "{log}");
     let source = if is_named_by_roots { "roots" } else { "default" };
@@ -344,9 +344,9 @@ async fn text_of(client: &RustService, tool: &'static str, arguments: Value) -> 
     serde_json::to_value(&result.content[0]).unwrap()["text"].as_str().unwrap().to_owned()
 }
 
-/// The HTTP library of this client leaves the choice to the program, even for plain HTTP.
+/// Installs a TLS provider: the HTTP library of this client leaves that choice to the program, even for plain HTTP.
 pub(crate) fn install_crypto() {
-    // Only the first one counts.
+    // Only the first call in this process succeeds.
     let _ = rustls::crypto::ring::default_provider().install_default();
 }
 

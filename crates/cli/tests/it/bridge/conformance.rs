@@ -1,5 +1,5 @@
-//! The official conformance suite through ringfence with the server in its fence, and the same run through the
-//! official SDK to compare.
+//! The official conformance suite through ringfence, with the server in its fence, compared with a run through the
+//! official SDK.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -47,18 +47,18 @@ const REQUIRED: [&str; 30] = [
     "dns-rebinding-protection",
 ];
 
-/// The tool of the polling scenario takes 6 s. Its stream is closed well before that, and only once: the suite
+/// Closes the stream of the polling scenario, whose tool takes 6 s, well before its end and only once: the suite
 /// comes back at once and reads only one more stream.
 pub(crate) const PARK_ONCE: [&str; 2] = ["--park-after", "4"];
 
-/// Lengthens the deadlines that the suites have built in, which a busy machine misses.
+/// Lengthens the built-in deadlines of the suites, which a busy machine would miss.
 const PATIENT_TIMERS: &str = include_str!("patient_timers.mjs");
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Suite {
     /// 0.1.16, its default suite.
     Published,
-    /// 0.2.0-alpha.12, the requirements of 2025-11-25 and the scenarios it runs beside them.
+    /// 0.2.0-alpha.12, the requirements of 2025-11-25 and the scenarios that it runs with them.
     Alpha,
 }
 
@@ -74,7 +74,7 @@ impl Suite {
         arguments
     }
 
-    /// Runs the suite to a successful end.
+    /// Runs the suite, which must succeed, and returns its results.
     pub(crate) async fn run(self, url: &str, output: &Path) -> Scenarios {
         let timers = workspace_dir("patient-timers");
         std::fs::write(timers.join("patient_timers.mjs"), PATIENT_TIMERS).unwrap();
@@ -87,7 +87,7 @@ impl Suite {
     }
 }
 
-/// A gateway that fences its server in a directory of its own.
+/// Starts a gateway that fences its server in a directory of its own.
 async fn fenced_gateway(flags: &[&str]) -> (Gateway, WorkspaceDir) {
     let scope = workspace_dir("conformance-scope");
     let gateway = Gateway::builder().flags(flags).current_dir(scope.path()).start().await;
@@ -95,11 +95,11 @@ async fn fenced_gateway(flags: &[&str]) -> (Gateway, WorkspaceDir) {
     (gateway, scope)
 }
 
-/// Scenario → the status of each of its checks.
+/// The id and the status of each check, by scenario.
 pub(crate) struct Scenarios(BTreeMap<String, Vec<(String, String)>>);
 
 impl Scenarios {
-    /// The suite writes `server-<scenario>-<time>/checks.json`.
+    /// Reads the files `server-<scenario>-<time>/checks.json` that the suite writes.
     fn read(output: &Path) -> Self {
         let mut scenarios = BTreeMap::new();
         for entry in std::fs::read_dir(output).unwrap() {
@@ -116,7 +116,7 @@ impl Scenarios {
         Self(scenarios)
     }
 
-    /// At least one check succeeded, and the others are informational.
+    /// Asserts that at least one check succeeded, and that the others did or are informational.
     fn assert_passed(&self, scenario: &str) {
         let ran: Vec<_> = self.0.keys().collect();
         let checks = self.0.get(scenario).unwrap_or_else(|| panic!("{scenario} is not among {ran:?}"));
@@ -140,7 +140,7 @@ impl Scenarios {
         }
     }
 
-    /// Checks that the suite does not score.
+    /// Asserts that checks succeeded that the suite does not score.
     fn assert_unscored_succeeded(&self) {
         self.assert_succeeded(
             "server-session-lifecycle",
@@ -204,7 +204,7 @@ async fn the_alpha_suite_passes_with_a_shared_process() {
     run_alpha_suite("--shared").await;
 }
 
-/// The official SDK between HTTP and the fixture.
+/// A bridge between HTTP and the fixture, made with the official SDK.
 struct ReferenceBridge {
     child: Child,
     url: String,
@@ -227,7 +227,7 @@ impl ReferenceBridge {
         Self { child, url: event["url"].as_str().unwrap().to_owned() }
     }
 
-    /// It ends with its standard input, after its children.
+    /// Closes its standard input and waits: it ends after its children.
     async fn end(mut self) {
         drop(self.child.stdin.take());
         let status = within_deadline("the bridge ends", self.child.wait()).await.unwrap();

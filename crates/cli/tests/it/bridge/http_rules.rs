@@ -1,4 +1,4 @@
-//! What one HTTP request gets: statuses, headers, error bodies, and bytes that pass through unchanged.
+//! The response to a single HTTP request: statuses, headers, error bodies, and bytes that pass through unchanged.
 
 use serde_json::{Value, json};
 use testkit::{
@@ -10,17 +10,17 @@ const MODERN: &str = "2026-07-28";
 const MODERN_META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
 const PING: &str = r#"{"jsonrpc":"2.0","id":5,"method":"ping"}"#;
 
-/// Far longer than any test: such a call ends by being cancelled, or with its session.
+/// Far longer than any test, so such a call ends only by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
-/// A gateway, and a client with a session of the newest revision.
+/// Starts a gateway and opens a session of the newest revision.
 async fn gateway_and_client() -> (Gateway, RawClient) {
     let gateway = Gateway::unfenced().start().await;
     let client = gateway.open().await;
     (gateway, client)
 }
 
-/// A gateway in front of a fixture that logs what it reads.
+/// Starts a gateway with a fixture that logs the messages it reads.
 async fn logged_gateway() -> (Gateway, MessageLog, testkit::WorkspaceDir) {
     let directory = workspace_dir("http-rules");
     let log = MessageLog::new(directory.join("messages"));
@@ -39,7 +39,7 @@ fn assert_refused(reply: &Reply, status: u16, code: i64, id: &Value, what: &str)
     assert!(!body["error"]["message"].as_str().unwrap().is_empty(), "{what}: {body}");
 }
 
-/// The control of a refusal: the same session answers.
+/// The control after a refusal: the session still answers.
 async fn assert_usable(client: &RawClient) {
     let answer = client.request("ping", None).await;
     assert_eq!(answer["result"], json!({}), "{answer}");
@@ -518,7 +518,7 @@ async fn an_id_that_is_in_flight_is_refused_and_the_number_differs_from_its_stri
     assert_eq!(after["result"], json!({}), "once it has ended, an id is free");
 }
 
-/// A GET of `/health`, which needs no session.
+/// A GET request for `/health`, which needs no session.
 fn health(gateway: &Gateway) -> RawRequest {
     gateway.client().get_stream(None).path("/health")
 }

@@ -16,7 +16,7 @@ async fn client(gateway: &Gateway) -> RawClient {
     client
 }
 
-/// One of the lanes of a client: its share of the ids `1..=200`, one call after the other.
+/// Runs one lane of a client: its share of the ids `1..=200`, one call after the other.
 async fn run_lane(client: RawClient, number: u64, lane: u64) -> Vec<(u64, Vec<Value>)> {
     let mut answers = Vec::new();
     for id in (1 + lane..=CALLS_PER_CLIENT).step_by(usize::try_from(IN_FLIGHT_PER_CLIENT).unwrap()) {
@@ -28,14 +28,14 @@ async fn run_lane(client: RawClient, number: u64, lane: u64) -> Vec<(u64, Vec<Va
 }
 
 fn nonce(client: u64, id: u64) -> String {
-    // Spread over the whole number, so that no two nonces look alike.
+    // Spread over all bits, so that no two nonces look alike.
     let mixed = (client * 1_000 + id).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     format!("client {client} call {id} {mixed:016x}")
 }
 
 async fn no_answer_is_crossed_lost_or_duplicated(lifecycle: &str) {
     let gateway = Gateway::builder().flag(lifecycle).start().await;
-    // The one server of a shared gateway runs, in its fence, before the first client and after the last.
+    // The server of a shared gateway runs in its fence from before the first client until after the last.
     let mut stays = gateway.descendants();
     stays.retain(|_| lifecycle == "--shared");
     let mut clients = Vec::new();
@@ -96,7 +96,7 @@ async fn load_with_equal_ids_stays_apart_in_one_shared_process() {
 
 #[tokio::test]
 async fn every_session_has_a_process_and_a_memory_of_its_own() {
-    // Without fences, in which every process has the same pid.
+    // Without fences, because inside them the servers have the same pid.
     let gateway = Gateway::unfenced().start().await;
     gateway.wait_for_probe().await;
     let (first, second) = (client(&gateway).await, client(&gateway).await);
@@ -111,7 +111,7 @@ async fn every_session_has_a_process_and_a_memory_of_its_own() {
     assert_ne!(first_pid, second_pid);
     assert_eq!(gateway.descendants().len(), 2);
 
-    // The control: the same tool does show the value to others where the process is shared.
+    // The control: where the process is shared, the same tool shows the value to other clients.
     let gateway = Gateway::builder().flag("--shared").start().await;
     let (first, second) = (client(&gateway).await, client(&gateway).await);
     first.call_tool_for_text("state_set", set).await;
@@ -139,7 +139,7 @@ async fn questions_to_eight_clients_at_once_each_reach_their_own() {
     assert_eq!(gateway.counter("stray_answers").await, 0);
 }
 
-/// The ids of the questions are the same in all processes; only tag and answer tell them apart.
+/// The ids of the questions are equal in all processes, so only tag and answer tell them apart.
 async fn is_asked_its_own_question(client: &RawClient, kind: &str, tag: &str) {
     let exchange = client
         .call_tool_answering("ask", json!({"kind": kind, "tag": tag}), |question| {
@@ -170,7 +170,7 @@ async fn an_event_id_of_another_session_opens_none_of_its_messages() {
             let reply = stranger.get_stream(Some(event)).await;
             assert_eq!(reply.status, 400, "{lifecycle} {event}: {:?}", reply.body);
         }
-        // The control: its owner may resume it.
+        // The control: the owner can resume the stream.
         drop(events);
         let mut events = owner.get_stream(Some(&event_id)).await.into_events();
         owner.respond(&question["id"], json!({"done": true})).await;

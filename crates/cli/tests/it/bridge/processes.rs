@@ -9,7 +9,7 @@ use testkit::{
     Gateway, MessageLog, NEWEST, RawClient, Reply, WorkspaceDir, process_exists, wait_until, workspace_dir,
 };
 
-/// Far longer than any test: such a call ends with its process or its session.
+/// Far longer than any test, so such a call ends only with its process or its session.
 const FOREVER_MS: u64 = 3_600_000;
 
 async fn initialize(gateway: &Gateway) -> Reply {
@@ -25,7 +25,8 @@ async fn pid(client: &RawClient) -> u32 {
     pid_from(client, "pid", json!({})).await
 }
 
-/// A child, an orphan in a session of its own, and one that also holds the server's standard error.
+/// Starts a child, an orphan in a session of its own, and another one that also holds the server's standard error.
+/// Returns their pids and the server's.
 async fn start_descendants(client: &RawClient) -> Vec<u32> {
     let started = vec![
         pid(client).await,
@@ -45,7 +46,7 @@ async fn wait_until_gone(pids: &[u32]) {
     wait_until(&format!("{pids:?} are gone"), async || pids.iter().all(|pid| !process_exists(*pid))).await;
 }
 
-/// A file that each start of the fixture appends its pid to.
+/// A file to which each fixture appends its pid when it starts.
 struct StartLog {
     path: PathBuf,
     _directory: WorkspaceDir,
@@ -301,7 +302,7 @@ async fn a_server_that_crashes_again_and_again_is_started_less_and_less_often() 
             break answer;
         }
         crashes += 1;
-        // On a busy machine the first, short pauses may have passed before the next call.
+        // On a busy machine the first pauses, which are short, may be over before the next call.
         assert!(crashes < 10, "never refused");
     };
     assert!(crashes >= 2, "one crash is no loop: {refusal}");

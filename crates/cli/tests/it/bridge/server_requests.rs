@@ -1,4 +1,4 @@
-//! Requests of a server to its client: which stream carries them, and whose answer counts.
+//! Requests from a server to its client: which stream carries them, and whose answer counts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use testkit::{EventStream, Gateway, MessageLog, NEWEST, RawClient, WorkspaceDir,
 use tokio::sync::Barrier;
 use tokio::task::JoinSet;
 
-/// Far longer than any test: such a call ends by being cancelled, or with its session.
+/// Far longer than any test, so such a call ends only by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
-/// Every kind of server request with its method, and whether it needs a capability. Roots are not among them: the
-/// gateway answers those.
+/// Every kind of server request with its method, and whether it needs a capability. Roots are missing, because the
+/// gateway itself answers requests for them.
 const KINDS: [(&str, &str, bool); 3] = [
     ("sampling", "sampling/createMessage", true),
     ("elicitation", "elicitation/create", true),
@@ -29,7 +29,7 @@ async fn open(gateway: &Gateway, version: &str) -> RawClient {
     client
 }
 
-/// A gateway in front of a fixture that logs what it reads.
+/// Starts a gateway with a fixture that logs the messages it reads.
 async fn logged_gateway() -> (Gateway, MessageLog, WorkspaceDir) {
     let directory = workspace_dir("server-requests");
     let log = MessageLog::new(directory.join("messages"));
@@ -38,7 +38,7 @@ async fn logged_gateway() -> (Gateway, MessageLog, WorkspaceDir) {
     (gateway, log, directory)
 }
 
-/// Starts a call of `ask` and returns its stream with the question on it.
+/// Starts a call of `ask` and returns its stream and the question that came on it.
 async fn start_asking(client: &RawClient, id: &Value, kind: &str) -> (EventStream, Value) {
     let mut events = client.post_tool_call(id, "ask", json!({"kind": kind})).await.into_events();
     let question = events.next_message().await.unwrap();
@@ -187,7 +187,7 @@ async fn a_server_that_asks_for_roots_hears_the_scope_and_its_client_hears_nothi
     ] {
         let mut client = gateway.client();
         client.open(capabilities, NEWEST).await;
-        // The gateway itself asks clients with roots, once.
+        // The gateway itself asks clients that support roots, once.
         let root = json!({"uri": format!("file://{}", scope.path().display())});
         let answer = |question: &Value| {
             assert_eq!(question["method"], "roots/list");

@@ -1,4 +1,4 @@
-//! `--shared`: one process serves every client, invisibly to the others.
+//! `--shared`: one process serves all clients, and no client notices the others.
 
 use serde_json::{Value, json};
 use testkit::{
@@ -8,10 +8,10 @@ use testkit::{
 
 const LIST_CHANGED: &str = "notifications/tools/list_changed";
 
-/// Far longer than any test: such a call ends by being cancelled, or with its session.
+/// Far longer than any test, so such a call ends only by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
-/// A gateway in front of one fixture whose input is recorded.
+/// A gateway with one fixture that logs the messages it reads.
 struct Shared {
     gateway: Gateway,
     log: MessageLog,
@@ -34,7 +34,7 @@ impl Shared {
         Self { gateway, log, directory }
     }
 
-    /// A client with all capabilities.
+    /// Opens a session of a client that supports sampling and elicitation.
     async fn client(&self) -> RawClient {
         self.client_with(json!({"sampling": {}, "elicitation": {}})).await
     }
@@ -45,7 +45,7 @@ impl Shared {
         client
     }
 
-    /// A client with its standalone stream.
+    /// As [`Self::client`], with the client's standalone stream.
     async fn listening_client(&self) -> (RawClient, EventStream) {
         let client = self.client().await;
         let events = client.listen().await;
@@ -91,7 +91,7 @@ async fn messages_before_marker(events: &mut EventStream) -> Vec<Value> {
     }
 }
 
-/// The first request of the server on a call's stream.
+/// Reads a request of the server, which must come next on a call's stream.
 async fn next_server_request(events: &mut EventStream) -> Value {
     let message = events.next_message().await.expect("the server asks before the stream ends");
     assert!(message.get("method").is_some() && message.get("id").is_some(), "{message}");
@@ -339,7 +339,7 @@ async fn a_changed_list_is_news_for_everybody_once() {
     send_marker(&listeners[0].0).await;
     for (client, events) in &mut listeners {
         assert_eq!(events.next_message().await.unwrap()["method"], LIST_CHANGED);
-        // Only the end of the session may follow, and no second copy.
+        // Nothing may follow until the session ends, so no second copy either.
         client.delete().await;
         assert_eq!(events.remaining_messages().await, Vec::<Value>::new());
     }
@@ -399,7 +399,7 @@ async fn a_question_while_no_call_runs_is_refused_and_reaches_nobody() {
     let shared = Shared::start().await;
     let (client, mut events) = shared.listening_client().await;
     client.call_tool_for_text("ask_unowned", json!({"kind": "elicitation", "tag": "whose?"})).await;
-    // Asking for the outcome too early would be a call that the question might belong to.
+    // Wait first: asking for the outcome is a call, to which the question could be attributed.
     wait_until("it is refused", async || shared.gateway.counter("unattributed_requests").await == 1).await;
     let outcome = async || client.call_tool_for_text("ask_unowned_result", json!({})).await;
     wait_until("the server has its answer", async || outcome().await != "pending").await;
@@ -484,7 +484,7 @@ async fn a_task_exists_only_for_the_client_that_started_it() {
     assert_eq!(cancelled["result"]["status"], "cancelled");
 }
 
-/// A call of `client` that ends exactly when the test answers the returned question.
+/// Starts a call that ends exactly when the test answers the returned question.
 async fn start_asking_call(client: &RawClient, id: &Value) -> (EventStream, Value) {
     let arguments = json!({"kind": "sampling", "tag": "hold on"});
     let mut events = client.post_tool_call(id, "ask", arguments).await.into_events();

@@ -1,4 +1,4 @@
-//! `--mode stdio`: the same session with one client on stdin and stdout.
+//! `--mode stdio`: a session with one client on stdin and stdout.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -8,10 +8,10 @@ use testkit::{
 use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
-/// Far longer than any test: such a call ends by being cancelled, or with its session.
+/// Far longer than any test, so such a call ends only by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
-/// Starts a ringfence with this test as its client, without a fence: the tests are about the bridge alone.
+/// Starts ringfence with this test as its client, without a fence, because these tests are about the bridge alone.
 fn start(flags: &[&str], fixture_flags: &[&str]) -> StdioClient {
     let mut command = Command::new(ringfence_binary());
     command
@@ -23,7 +23,7 @@ fn start(flags: &[&str], fixture_flags: &[&str]) -> StdioClient {
     StdioClient::start(&mut command)
 }
 
-/// Starts it and shakes hands.
+/// Starts ringfence and completes the handshake.
 async fn open(flags: &[&str]) -> StdioClient {
     let mut ringfence = start(flags, &[]);
     let answer = initialize(&mut ringfence).await;
@@ -36,7 +36,7 @@ async fn initialize(ringfence: &mut StdioClient) -> Value {
     ringfence.initialize(json!({"sampling": {}, "elicitation": {}}), NEWEST).await
 }
 
-/// Starts a child of the server, and an orphan in a session of its own.
+/// Starts a child of the server, and an orphan in a session of its own. Returns their pids and the server's.
 async fn start_descendants(ringfence: &mut StdioClient) -> Vec<u32> {
     let mut pids = Vec::new();
     for tool in ["pid", "spawn_child", "spawn_daemon"] {

@@ -1,4 +1,4 @@
-//! JSON or events, the stream of each message, and how a client resumes a lost stream.
+//! When an answer is JSON and when events, which stream carries a message, and how a client resumes a lost stream.
 
 use std::collections::HashSet;
 
@@ -12,7 +12,7 @@ const LIST_CHANGED: &str = "notifications/tools/list_changed";
 /// Revisions whose clients cannot read an event with empty data.
 const WITHOUT_PRIMING: [&str; 3] = ["2024-11-05", "2025-03-26", "2025-06-18"];
 
-/// Far longer than any test: such a call ends by being cancelled, or with its session.
+/// Far longer than any test, so such a call ends only by being cancelled, or with its session.
 const FOREVER_MS: u64 = 3_600_000;
 
 /// Long enough that the gateway chooses events over JSON.
@@ -24,7 +24,7 @@ async fn gateway_and_client(version: &str) -> (Gateway, RawClient) {
     (gateway, client)
 }
 
-/// A call with a progress token.
+/// Posts a call with a progress token.
 async fn post_call_with_token(
     client: &RawClient,
     id: &Value,
@@ -36,7 +36,7 @@ async fn post_call_with_token(
     client.post_request(id, "tools/call", Some(params)).await
 }
 
-/// A call that runs until it is cancelled.
+/// Starts a call that runs until it is cancelled.
 async fn start_endless_call(client: &RawClient, id: &Value) -> EventStream {
     client.post_tool_call(id, "sleep", json!({"ms": FOREVER_MS})).await.into_events()
 }
@@ -456,7 +456,7 @@ async fn a_reader_that_stops_loses_notifications_and_never_the_answer() {
     let mut events = client.post_tool_call(&id, "ask", json!({"kind": "ping"})).await.into_events();
     let question = events.next_message().await.unwrap();
     assert_eq!(question["method"], "ping");
-    // More than what the sockets in between can hold.
+    // More than the sockets can buffer.
     let notification = json!({"jsonrpc": "2.0", "method": "notifications/message", "params": {"level": "info", "data": "x".repeat(2000)}});
     let lines = vec![notification.to_string(); LINES].join("\n");
     for number in 0..BATCHES {
@@ -510,7 +510,7 @@ async fn the_end_of_a_session_ends_its_streams_and_answers_its_calls() {
     assert_eq!((running.failure(), listening.failure()), (None, None), "closed, not torn");
 }
 
-/// Takes about 15 seconds: the pause after which intermediaries begin to close quiet streams is long.
+/// Takes about 15 seconds, after which the gateway sends a comment on a quiet stream.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_quiet_stream_is_kept_alive_by_comments() {
     let (_gateway, client) = gateway_and_client("2025-06-18").await;

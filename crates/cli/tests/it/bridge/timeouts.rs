@@ -1,15 +1,15 @@
-//! Timeouts of calls, what extends them, and how calls are cancelled at the server.
+//! Timeouts of calls, how progress extends them, and how calls are cancelled at the server.
 
 use serde_json::{Value, json};
 use testkit::{EventStream, Gateway, MessageLog, NEWEST, RawClient, WorkspaceDir, wait_until, workspace_dir};
 
-/// Far longer than any test: such a call ends by being cancelled or given up.
+/// Far longer than any test, so such a call ends only by being cancelled or timing out.
 const FOREVER_MS: u64 = 3_600_000;
 
 /// Short enough to wait for, and long enough for an answer on a busy machine.
 const SHORT: [&str; 2] = ["--timeout", "5"];
 
-/// A gateway in front of fixtures that log what they read.
+/// A gateway with fixtures that log the messages they read.
 struct Logged {
     gateway: Gateway,
     log: MessageLog,
@@ -31,7 +31,7 @@ impl Logged {
         client
     }
 
-    /// The id that the server knows a `sleep` of `ms` by.
+    /// The id under which the server received a `sleep` of `ms`.
     fn upstream_id(&self, ms: u64) -> Value {
         let calls = self.log.with_method("tools/call");
         let call = calls.iter().find(|call| call["params"]["arguments"]["ms"] == ms);
@@ -159,7 +159,7 @@ async fn calls_in_a_batch_are_given_up_one_by_one() {
     assert_eq!(find(2)["result"], json!({}));
 }
 
-/// Two sessions, each with two calls in flight under the same ids; one call of one session is cancelled.
+/// Opens two sessions, each with two calls in flight under the same ids, and cancels one call of one session.
 async fn cancellation_hits_exactly_the_right_call(lifecycle: &str) {
     let logged = Logged::start(&[lifecycle]).await;
     let (a, b) = (logged.client().await, logged.client().await);

@@ -27,7 +27,7 @@ fn verify(log: &Path, arguments: &[&str]) -> (i32, String, String) {
     (output.status.code().unwrap(), text(output.stdout), text(output.stderr))
 }
 
-/// A log with two sessions in several files.
+/// Writes a log of two sessions that spans several files.
 fn written() -> (WorkspaceDir, PathBuf, [String; 2]) {
     let directory = workspace_dir("audit");
     let path = directory.join("audit.jsonl");

@@ -1,4 +1,4 @@
-//! Exit codes, hints, the line with the address, and logs.
+//! The command line: exit codes, hints, the line with the address, and logs.
 
 use std::ffi::OsStr;
 use std::process::{Output, Stdio};
@@ -23,7 +23,7 @@ fn ringfence(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command 
     command
 }
 
-/// Runs ringfence to its end.
+/// Runs ringfence until it exits.
 async fn run(arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Output {
     let child = ringfence(arguments).spawn().unwrap();
     within_deadline("ringfence exits", child.wait_with_output()).await.unwrap()
@@ -71,7 +71,7 @@ impl Started {
         client
     }
 
-    /// Ends it with SIGTERM; returns what else was on stdout.
+    /// Ends it with SIGTERM and returns the rest of its stdout.
     async fn end(mut self) -> String {
         let pid = rustix::process::Pid::from_raw(i32::try_from(self.child.id().unwrap()).unwrap()).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
@@ -375,7 +375,7 @@ async fn a_program_is_found_on_the_path_that_the_server_gets() {
         assert_eq!(answer, "found");
         let pid = started.child.id().unwrap();
         if fence.is_some() {
-            // The probe's process may still be there.
+            // The probe's process may still be running.
             wait_until("one server runs", async || descendants(pid).len() == 1).await;
         }
         started.end().await;

@@ -12,7 +12,7 @@ pub(crate) struct Home {
     pub(crate) directory: WorkspaceDir,
 }
 
-/// What a command printed, and how it ended.
+/// The exit code and the output of a command.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) code: i32,
@@ -25,7 +25,7 @@ impl Home {
         Self { directory: workspace_dir("home") }
     }
 
-    /// Runs ringfence with arguments separated by blanks.
+    /// Runs ringfence with arguments separated by spaces. In the output, `~` replaces the home.
     pub(crate) fn ringfence(&self, line: &str) -> Ended {
         let mut command = Command::new(ringfence_binary());
         command.args(line.split(' ')).env_clear().env("HOME", self.directory.path());

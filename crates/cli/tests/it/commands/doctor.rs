@@ -1,4 +1,4 @@
-//! `ringfence doctor`: what this host can enforce, found by trying, and hints for the rest.
+//! `ringfence doctor`: the protections that this host can enforce, found by trying, and hints for the rest.
 
 use std::process::{Command, Output};
 

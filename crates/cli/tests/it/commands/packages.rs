@@ -1,5 +1,5 @@
-//! Packages of npx and uvx: installed once, found again without a registry, executed by fences that can read
-//! them and cannot alter them.
+//! Packages of npx and uvx: installed once, found again without a registry, and executed in fences that can read but
+//! not alter them.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -21,7 +21,7 @@ use crate::fence::programs::fenced_run::{npm_registry, pip_index};
 const DEAD_REGISTRY: &str = "http://127.0.0.1:9/";
 const SMALL: &str = "semver@7.6.3";
 
-/// Ringfence with a directory that only one test uses.
+/// A directory for ringfence's caches that only one test uses, and the registries of this machine.
 struct Cache {
     directory: WorkspaceDir,
     npm_registry: String,
@@ -71,7 +71,7 @@ impl Cache {
         found
     }
 
-    /// Numbers of the generations of the only package.
+    /// The numbers of the generations, if there is only one package.
     fn numbers(&self) -> Vec<String> {
         let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
         self.generations().iter().map(name).collect()
@@ -83,7 +83,7 @@ impl Cache {
     }
 }
 
-/// What was printed by a command that succeeded.
+/// The JSON that a command printed, which must have succeeded.
 fn told(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
@@ -154,7 +154,7 @@ async fn what_cannot_be_installed_is_said() {
 #[tokio::test(flavor = "multi_thread")]
 async fn one_installs_while_others_wait_and_what_was_interrupted_is_done_again() {
     let cache = Cache::new("packages-interrupted").await;
-    // It accepts connections and never answers.
+    // This registry accepts connections and never answers.
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let registry = format!("http://{}/", silent.local_addr().unwrap());
     let add = ["add", "--json", "--", "npx", "-y", SMALL];
@@ -193,7 +193,7 @@ async fn a_refresh_keeps_what_is_in_use() {
     let cache = Cache::new("packages-refresh").await;
     cache.json(&["add", "--json", "--", "npx", "-y", SMALL]).await;
     let in_use = cache.generations().remove(0);
-    // As a gateway that runs the package does.
+    // Lock the generation as a gateway does that runs the package.
     let lease = File::open(in_use.join("complete")).unwrap();
     rustix::fs::flock(&lease, FlockOperation::LockShared).unwrap();
     for number in ["2", "3", "4"] {
@@ -226,7 +226,7 @@ async fn an_installation_takes_the_network_of_the_operator() {
     assert!(path(&cache.json(&[&allowed[..], &command].concat()).await["program"]).is_file());
 }
 
-/// A registry with one package, whose install script runs `script`.
+/// Starts a registry with one package, whose install script runs `script`.
 fn registry_with(directory: &Path, script: &str) -> String {
     let package = directory.join("package");
     std::fs::create_dir(&package).unwrap();
@@ -273,7 +273,7 @@ async fn an_install_script_reaches_nothing_but_its_tree() {
         let (outside, secret) = (cache.directory.join("outside"), cache.directory.join("secret"));
         std::fs::create_dir(&outside).unwrap();
         std::fs::write(&secret, "a secret file").unwrap();
-        // It lies in tree/node_modules/greedy; the marker is beside the tree.
+        // The script runs in `tree/node_modules/greedy`; the marker `complete` is beside `tree`.
         let script = format!(
             "echo found > found; env | grep 'a secret' >> found; cat {} >> found; \
              echo x > {}/written; echo x > ../../../written; echo x > ../../../complete; true\n",
@@ -302,7 +302,8 @@ async fn an_install_script_reaches_nothing_but_its_tree() {
     }
 }
 
-/// A server that was installed answers from inside a session's fence, in each tier and read mode.
+/// Asserts that an installed server answers from inside a fence, which can neither write its tree nor read another
+/// package, in each tier and read mode.
 async fn answers_read_only(cache: &Cache, command: &[&str]) {
     let other = cache.json(&["add", "--json", "--", "npx", "-y", SMALL]).await;
     let other = path(&other["readable"][0]);

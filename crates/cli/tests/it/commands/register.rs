@@ -1,4 +1,4 @@
-//! `ringfence register`: what it writes into the files of clients, and how it is undone.
+//! `ringfence register`: the entries that it writes into the files of clients, and how it removes them.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -9,7 +9,7 @@ use crate::commands::config::Home;
 
 const URL: &str = "http://127.0.0.1:3000/mcp";
 
-/// Each client with a JSON file, the file, and where `register` puts which entry.
+/// Each client with a JSON file: its name, the file, the pointer to the entry that `register` writes, and the entry.
 fn cases() -> Vec<(&'static str, &'static str, &'static str, Value)> {
     let own = ringfence_binary();
     vec![
@@ -72,7 +72,7 @@ fn a_file_that_was_there_is_the_same_to_the_byte_after_undo() {
     }
 }
 
-/// JSON without its comments and trailing commas, which these tests write at ends of lines only.
+/// Parses JSON with comments and trailing commas, which these tests write only at the ends of lines.
 fn config_value(text: &str) -> Value {
     let lines = text.lines().map(|line| line.split(" //").next().unwrap().to_owned() + "\n");
     let mut text: String = lines.filter(|line| !line.trim_start().starts_with("//")).collect();

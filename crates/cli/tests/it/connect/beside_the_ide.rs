@@ -1,4 +1,4 @@
-//! Several clients in one session, and several machines one after the other, without disturbing each other.
+//! Several clients in one session, several machines one after the other, and a token that is refused many times.
 
 use serde_json::json;
 use testkit::{NEWEST, text_of, wait_until};

@@ -1,4 +1,4 @@
-//! When the IDE ends, nothing of it remains, neither here nor at the gateway.
+//! When the IDE ends, so do its servers on this machine and its session at the gateway.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
@@ -6,7 +6,7 @@ use testkit::{descendants, process_exists, wait_until};
 
 use super::Connected;
 
-/// Starts servers for the IDE and for another client of its session.
+/// Starts servers for the IDE and for another client of its session, and returns all pids below `connect`.
 async fn start_servers(connected: &mut Connected) -> Vec<u32> {
     let own = connected.ide.call_for_text("local_pid", json!({})).await;
     let others = connected.colleague().call_tool_for_text("local_pid", json!({})).await;

@@ -40,13 +40,13 @@ impl IdeBuilder {
         self
     }
 
-    /// Sends its standard error to this file.
+    /// Appends its standard error to this file.
     pub(super) fn log(mut self, path: PathBuf) -> Self {
         self.log = path;
         self
     }
 
-    /// Starts it through a command that ends by executing its arguments.
+    /// Starts it through a wrapper that finally executes its arguments.
     pub(super) fn wrapped_in(mut self, wrapper: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Self {
         self.wrapper = wrapper.into_iter().map(|word| word.as_ref().to_owned()).collect();
         self
@@ -67,7 +67,7 @@ impl IdeBuilder {
         Ide { process: PipedProcess::start(&mut command), heard: VecDeque::new(), last_id: 0 }
     }
 
-    /// Starts it and shakes hands.
+    /// Starts it and initializes the session.
     pub(super) async fn open(self) -> Ide {
         let mut ide = self.start();
         ide.initialize().await;
@@ -146,7 +146,7 @@ impl Ide {
         assert_eq!(answer["result"]["content"][0]["text"], "still there", "{server}: {answer}");
     }
 
-    /// The names of all tools, in their order.
+    /// The names of all tools, in the order of the list, over all its pages.
     pub(super) async fn tools(&mut self) -> Vec<String> {
         let mut names = Vec::new();
         let mut cursor = json!({});
@@ -161,7 +161,7 @@ impl Ide {
         }
     }
 
-    /// Calls until the tool succeeds; earlier answers must be errors.
+    /// Repeats a call until the answer is not an error.
     pub(super) async fn call_until_it_works(&mut self, tool: &str, arguments: &Value) -> String {
         let mut text = String::new();
         let this = &mut *self;

@@ -1,4 +1,4 @@
-//! A client's machine played by the test: it speaks the protocol of attachments itself, with one tool, `where`.
+//! A client's machine simulated by the test, which speaks the attachment protocol and has one tool, `where`.
 
 use std::sync::{Arc, Mutex};
 use testkit::NEWEST;
@@ -13,15 +13,15 @@ use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 use upstream::Frame;
 
-/// An attached machine. It is gone when this is dropped.
+/// An attached machine, which detaches when dropped.
 pub(super) struct Machine {
     serving: AbortHandle,
-    /// Calls of `where`.
+    /// The calls that it received.
     calls: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Machine {
-    /// Attaches to a session of the gateway at that URL; the status of the answer if it is refused.
+    /// Attaches to a session of the gateway at `url`. Fails with the HTTP status if the gateway refuses.
     pub(super) async fn attach(url: &str, id: &str, token: Option<&str>, name: &str) -> Result<Self, u16> {
         let url = url.replacen("http", "ws", 1).replace("/mcp", &format!("/session/{id}/attach"));
         let mut request = url.into_client_request().unwrap();
@@ -69,7 +69,7 @@ async fn serve(
             Some("tools/list") => json!({"tools": [{"name": "where", "inputSchema": {"type": "object"}}]}),
             Some("tools/call") => {
                 calls.lock().unwrap().push(message.clone());
-                // Some calls never end.
+                // Leave the call unanswered.
                 if message["params"]["arguments"]["forever"] == true {
                     continue;
                 }

@@ -1,6 +1,6 @@
 //! Clients on machines of their own: each has a network namespace, joined to that of the gateways by a cable, and a
-//! project directory that only it can see. Nothing of it is in the machine's own network, and nothing has to be
-//! cleaned up: namespaces go with their processes.
+//! project directory that only it can see. The tests leave the host's network alone and need no cleanup, because
+//! namespaces end with their processes.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ const FIRST: &str = "10.9.0.1";
 const SECOND: &str = "10.9.0.2";
 const WIRE: &str = "10.9.0.3";
 
-/// The script that sets up a client's machine: its cable, its files, and then its command.
+/// The script that sets up a client's machine, its cable and its files, and then executes its command.
 const MACHINE: &str = r#"set -e
 number=$1 project=$2 owner=$3
 shift 3
@@ -31,7 +31,7 @@ printf 'a file of %s' "$owner" > "$project/notes.txt"
 cd "$project"
 exec "$@""#;
 
-/// Runs a test on the gateways' side: in a network namespace that has their addresses and nothing else.
+/// Runs a test on the gateways' side, in a network namespace that has only their addresses.
 fn among_gateways<Test: Future<Output = ()>>(test: impl FnOnce() -> Test + Send + 'static) {
     let run = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -102,18 +102,18 @@ impl ClientMachine {
     }
 }
 
-/// A gateway on a reachable address, with tokens.
+/// Starts a gateway on an address that the machines can reach, with tokens.
 async fn public_gateway(site: &Site, host: &str) -> Gateway {
     let automatic = std::fs::read_to_string(site.directory.join("gateway.yaml")).unwrap();
     let mut configuration: Value = serde_json::from_str(&automatic).unwrap();
-    // Any address other than loopback will do.
+    // On an address other than loopback, `auto` means attachments.
     configuration["localExecution"] = "auto".into();
     site.write("gateway.yaml", &configuration);
     let tokens = site.directory.join("tokens");
     site.gateway().host(host).flag("--behind-proxy").flag("--auth-token-file").flag(tokens).start().await
 }
 
-/// Waits until another client of the last attached session works, and returns it.
+/// Another client of the session that was attached last, returned once it sees the files of the client's machine.
 async fn colleague(gateway: &Gateway, proxy: &Proxy, token: &str) -> RawClient {
     let mut client = with_token(gateway.client(), token);
     wait_until("the machine is attached", async || {
@@ -144,7 +144,7 @@ fn the_files_of_a_client_are_only_on_its_machine() {
         alice.ide.call_for_text("filesystem_write_file", json!({"path": "own.txt", "content": "x"})).await;
         assert_eq!(alice.file("own.txt").as_deref(), Some("x"));
         assert!(!site.project().join("own.txt").exists());
-        // The control: what runs behind the gateway sees the gateway's files.
+        // The control: a server behind the gateway sees the gateway's files, not the client's.
         let theirs = json!({"path": site.project().join("notes.txt")});
         let answer = alice.ide.call("remote_read_file", theirs).await;
         assert!(answer.to_string().contains("No such file"), "{answer}");

@@ -1,4 +1,5 @@
-//! Each part breaks in the middle of a call: waiting calls fail, the rest continues, and everything recovers by itself.
+//! Each part breaks during a call: calls that depend on it fail or are answered later, all others continue, and
+//! everything recovers by itself.
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ fn kill(pid: u32) {
     kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), Signal::KILL).unwrap();
 }
 
-/// A call of another client that runs until a part breaks.
+/// A call by another client of the session that runs until a part breaks.
 struct EndlessCall {
     client: RawClient,
     id: Value,
@@ -119,7 +120,7 @@ async fn a_call_that_ends_while_the_network_is_cut_is_answered_later() {
     let call = connected.ide.send_request("tools/call", params).await;
     connected.ide.hear(|message| message["method"] == "notifications/progress").await;
     connected.proxy.cut();
-    // It starts later and takes longer, so the other call has ended by then.
+    // This call starts later and takes longer, so the IDE's call has ended before it returns.
     connected.colleague().call_tool_for_text("remote_sleep", json!({"ms": 1000})).await;
     connected.proxy.lead_to(connected.gateway.url());
     let answer = connected.ide.answer_to(&call).await;

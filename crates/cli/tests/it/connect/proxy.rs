@@ -1,5 +1,5 @@
 //! The wire between a client's machine and its gateway. It can be cut, lead to another gateway, or hand the attachment
-//! to the test. It knows the session's id, which is in the path of an attachment.
+//! to the test. It learns the session's id from the path of the attachment.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -27,12 +27,12 @@ struct Wires {
 
 #[derive(Default)]
 struct State {
-    /// `None`: connections are refused.
+    /// The gateway's host and port. `None`: new connections are closed at once.
     target: Option<String>,
     session_id: Option<String>,
     attachments: Vec<AbortHandle>,
     others: Vec<AbortHandle>,
-    /// Keeps the gateway's ends of attachments open.
+    /// Clones of the connections that carry attachments to the gateway, which keep them open when a wire is aborted.
     gateway_ends: Vec<std::net::TcpStream>,
     attached: usize,
     hijacker: Option<mpsc::UnboundedSender<Hijacked>>,
@@ -56,7 +56,7 @@ impl Proxy {
         format!("http://{}", self.address)
     }
 
-    /// The session that was attached last.
+    /// The id of the session that was attached last.
     pub(super) fn session_id(&self) -> Option<String> {
         self.wires.state.lock().unwrap().session_id.clone()
     }
@@ -66,7 +66,7 @@ impl Proxy {
         self.wires.state.lock().unwrap().target = Some(authority(gateway));
     }
 
-    /// How often an attachment was asked for.
+    /// How many attachments were requested so far.
     pub(super) fn attached(&self) -> usize {
         self.wires.state.lock().unwrap().attached
     }
@@ -78,12 +78,12 @@ impl Proxy {
         state.gateway_ends.clear();
     }
 
-    /// The same without the gateway noticing, as when a machine moves to another network.
+    /// Cuts the attachments but keeps the gateway's ends open, as when a machine moves to another network.
     pub(super) fn cut_attachments_unnoticed(&self) {
         self.wires.state.lock().unwrap().attachments.drain(..).for_each(|wire| wire.abort());
     }
 
-    /// Cuts everything and refuses connections until it leads to a gateway again.
+    /// Cuts everything and closes new connections at once until [`Self::lead_to`] is called.
     pub(super) fn cut(&self) {
         let mut state = self.wires.state.lock().unwrap();
         state.target = None;
@@ -92,7 +92,7 @@ impl Proxy {
         attachments.drain(..).chain(others.drain(..)).for_each(|wire| wire.abort());
     }
 
-    /// From now on attachments end in the test, not at the gateway.
+    /// Makes new attachments end in the test instead of the gateway.
     pub(super) fn hijack(&self) -> mpsc::UnboundedReceiver<Hijacked> {
         let (sender, sockets) = mpsc::unbounded_channel();
         self.wires.state.lock().unwrap().hijacker = Some(sender);

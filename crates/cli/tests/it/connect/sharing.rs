@@ -1,4 +1,4 @@
-//! The servers of the client's machine, which only clients of the same session can use.
+//! The servers of the client's machine, which all clients of its session can use, and no others.
 
 use serde_json::{Value, json};
 use testkit::{EventStream, NEWEST, RawClient, text_of, wait_until};
@@ -146,7 +146,7 @@ async fn every_client_of_a_session_that_listens_hears_of_changes() {
     for events in &mut streams {
         hear_change(events).await;
     }
-    // Messages during a lost connection are delivered when the client comes back.
+    // Messages sent while a client is disconnected are delivered when it comes back.
     let last = again.last_event_id().unwrap().to_owned();
     drop((again, machine));
     for events in &mut streams {
@@ -164,7 +164,7 @@ async fn a_change_waits_for_the_stream_of_a_client_that_has_just_begun() {
     let mut client = gateway.client();
     client.set_session(opened.json()["sessionId"].as_str(), Some(NEWEST));
     let _machine = attach(&client, "machine").await;
-    // Not by a call, which would learn of the change itself.
+    // Wait on the report, because a call would learn of the change itself.
     wait_until("the machine is there", async || shows(&client.session_report().await, "local_where")).await;
     let mut events = client.get_stream(None).await.into_events();
     hear_change(&mut events).await;
@@ -198,7 +198,7 @@ async fn only_so_many_clients_listen_at_once() {
 async fn a_client_that_listens_takes_nothing_from_the_ide() {
     let mut connected = Connected::start("connect-listening-colleague").await;
     let mut events = connected.colleague().get_stream(None).await.into_events();
-    // The client's machine goes and comes, and the stream of the colleague is the same all along.
+    // The machine detaches and attaches again, while the colleague's stream stays open.
     for _ in 0..3 {
         connected.proxy.cut_attachments();
         hear_change(&mut events).await;

@@ -1,4 +1,4 @@
-//! A gateway that speaks TLS: requests and the attachment trust the machine's certificates and no others.
+//! A gateway that speaks TLS: requests and the attachment trust only the machine's certificates.
 
 use serde_json::{Value, json};
 use testkit::{Gateway, wait_until};
@@ -12,7 +12,7 @@ async fn start(site: &Site) -> Gateway {
     site.gateway().flag("--tls-cert").flag(certificate).flag("--tls-key").flag(key).start().await
 }
 
-/// The gateway's report on the session whose id the client stored.
+/// The gateway's report on the session whose id `connect` stored in its session file.
 async fn report(site: &Site, gateway: &Gateway) -> Option<Value> {
     let session = std::fs::read_to_string(site.directory.join("session.json")).ok()?;
     let session: Value = serde_json::from_str(&session).ok()?;

@@ -1,4 +1,4 @@
-//! Gateways that want a token.
+//! Gateways that require a token.
 
 use serde_json::json;
 use testkit::{Gateway, NEWEST, RawClient, wait_until};
@@ -11,7 +11,7 @@ pub(super) const ALICE: &str = "alices-token-0123456789";
 pub(super) const BOB: &str = "bobs-token-0123456789ab";
 const NOBODY: &str = "nobodys-token-0123456789";
 
-/// Writes the tokens of Alice and Bob, for a gateway and for their clients.
+/// Writes the gateway's token file, which knows Alice and Bob, and token files for clients, one with an unknown token.
 pub(super) fn write_tokens(site: &Site) {
     write_private(&site.directory.join("tokens"), &format!("alice:{ALICE}\nbob:{BOB}\n"));
     for (name, token) in [("alice", ALICE), ("bob", BOB), ("nobody", NOBODY)] {

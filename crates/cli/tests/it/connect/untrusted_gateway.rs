@@ -1,5 +1,5 @@
 //! A malicious gateway: the WebSocket of a real `ringfence connect` ends in the test, which makes forbidden requests.
-//! Proper requests work on the same connection, so that a refusal is a real one.
+//! Proper requests work on the same connection, which shows that the refusals are real.
 
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
@@ -12,7 +12,7 @@ use upstream::Frame;
 use super::proxy::Hijacked;
 use super::{Ide, Proxy, Site};
 
-/// An IDE whose attachments come to the test.
+/// An IDE whose attachments end in the test.
 struct Trap {
     site: Site,
     ide: Ide,
@@ -47,7 +47,7 @@ struct Attachment {
 }
 
 impl Attachment {
-    /// `None`: it was closed.
+    /// The next message; `None` if the attachment was closed.
     async fn next(&mut self) -> Option<Message> {
         within_deadline("the machine says something", self.socket.next()).await?.ok()
     }
@@ -112,7 +112,7 @@ impl Attachment {
         self.request(channel, "tools/call", json!({"name": tool, "arguments": arguments})).await
     }
 
-    /// The control: the attachment works.
+    /// The control: opens `local` on this channel and calls it.
     async fn works_on(&mut self, channel: u64) {
         self.open(channel, "local").await;
         let answer = self.call(channel, "echo", json!({"text": "proper"})).await;
@@ -161,7 +161,7 @@ async fn garbage_is_passed_over() {
     }
     let answer = gateway.call(1, "echo", json!({"text": "still proper"})).await;
     assert_eq!(text_of(&answer), "still proper");
-    // A second conversation under the same number takes its place.
+    // A second conversation on the same channel replaces the first.
     gateway.works_on(1).await;
     gateway.works_on(u64::MAX).await;
     trap.ide.echoes("local").await;
@@ -174,7 +174,7 @@ async fn a_frame_that_is_too_long_ends_the_attachment_and_nothing_else() {
     let mut gateway = trap.attachment().await;
     gateway.works_on(1).await;
     let line = Bytes::from(vec![b'x'; 200_000_000]);
-    // The connection may close before all is sent.
+    // The connection may close before the whole frame is sent.
     let _ = gateway.socket.send(Message::Binary(Frame::Line { channel: 1, line }.encode())).await;
     while gateway.next_frame().await.is_some() {}
     trap.ide.echoes("local").await;

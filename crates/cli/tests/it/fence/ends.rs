@@ -1,5 +1,5 @@
-//! The limits of a fenced command, its end, and ringfence's report afterwards: with programs that use up all
-//! resources, refuse to end, or try to outlive their fence. In both tiers, as root and as a plain user.
+//! The limits of a fenced command, how it ends, and what ringfence says afterwards, tested with programs that
+//! exhaust resources, refuse to end, or try to outlive their fence. In both tiers, as root and as a plain user.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
@@ -25,7 +25,7 @@ impl Fence {
         Self { ground: Ground::new(caller).await, tier }
     }
 
-    /// Every tier, for every caller.
+    /// One fence for each caller and tier.
     async fn all() -> Vec<Self> {
         let mut fences = Vec::new();
         for caller in callers() {
@@ -48,7 +48,7 @@ impl Fence {
         self.ground.scope().join(name)
     }
 
-    /// `ringfence run` with its options, ready for the command.
+    /// `ringfence run` with its options, up to the `--` before the command.
     fn ringfence(&self, options: &[&str]) -> Command {
         let mut command = self.ground.command(self.ground.ringfence());
         command.args(["run", "--tier", self.tier, "--net", "none"]);
@@ -60,7 +60,7 @@ impl Fence {
         command
     }
 
-    /// The attacker with its arguments, in the fence.
+    /// `ringfence run` with the attacker and its arguments.
     fn attacker(&self, options: &[&str], arguments: &[&str]) -> Command {
         let mut command = self.ringfence(options);
         command.arg(self.ground.attacker()).args(arguments);
@@ -84,7 +84,7 @@ impl Fence {
     }
 }
 
-/// The outcome of a command, also for failure messages.
+/// The outcome of a command, printed whole in failure messages.
 #[derive(Debug)]
 struct Ended {
     #[allow(dead_code, reason = "shown when a test fails")]
@@ -101,7 +101,7 @@ impl Ended {
         Self { title: title.to_owned(), code: output.status.code(), stdout, stderr }
     }
 
-    /// Asserts that nothing ran and that the error names the missing feature.
+    /// Asserts that nothing ran and that the error gives this reason and a hint.
     fn assert_refused(&self, reason: &str) {
         assert_eq!(self.code, Some(125), "{self:?}");
         assert!(self.stderr.contains(reason) && self.stderr.contains("hint: "), "{self:?}");
@@ -145,10 +145,10 @@ async fn q1_a_fork_bomb_ends_at_the_limit_and_the_reason_is_said() {
     for fence in Fence::all().await {
         let ended = fence.attack(&["--processes", "20"], &["fork-bomb"]).await;
         match (fence.ground.caller, fence.tier) {
-            // Without control groups the limit would count all processes of the user, so it is refused.
+            // Without control groups the limit would count all processes of the user, so ringfence refuses it.
             (Caller::Plain, "a") => ended.assert_refused("pid_limit"),
             (Caller::Own, "a") if ended.code == Some(125) => ended.assert_refused("pid_limit"),
-            // In a user namespace it counts only processes inside, but the kernel does not report that it was reached.
+            // In a user namespace the limit counts only processes inside, but the kernel does not report reaching it.
             (Caller::Plain | Caller::Own, _) => assert!(ended.count_before("EAGAIN") < 20, "{ended:?}"),
             (Caller::Root, _) => {
                 assert!(ended.count_before("EAGAIN") < 20, "{ended:?}");
@@ -237,7 +237,7 @@ async fn q5_the_share_of_the_processors_is_set_for_the_control_group() {
     }
 }
 
-/// The process inside the fence that is the attacker.
+/// The pid of the attacker among ringfence's descendants.
 fn attacker_below(fence: &Fence, ringfence: u32) -> u32 {
     let program = fence.ground.attacker();
     let is_attacker =
@@ -246,7 +246,7 @@ fn attacker_below(fence: &Fence, ringfence: u32) -> u32 {
     below.iter().copied().find(is_attacker).unwrap_or_else(|| panic!("the attacker is not among {below:?}"))
 }
 
-/// How many processors' worth of time the control group of a process may use.
+/// How many processors' time the control group of a process may use.
 fn processor_share(pid: u32) -> f64 {
     let groups = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap();
     let read = |path: String| std::fs::read_to_string(path).ok();
@@ -302,7 +302,7 @@ async fn q6_output_that_nobody_reads_holds_the_command_up_and_is_not_kept() {
         }
         signal(&child, Signal::TERM);
         wait_until("the flooder is gone", async || !process_exists(flooder)).await;
-        // The output is still not read: it might block forever, but the second signal must not.
+        // The test still reads no output, so ringfence may be blocked on writing it; a second signal must end it.
         signal(&child, Signal::INT);
         within_deadline("ringfence ends", child.wait()).await.unwrap();
     }
@@ -335,7 +335,7 @@ async fn q7_a_daemon_does_not_outlive_the_command() {
     }
 }
 
-/// The first signal goes to the command. A second one kills it.
+/// ringfence forwards the first signal to the command and kills it at the second.
 #[tokio::test(flavor = "multi_thread")]
 async fn q8_a_command_that_ignores_polite_signals_is_killed() {
     for fence in Fence::all().await {
@@ -402,7 +402,7 @@ async fn z2_new_links_that_leave_the_scope_are_named_at_the_end() {
     for fence in Fence::all().await {
         let old_link = fence.in_scope("old-link");
         symlink("/etc/hosts", &old_link).unwrap();
-        // Files older than the command are recognised to the second.
+        // ringfence tells old links from new ones by whole seconds, so start the command in a later second.
         let made = old_link.symlink_metadata().unwrap().ctime();
         wait_until("a later second has begun", async || seconds_now() > made).await;
         let script = "ln -s /etc/passwd leads-out && ln -s leads-out leads-in && mkdir d && ln -s ../.. d/up";
@@ -490,10 +490,10 @@ async fn x9_a_32_bit_program_is_killed_and_the_reason_is_said() {
 }
 
 const RACE_ROUNDS: &str = "5000";
-/// Usually enough to win the race without a fence; otherwise it is run again.
+/// Usually enough to win the race without a fence; if not, the test runs the race again.
 const CONTROL_ROUNDS: &str = "200";
 
-/// A directory that will be exchanged with a link to one outside.
+/// Makes a directory in the scope that the attacker will exchange with a link to one outside.
 fn prepare_race(ground: &Ground) -> (PathBuf, PathBuf) {
     let (inside, outside) = (ground.scope().join("race"), ground.outside().join("race"));
     for directory in [&inside.join("flipped"), &outside] {

@@ -1,8 +1,8 @@
-//! Every attempt of `escapes.md`, made by a hostile program: without a fence, where it must succeed to mean
-//! anything, and inside the fence in each tier, network mode and read mode, as root and as a plain user.
+//! Runs every attempt of the hostile program `ringfence-attacker`: without a fence, where an attempt must succeed
+//! to prove anything, and fenced in each tier, network mode and read mode, as root and as a plain user.
 //!
-//! The effect counts first, observed from outside after the run; then the error. No test skips itself: the
-//! first one asserts what the kernel must offer.
+//! The verdict rests on the effect, observed from outside after the run, then on the error. No test skips
+//! itself: the first one asserts that the kernel has the features that the others need.
 
 mod aftermath;
 mod expected;
@@ -47,7 +47,7 @@ fn assert_no_surprise(found: &[String]) {
     assert!(found.is_empty(), "{} surprises\n{}", found.len(), found.join("\n"));
 }
 
-/// Tries everything in one kind of fence, as every caller.
+/// Runs all attempts in one kind of fence, as every caller.
 async fn assert_holds(fence: Fence) {
     let mut found = Vec::new();
     for caller in callers() {
@@ -56,7 +56,7 @@ async fn assert_holds(fence: Fence) {
     assert_no_surprise(&found);
 }
 
-/// Tries everything in one fence. `otherwise`: rows that the options change.
+/// Runs all attempts in one fence. `otherwise` returns the expected outcome of rows that the options change.
 async fn surprises_in(
     caller: Caller,
     fence: Fence,
@@ -143,7 +143,7 @@ async fn tier_b_with_strict_reads_holds() {
     assert_holds(strict(Tier::B, Network::None)).await;
 }
 
-/// Tries everything in each of the tiers with more options, as every caller.
+/// Runs all attempts in each of the tiers with more options, as every caller.
 async fn assert_holds_with(
     options: &[&str],
     tiers: &[Tier],
@@ -161,7 +161,8 @@ async fn assert_holds_with(
 
 const BOTH_TIERS: &[Tier] = &[Tier::A, Tier::B];
 
-/// One layer fewer: the filter lets these through, and the layers below must refuse them.
+/// Lets debugging calls and nested user namespaces through the syscall filter: the layers below must refuse the
+/// access that they would give.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_filter_may_allow_is_still_refused_beneath_it() {
     let options = ["--allow-debug", "--allow-nested-userns"];
@@ -173,8 +174,8 @@ async fn what_the_filter_may_allow_is_still_refused_beneath_it() {
     .await;
 }
 
-/// Those with an abstract name stay out of reach, and none can be made outside. Landlock of ABI 9 and later
-/// keeps those with a path out of reach, too.
+/// Sockets with an abstract name stay out of reach, and none can be created outside the scope. From Landlock
+/// ABI 9 on, sockets with a path outside are out of reach, too.
 #[tokio::test(flavor = "multi_thread")]
 async fn unix_sockets_that_are_allowed_are_reported_as_not_protected() {
     let has_rights_for_sockets = kernel_offer().await.landlock_abi >= 9;

@@ -1,5 +1,5 @@
 //! The fence as the gateway uses it: many launches by one launcher, and a scope that is swapped between the
-//! decision and the launch.
+//! plan and the launch.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -13,7 +13,7 @@ use fence::{
 };
 use testkit::{WorkspaceDir, ringfence_binary, workspace_dir};
 
-/// A scope, a directory beside it, and a plan for the scope.
+/// A scope, a directory beside it, a temporary directory, and a launcher.
 struct Ground {
     workspace: WorkspaceDir,
     launcher: Launcher,
@@ -58,7 +58,7 @@ impl Ground {
         fence::plan(&policy, &self.launcher.kernel()).unwrap()
     }
 
-    /// Runs a script and returns how it ended, with what it printed.
+    /// Runs a script and returns its ending and its output.
     fn run(&self, plan: &Plan, script: &str) -> Result<(Ending, String), LaunchError> {
         let command = Command {
             program: "/bin/sh".into(),
@@ -95,7 +95,7 @@ fn one_launcher_serves_many_and_none_sees_another() {
         }
         let (_, text) = ground.run(&plan, "echo no > ../beside/x; ls /proc/self/fd | wc -l").unwrap();
         assert!(!ground.workspace.join("beside/x").exists());
-        // Standard streams, and the directory that is being listed.
+        // The three standard streams, and the directory that `ls` has open.
         assert_eq!(text.lines().last().map(str::trim), Some("4"), "{text}");
     }
 }

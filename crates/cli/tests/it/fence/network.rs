@@ -1,4 +1,4 @@
-//! The network as fenced programs see it in each mode, with controls that allowed addresses answer.
+//! The network as fenced programs see it in each mode, with controls which show that allowed addresses answer.
 
 mod http_mode;
 mod modes;
@@ -8,10 +8,10 @@ use std::collections::BTreeMap;
 
 use crate::fence::programs::fenced_run::Ended;
 
-/// Tries the network from inside, as its arguments say.
+/// A script that runs the network probes given as its arguments.
 const PROBE: &str = include_str!("network/probe.py");
 
-/// The outcome of each probe, by its name.
+/// The outcome of each probe, by the probe's argument.
 struct Outcomes {
     by_probe: BTreeMap<String, String>,
     ended: Ended,
@@ -29,7 +29,7 @@ impl Outcomes {
         assert_eq!(outcome, Some(expected), "{probe}: {:?}", self.ended);
     }
 
-    /// The network sentence of the report.
+    /// Compares the network line of the report.
     fn assert_network(&self, expected: &str) {
         assert_eq!(self.ended.report()["network"], expected, "{:?}", self.ended);
     }

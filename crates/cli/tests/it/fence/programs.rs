@@ -1,5 +1,5 @@
-//! Real programs go on working inside the fence, in both tiers: package tools, compilers, language runtimes,
-//! version control, shells and an official MCP server. A fence that breaks them would be switched off.
+//! Real programs keep working inside the fence, in both tiers: package tools, compilers, language runtimes,
+//! version control, shells and an official MCP server. Users would switch off a fence that breaks them.
 
 mod below_temporary_directories;
 pub(crate) mod fenced_run;

@@ -156,7 +156,7 @@ async fn a_shared_process_works_in_the_scope_that_was_fixed_at_start() {
     }
 }
 
-/// Opens two windows of one caller on one directory. Returns what the second reads of the first one's state.
+/// Opens two windows of one caller on one directory, stores a value in the first, and reads it from the second.
 async fn found_by_the_other_window(gateway: &Gateway, project: &Path, instances: [&str; 2]) -> String {
     let mut windows = Vec::new();
     for instance in instances {
@@ -222,7 +222,7 @@ async fn verbose_results_say_which_window_and_project_they_belong_to() {
     }
 }
 
-/// What `_meta` says about the window of a client on stdio.
+/// The instance that `_meta` names for a client on stdio.
 async fn instance_on_stdio(project: &Path, variable: Option<&str>) -> Value {
     let mut command = Command::new(ringfence_binary());
     command.arg("stdio").arg("--").arg(fixture_binary()).current_dir(project).env("MCP_VERBOSE", "true");

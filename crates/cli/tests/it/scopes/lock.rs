@@ -23,7 +23,7 @@ async fn of_two_answers_that_race_exactly_one_wins_and_stays() {
     let projects = [project_with_secret("one"), project_with_secret("two")];
     for round in 0..ROUNDS {
         let client = open(&gateway).await;
-        // Two questions are open: that of a stream which was closed, and that of the call which waits.
+        // Two questions are open: one on a stream that was closed, and one on the stream of the waiting call.
         let mut get = client.get_stream(None).await.into_events();
         let first = roots_question(&mut get).await;
         drop(get);
@@ -64,7 +64,7 @@ async fn an_answer_to_what_nobody_asked_locks_nothing() {
             assert!(status == 202 || status == 400, "{id}: {status}");
         }
     };
-    // The id can be guessed before the request is sent.
+    // A client can guess the id of a request that is not sent yet.
     volunteer(&client).await;
     say_initialized(&client).await;
     volunteer(&client).await;
@@ -97,7 +97,7 @@ async fn an_answer_in_an_envelope_that_says_two_things_is_not_taken() {
     assert_eq!(text_of(&only_message(events).await), project.path.to_string_lossy());
 }
 
-/// Answers `roots/list` with this text while two calls wait. Returns what each of them got.
+/// Answers `roots/list` with this text while two calls wait, and returns the answers to both.
 async fn answers_after(client: &RawClient, result: &str) -> [Value; 2] {
     let (first, question) = begin_asked_call(client, &json!("first"), "working_directory").await;
     let second = client.post_request(&json!("second"), "tools/list", None).await.into_events();
@@ -117,7 +117,7 @@ async fn assert_session_is_refused(gateway: &Gateway, result: &str) {
         assert_refused_with_403(&client.post_tool_call(&id, "echo", json!({"text": "x"})).await, &id);
     }
     assert_refused_with_403(&client.get_stream(None).await, &Value::Null);
-    // The id of the refused session is no obstacle to a new one.
+    // The client can start over, even with the id of the refused session in the header.
     client.open(with_roots(), NEWEST).await;
     client.delete().await;
 }

@@ -1,4 +1,4 @@
-//! Workspaces that a header or the URL names, and what the operator allows of them.
+//! Workspaces named by a header or by the URL, and the operator's limits on them.
 
 use std::path::Path;
 
@@ -16,12 +16,12 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// A client of the URL that names a workspace.
+/// A client whose URL names a workspace.
 fn client_at(gateway: &Gateway, workspace: &str) -> RawClient {
     RawClient::new(format!("{}/w/{workspace}", gateway.url()))
 }
 
-/// `initialize` as a client with roots sends it.
+/// Sends `initialize` as a client with roots.
 async fn post_initialize(client: &RawClient) -> Reply {
     client.post_initialize(&json!(1), with_roots(), NEWEST).await
 }
@@ -33,7 +33,7 @@ fn assert_bad_request(reply: &Reply) {
     assert_eq!(reply.session_id(), None);
 }
 
-/// Opens a session that has its scope by name: the client is never asked.
+/// Opens a session whose scope was named, and asserts that the client is not asked for its roots.
 async fn assert_opens(mut client: RawClient, directory: &Path) -> RawClient {
     client.open(with_roots(), NEWEST).await;
     let answer = client.call_tool_answering("working_directory", json!({}), |question| {
@@ -68,7 +68,7 @@ async fn the_url_names_a_workspace_of_the_operator() {
     assert_kept_out_of(&at_docs, &code.path).await;
     assert_kept_out_of(&at_code, &docs.path).await;
     assert_opens(client_at(&gateway, "docs").with_header(HEADER, "docs"), &docs.path).await;
-    // Streams and the end of a session are at the same URL.
+    // GET and DELETE use the same URL.
     at_docs.get_stream(None).await.into_events();
     assert_eq!(at_docs.delete().await.status, 204);
     assert_eq!(at_docs.post_request(&json!(1), "ping", None).await.status, 404);
@@ -162,11 +162,11 @@ async fn named_directories_are_looked_at_like_roots() {
 async fn only_allowed_directories_can_be_named_or_be_roots() {
     let (allowed, other) = (project_with_secret("allowed"), project_with_secret("other"));
     let (inside, named) = (add_directory(&allowed, "inside"), add_directory(&other, "named"));
-    // A name that begins like the allowed one.
+    // A directory whose name begins with the allowed one's.
     let neighbour =
         allowed.path.with_file_name(format!("{}x", allowed.path.file_name().unwrap().to_str().unwrap()));
     std::fs::create_dir(&neighbour).unwrap();
-    // Links are resolved, in both directions.
+    // Links are resolved, whether they lead into the allowed directory or out of it.
     let (into, out_of) = (other.path.join("into"), allowed.path.join("out-of"));
     std::os::unix::fs::symlink(&inside, &into).unwrap();
     std::os::unix::fs::symlink(&other.path, &out_of).unwrap();

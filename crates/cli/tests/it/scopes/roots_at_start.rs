@@ -1,5 +1,5 @@
-//! Servers that ask for their roots when they start, such as the reference file server: the first call of a session must
-//! not overtake the answer.
+//! Servers that ask for their roots when they start, such as the reference file server: the first call of a session
+//! must not overtake the answer.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -10,7 +10,7 @@ use testkit::{Gateway, RawClient, node_binary, parts_dir};
 
 use super::{NEWEST, Project, roots, text_of, with_roots};
 
-/// The reference file server, told these directories.
+/// Starts a gateway with the reference file server and these directories as its arguments.
 async fn file_server(directories: &[&Path]) -> Gateway {
     let script = parts_dir().join("node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
     let mut command: Vec<OsString> = vec![node_binary().into(), script.into()];
@@ -48,7 +48,7 @@ async fn the_first_call_after_a_restart_finds_a_server_that_knows_its_roots() {
     let client = write_first(&gateway, &project.path, "before").await;
     for pid in gateway.descendants() {
         let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
-        // Killing one may have ended the others.
+        // Killing one process may already have ended the others.
         let _ = kill_process(pid, Signal::KILL);
     }
     gateway.wait_for_log("while this call was running").await;

@@ -31,7 +31,7 @@ fn assert_terminated(reply: &Reply, id: &Value) {
     assert_change_rejected(reply.json());
 }
 
-/// The handle of a session in a line of the log.
+/// The session's handle in a line of the log.
 fn handle_in(line: &str) -> &str {
     let start = line.find("session=").unwrap_or_else(|| panic!("no session in {line}")) + "session=".len();
     line[start..].split_whitespace().next().unwrap().trim_matches('"')
@@ -73,7 +73,7 @@ async fn a_change_after_the_lock_ends_the_session_for_good() {
     assert!(line.contains("notifications/roots/list_changed"), "{line}");
     assert!(!gateway.log().contains(client.session_id().unwrap()), "session ids are credentials");
 
-    // The client only has to start over, even with the old id in the header.
+    // The client can simply start over, even with the old id in the header.
     let mut client = client;
     client.open(with_roots(), NEWEST).await;
     let answer =
@@ -101,7 +101,7 @@ async fn whoever_asks_while_the_session_ends_hears_the_same_reason() {
     let project = project_with_secret("meanwhile");
     for _ in 0..5 {
         let client = window(&gateway, &project.path).await;
-        // It takes a while to end.
+        // A server that ignores SIGTERM makes the session take a while to end.
         client.call_tool_for_text("ignore_term", json!({})).await;
         let changed = {
             let client = client.clone();
@@ -137,7 +137,7 @@ async fn a_change_before_the_lock_is_taken_note_of_and_the_session_goes_on() {
     client.respond(&question, roots(&[&project.path])).await;
     assert_eq!(text_of(&only_message(events).await), project.path.to_string_lossy());
     assert_works_in(&client, &project.path).await;
-    // The control: now it is locked.
+    // The control: a change after the lock ends the session.
     assert_terminated(&roots_changed(&client).await, &Value::Null);
 }
 

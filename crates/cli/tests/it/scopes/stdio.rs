@@ -11,13 +11,13 @@ use tokio::process::Command;
 
 use super::{SECRET, add_directory, project_with_secret, with_roots};
 
-/// A client with roots.
+/// A client that supports roots.
 struct Client {
     stdio: StdioClient,
 }
 
 impl Client {
-    /// Starts it outside the project and shakes hands.
+    /// Starts `ringfence stdio` in this directory and completes the handshake.
     async fn open(started_in: &Path, flags: &[&str]) -> Self {
         let mut client = Self::start(started_in, flags).await;
         client.notify("notifications/initialized").await;
@@ -38,20 +38,20 @@ impl Client {
         Self { stdio }
     }
 
-    /// The id of the `roots/list` that comes next.
+    /// Reads a `roots/list`, which must come next, and returns its id.
     async fn roots_question(&mut self) -> Value {
         let question = self.read().await;
         assert_eq!(question["method"], "roots/list", "{question}");
         question["id"].clone()
     }
 
-    /// Answers the question that follows `initialized`.
+    /// Answers the `roots/list` that follows `initialized`.
     async fn lock(&mut self, answer: Value) {
         let question = self.roots_question().await;
         self.respond(&question, answer).await;
     }
 
-    /// Calls a tool when nothing else is under way but questions for roots that were asked before.
+    /// Calls a tool and returns its answer. Only repeated `roots/list` requests may come before it.
     async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let id = self.send_call(tool, &arguments).await;
         loop {
@@ -130,7 +130,7 @@ async fn no_roots_mean_the_working_directory_and_none_without_a_default() {
             message["jsonrpc"] = json!("2.0");
             message["id"] = client.roots_question().await;
             client.send_call_with_id(&json!("waits"), "working_directory", &json!({})).await;
-            // Sent after the call, so that the call is already waiting.
+            // Answer after sending the call, so that the call is already waiting.
             client.send(&message).await;
             let answer = client.read().await;
             assert_eq!(answer["id"], "waits");

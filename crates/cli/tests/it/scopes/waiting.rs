@@ -1,5 +1,5 @@
-//! Between `initialize` and the lock: requests wait in their order, the client is asked on a stream it reads, and
-//! requests that time out name the missing step.
+//! Between `initialize` and the lock: requests wait in order, the gateway asks the client on a stream that it reads,
+//! and the errors of requests that time out name the missing step.
 
 use serde_json::{Value, json};
 use testkit::{
@@ -12,7 +12,7 @@ use super::{
     say_initialized, window, with_roots, working_directory,
 };
 
-/// A gateway whose servers log every message to a file in their workspace.
+/// Starts a gateway whose servers log every message to a file in their workspace.
 async fn logging_gateway() -> Gateway {
     Gateway::builder().fixture_flags(["--message-log", "messages"]).start().await
 }
@@ -21,7 +21,7 @@ fn message_log(project: &Project) -> MessageLog {
     MessageLog::new(project.path.join("messages"))
 }
 
-/// The texts of the `echo` calls that reached the server, in their order.
+/// The texts of the `echo` calls that reached the server, in order.
 fn echoed(log: &MessageLog) -> Vec<Value> {
     let calls = log.with_method("tools/call").into_iter();
     calls
@@ -45,7 +45,7 @@ async fn fifty_requests_wait_and_reach_the_server_once_each_in_their_order() {
     let question = roots_question(&mut first).await;
     let mut streams = vec![first];
     for text in &texts[1..] {
-        // Returns when the gateway has switched to a stream: by then the request waits.
+        // This returns once the gateway has opened a stream; by then the request waits.
         streams.push(post_echo(&client, text).await);
     }
     assert_eq!(message_log(&project).lines(), Vec::<String>::new());
@@ -111,7 +111,7 @@ async fn the_handshake_and_ping_are_answered_before_anything_is_known_of_roots()
     assert_eq!(message_log(&project).lines(), Vec::<String>::new(), "no server runs there yet");
     client.respond(&question, roots(&[&project.path])).await;
     assert_eq!(text_of(&only_message(events).await), project.path.to_string_lossy());
-    // The server gets the client's `initialize` once.
+    // The server got the client's `initialize` exactly once.
     let log = message_log(&project);
     assert_eq!(log.with_method("initialize").len(), 1);
     assert_eq!(log.with_method("notifications/initialized").len(), 1);
@@ -176,7 +176,7 @@ async fn a_client_that_never_says_initialized_hears_so_and_may_still_say_it() {
     assert_eq!(working_directory(&client).await, project.path);
 }
 
-/// Answers the question that is on the client's own stream.
+/// Answers the `roots/list` on the client's GET stream.
 async fn lock_by_whichever_stream(client: &RawClient, mut get: EventStream, project: &Project) {
     let question = roots_question(&mut get).await;
     assert_eq!(client.respond(&question, roots(&[&project.path])).await.status, 202);
@@ -274,7 +274,7 @@ async fn a_client_that_does_not_read_its_other_stream_is_asked_on_its_request_to
     let gateway = Gateway::builder().start().await;
     let project = project_with_secret("unread");
     let client = open(&gateway).await;
-    // Open, and never read to the end.
+    // The client keeps this stream open but does not answer the question on it.
     let mut get = client.get_stream(None).await.into_events();
     let first = roots_question(&mut get).await;
     let (events, second) = begin_asked_call(&client, &json!("call"), "working_directory").await;
@@ -305,7 +305,7 @@ async fn a_client_is_asked_three_times_at_most_before_its_requests_fail() {
 
     let (events, question) = begin_asked_call(&client, &json!("fifth"), "working_directory").await;
     assert!(!questions.contains(&question), "{question} again after {questions:?}");
-    // All of them are still open, and the first answer counts.
+    // All the questions are still open, and the first answer counts.
     client.respond(&questions[1], roots(&[&project.path])).await;
     assert_eq!(text_of(&only_message(events).await), project.path.to_string_lossy());
 }
@@ -344,7 +344,7 @@ async fn sessions_that_end_in_the_middle_of_their_lock_leave_nothing_behind() {
             tokio::join!(client.respond(&question, roots(&[&project.path])), client.delete().into_future(),);
         assert!(answered.status == 202 || answered.status == 404, "{}", answered.status);
         assert_eq!(deleted.status, 204);
-        // It is answered once, whether in time or not.
+        // The call is answered once, whichever came first.
         let answer = only_message(events).await;
         assert_eq!(answer["id"], "call");
     }
@@ -392,7 +392,7 @@ async fn a_server_that_is_another_in_its_workspace_than_was_foretold_ends_the_se
         .await;
     let (new, old) = (project_with_secret("new"), project_with_secret("old"));
     std::fs::write(old.path.join("old"), "").unwrap();
-    // The control: the server answers as probed.
+    // The control: in this workspace the server answers as it did when it was probed.
     window(&gateway, &new.path).await;
 
     let mut client = open(&gateway).await;
@@ -402,7 +402,7 @@ async fn a_server_that_is_another_in_its_workspace_than_was_foretold_ends_the_se
         client.post_request(&json!("later"), "ping", None).await.status == 404
     })
     .await;
-    // The next client of this kind gets the workspace's answer and is served.
+    // The next `initialize` of this kind gets the version that the server has in that workspace, and is served.
     let opened = client.open(with_roots(), NEWEST).await;
     assert_eq!(opened.protocol_version, "2025-06-18");
     assert_eq!(lock(&client, roots(&[&old.path])).await, old.path.to_string_lossy());

@@ -13,7 +13,7 @@ use super::{
 /// Where a client reads the server's requests.
 #[derive(Clone, Copy, Debug)]
 enum Reading {
-    /// On the streams of its own requests.
+    /// On the responses to its own requests.
     PostOnly,
     /// On a stream that it opened before it said `initialized`.
     GetFirst,
@@ -174,7 +174,7 @@ async fn roots_decide_and_never_the_directory_that_the_gateway_was_started_in() 
     assert_works_in(&client, &own.path).await;
     assert_kept_out_of(&client, &started_in.path).await;
 
-    // The control: it is where a client without roots works.
+    // The control: a client without roots works in that directory.
     let client = gateway.open().await;
     assert_works_in(&client, &started_in.path).await;
     assert_kept_out_of(&client, &own.path).await;
@@ -188,7 +188,7 @@ async fn a_server_that_asks_for_roots_hears_the_locked_scope_and_nothing_that_a_
     let spelled = file_uri_with_spaces(&project.path);
     lock(&client, json!({"roots": [{"uri": spelled, "name": "the client's name for it"}]})).await;
     for _ in 0..3 {
-        // Ids that are pending, ids of the server's own requests, and ids that were never used.
+        // Some of these ids belonged to earlier requests, others were never used.
         for id in (0..20).map(Value::from).chain([json!("1"), json!("roots")]) {
             assert_eq!(client.respond(&id, roots(&[&other.path])).await.status, 202);
         }
@@ -248,7 +248,7 @@ async fn a_file_server_that_was_told_the_whole_disk_writes_only_in_the_project_o
 #[tokio::test]
 async fn a_word_of_the_command_that_happens_to_name_a_file_opens_no_directory_to_anybody() {
     let (project, started_in) = (project_with_secret("own"), project_with_secret("started-in"));
-    // A native program and the value of an option, neither of which the server opens.
+    // `notes` is only the value of an option of a native program, which does not open it.
     std::fs::write(started_in.path.join("notes"), "").unwrap();
     let gateway =
         Gateway::builder().current_dir(&started_in.path).fixture_flags(["--stderr", "notes"]).start().await;

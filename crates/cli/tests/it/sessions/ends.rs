@@ -14,7 +14,7 @@ async fn nothing_is_left(site: &Site, descriptors: usize) {
     assert_eq!(gateway.open_sessions().await, 0);
 }
 
-/// The baseline includes everything that is opened once and kept.
+/// Opens and ends a session, then counts the descriptors: the baseline includes those that are opened once and kept.
 async fn warmed_up(site: &Site) -> usize {
     let client = site.gateway.open().await;
     echoes(&client).await;
@@ -49,7 +49,7 @@ async fn load_of_two_hundred_sessions_at_once_is_answered_and_leaves_nothing() {
         });
     }
     calls.join_all().await;
-    // A supervisor and a server each.
+    // Each session has a supervisor and a server.
     assert_eq!(site.gateway.descendants().len(), 2 * SESSIONS);
     let mut ending = JoinSet::new();
     for client in clients {
@@ -75,7 +75,7 @@ async fn load_of_a_thousand_sessions_one_after_the_other_leaves_nothing_and_memo
         }
     }
     nothing_is_left(&site, descriptors).await;
-    // The first hundreds fill caches; after that no session may add anything.
+    // The first 500 sessions may fill caches; the rest must not add to the memory.
     let grown = memory[9].saturating_sub(memory[4]);
     assert!(grown < 4 * 1024 * 1024, "500 sessions more made it grow by {grown} bytes: {memory:?}");
     assert_eq!(site.gateway.counter("sessions_ended").await, ROUNDS as u64 + 1);
@@ -111,11 +111,11 @@ async fn a_killed_gateway_without_fences_is_swept_up_after_by_the_next() {
     let client = first.open().await;
     client.call_tool_for_text("ignore_term", json!({})).await;
     let pid: u32 = client.call_tool_for_text("pid", json!({})).await.parse().unwrap();
-    // The control: a running gateway keeps its files.
+    // The control: a new gateway leaves the processes of a running gateway alone.
     let second = Gateway::unfenced().start().await;
     assert!(process_exists(pid));
     first.kill().await;
-    // Any gateway that starts from now on removes it, even one of another test.
+    // Any gateway that starts from now on kills the process, even one of another test.
     let third = Gateway::unfenced().start().await;
     wait_until("it is gone", async || !process_exists(pid)).await;
     drop((second, third));
@@ -137,7 +137,7 @@ async fn every_end_has_its_reason() {
 
     let site = Site::start("age", &["--max-session-age", "5"]).await;
     let client = site.gateway.open().await;
-    // In use all the time, and it still expires.
+    // The open stream keeps the session in use; it expires all the same.
     let _stream = client.get_stream(None).await;
     site.gateway.wait_for_log(r#"reason="expired""#).await;
 }
@@ -149,7 +149,7 @@ async fn a_shared_server_rests_when_nobody_uses_it_and_comes_back() {
         let client = site.gateway.open().await;
         echoes(&client).await;
         assert!(!site.gateway.descendants().is_empty());
-        // The clock: an equal gateway without sessions has stopped its server.
+        // Serves as a clock: when this gateway, which has no sessions, stops its server, the idle time has passed.
         let unused = Site::start("unused", &["--lifecycle", lifecycle, "--idle-stop", "0.2"]).await;
         unused.gateway.open().await.delete().await;
         wait_until("the other rests", async || unused.gateway.descendants().is_empty()).await;
@@ -195,13 +195,13 @@ async fn clients_that_leave_during_a_trial_do_not_add_up() {
     wait_until("the first trial runs", async || !gateway.descendants().is_empty()).await;
     let trial = gateway.descendants();
     for number in 0..20 {
-        // The same kind and other kinds of clients.
+        // Some of the clients have equal capabilities, others differ.
         let capabilities = json!({"roots": {}, "elicitation": {}, "experimental": {"n": number % 5}});
         let leaving =
             tokio::spawn(gateway.client().post_initialize(&json!(1), capabilities, NEWEST).into_future());
         wait_until("it was sent", async || gateway.descendants().len() > trial.len() || number > 0).await;
         leaving.abort();
     }
-    // A supervisor and a server for each probe that may run at once.
+    // At most two probes run at once, each with a supervisor and a server.
     assert!(gateway.descendants().len() <= 4, "{:?}", gateway.descendants());
 }

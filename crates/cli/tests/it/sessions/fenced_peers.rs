@@ -1,4 +1,4 @@
-//! A program inside a fence must not open a session of its own, with a wider scope than its session's.
+//! A program inside a fence must not use the gateway, where it could open a session with a wider scope than its own.
 
 use std::process::Stdio;
 
@@ -25,7 +25,7 @@ fn get(address: &str, path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")
 }
 
-/// The answer that a server behind the gateway gets from the gateway.
+/// Sends a request to the gateway from a server behind it, and returns the answer.
 async fn from_inside(site: &Site, request: &str) -> String {
     let client = site.gateway.open().await;
     let address = address(site);

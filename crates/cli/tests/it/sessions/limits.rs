@@ -1,4 +1,4 @@
-//! Limits of sessions and calls, and the answers beyond them.
+//! Limits on sessions and calls, and the answers once they are exceeded.
 
 use serde_json::json;
 use testkit::{NEWEST, RawClient, Reply, wait_until};

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use testkit::{Gateway, NEWEST, WorkspaceDir, parts_dir, python_binary, workspace_dir};
 
-/// No server listens there.
+/// An address at which no server listens.
 const NO_REGISTRY: &str = "http://127.0.0.1:9/";
 
 async fn gateway(directory: &WorkspaceDir, command: &[&str], has_registry: bool) -> Gateway {

@@ -54,7 +54,7 @@ const TOOLS: [&str; 22] = [
     "session_diff",
 ];
 
-/// `line 1`, `line 2` and so on.
+/// Numbered lines that begin with `before`, such as `line 1`, `line 2` and so on.
 fn numbered(count: usize, before: &str) -> String {
     let lines: Vec<String> = (1..=count).map(|number| format!("{before}{number}\n")).collect();
     lines.concat()
@@ -97,7 +97,7 @@ impl Outcome {
     }
 }
 
-/// One session of a client that names no workspace.
+/// A client with an open session.
 struct Session {
     client: RawClient,
 }
@@ -112,7 +112,7 @@ impl Session {
         Self { client }
     }
 
-    /// A session that is locked to `directory` by a header.
+    /// Opens a session that a header locks to `directory`.
     async fn open_in(gateway: &Gateway, directory: &Path) -> Self {
         let header = directory.to_str().unwrap();
         Self::open_as(gateway.client().with_header("ringfence-workspace", header)).await
@@ -122,14 +122,14 @@ impl Session {
         Outcome::of(tool, &self.client.call_tool(tool, arguments).await)
     }
 
-    /// A call that must succeed.
+    /// Makes a call that must succeed.
     async fn ok(&self, tool: &str, arguments: Value) -> Outcome {
         let outcome = self.call(tool, arguments.clone()).await;
         assert!(!outcome.is_error(), "{tool} with {arguments} failed: {}", outcome.text);
         outcome
     }
 
-    /// A call that must fail, with this code.
+    /// Makes a call that must fail with this code.
     async fn refused(&self, tool: &str, arguments: Value, code: &str) -> Outcome {
         let outcome = self.call(tool, arguments.clone()).await;
         assert!(outcome.is_error(), "{tool} with {arguments} did not fail: {}", outcome.text);

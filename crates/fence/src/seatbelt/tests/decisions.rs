@@ -1,4 +1,4 @@
-//! What a profile decides about files, by the model of [`super::super::evaluate`].
+//! How a profile decides about files, by the model of [`super::super::evaluate`].
 
 use super::super::evaluate::{Access, Evaluator, Verdict};
 use super::*;
@@ -13,7 +13,6 @@ const WRITES: [&str; 6] = [
 ];
 const READS: [&str; 3] = ["file-read-data", "file-read-metadata", "file-read-xattr"];
 
-/// One profile and questions about it.
 struct Decisions(Evaluator);
 
 impl Decisions {
@@ -99,7 +98,7 @@ fn scope_roots_and_what_is_above_cannot_be_moved() {
         decisions.check(&["file-write-unlink"], fixed, "DIRECTORY", Verdict::Denied);
     }
     decisions.check(&["file-write-unlink"], "/w/a/x", "DIRECTORY", Verdict::Allowed);
-    // Where the name is not a directory there is nothing below it that could escape.
+    // If the name is not a directory, there is nothing below it that could escape.
     decisions.allows(&["file-write-unlink"], "/w/a");
 }
 
@@ -186,8 +185,8 @@ fn null_is_writable_as_the_device_that_it_is() {
     decisions.denies(&["file-write-data", "file-write-create", "file-write-unlink"], "/dev/null");
 }
 
-/// The model would notice: without the literal filter the first creation is denied, and in the wrong
-/// order a nested denial loses.
+/// The model notices mistakes: without the literal filter the first creation is denied, and in the wrong order a
+/// nested denial loses.
 #[test]
 fn the_model_tells_right_from_wrong() {
     let evaluate = |text: &str, operation: &str, path: &str| {

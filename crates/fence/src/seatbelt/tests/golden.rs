@@ -1,5 +1,5 @@
-//! The whole text of one profile per mode, as a reader would check it. After a change that is meant,
-//! `UPDATE_GOLDEN=1 cargo test` writes the files anew.
+//! The whole text of one profile per mode, for a reader to check. After an intended change, `UPDATE_GOLDEN=1 cargo
+//! test` rewrites the files.
 
 use std::fmt::Write as _;
 use std::path::Path;

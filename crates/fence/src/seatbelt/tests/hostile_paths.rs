@@ -1,5 +1,5 @@
-//! Paths that try to be more than paths. Whatever their names, the text is the same as for plain names,
-//! and each name arrives unchanged in a parameter.
+//! Paths whose names try to become syntax. The text of the profile is the same as for plain names, and each name
+//! arrives unchanged in a parameter.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -10,13 +10,13 @@ use proptest::prelude::*;
 use super::super::{PathError, SeatbeltError};
 use super::*;
 
-/// A path as what it starts with and its steps, so that its names can be exchanged.
+/// A path as its prefix and its steps, so that the steps can be renamed.
 type Steps = (&'static str, Vec<String>);
 
 /// The lists of a request, in the order of its fields.
 type Lists = [Vec<Steps>; 5];
 
-/// One step of a path: anything but a slash and control characters, rich in what could end a string, a
+/// One step of a path: anything but a slash and control characters, with many characters that could end a string, a
 /// list or a line.
 fn step() -> impl Strategy<Value = String> {
     let hostile = prop::collection::vec(
@@ -52,7 +52,7 @@ fn steps() -> impl Strategy<Value = Steps> {
 
 fn lists() -> impl Strategy<Value = Lists> {
     let list = |least: usize| prop::collection::vec(steps(), least..3);
-    // Some protected and denied paths lie inside what is writable, which gives rules of their own.
+    // Some protected and denied paths lie inside a writable path, which adds rules for them.
     let nested = prop::collection::vec(prop::collection::vec(step(), 1..3), 2);
     (list(1), list(0), list(0), list(0), list(0), nested).prop_map(
         |(writable, mut protected, readable, mut denied, sockets, nested)| {
@@ -83,7 +83,7 @@ fn request_of(lists: &Lists, is_strict: bool, rename: &dyn Fn(&str) -> String) -
     }
 }
 
-/// Another name for each step, as different from each other as the steps are.
+/// A plain name for each step; equal steps get equal names.
 fn plain_names(lists: &Lists) -> BTreeMap<String, String> {
     let mut names = BTreeMap::new();
     for step in lists.iter().flatten().flat_map(|(_, steps)| steps) {
@@ -93,7 +93,7 @@ fn plain_names(lists: &Lists) -> BTreeMap<String, String> {
     names
 }
 
-/// The list that a path is put into, by number.
+/// Adds a path to the list with this number.
 fn add(request: &mut SeatbeltRequest, list: usize, path: PathBuf) {
     match list {
         0 => request.writable.push(path),
@@ -107,7 +107,7 @@ fn add(request: &mut SeatbeltRequest, list: usize, path: PathBuf) {
 fn refused_for(request: &SeatbeltRequest, expected: PathError) -> Result<(), TestCaseError> {
     let error = profile(request).unwrap_err();
     prop_assert!(matches!(error, SeatbeltError::Path { error, .. } if error == expected), "{error:?}");
-    // Only words of ours: no part of a path reaches whoever reads the message.
+    // The message consists of our own words and contains no part of a path.
     prop_assert!(error.to_string().chars().all(|c| c.is_ascii_alphanumeric() || " -`.".contains(c)));
     Ok(())
 }
@@ -132,7 +132,7 @@ proptest! {
 
         for ((key, path), (plain_key, plain_path)) in hostile.parameters.iter().zip(&plain.parameters) {
             prop_assert_eq!(key, plain_key);
-            // The system's own steps stay; each other one is the name that was exchanged.
+            // Steps that belong to the system stay; every other step has its plain name.
             let exchanged = |step: &str| names.get(step).cloned().unwrap_or_default();
             let renamed: Vec<String> = path
                 .split('/')

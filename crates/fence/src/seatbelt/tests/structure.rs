@@ -1,5 +1,5 @@
-//! What holds of every profile: it reads back as what was written, its order is right, and what must never
-//! be in it is not.
+//! Properties of every profile: it parses back to what was written, its rules are in the right order, and it contains
+//! nothing that it must not.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ fn rules(request: &SeatbeltRequest) -> Vec<Expression> {
     read_all(&made(request).text).unwrap()
 }
 
-/// All strings of an expression; those of `(param …)` on the right.
+/// Collects the strings of an expression: those of `(param …)` in `keys`, all others in `plain`.
 fn strings(expression: &Expression, plain: &mut Vec<String>, keys: &mut BTreeSet<String>) {
     match expression {
         Expression::List(parts) => match &parts[..] {
@@ -158,7 +158,7 @@ fn nested_denials_come_after_the_last_permission() {
     }
 }
 
-/// The permissions leave these paths out already; the denial holds should that ever not be enough.
+/// The permissions already leave these paths out; the denials are a second safeguard.
 #[test]
 fn protected_and_denied_paths_are_denied_again_by_name() {
     let profile = made(&full_request());

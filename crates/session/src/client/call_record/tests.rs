@@ -1,4 +1,4 @@
-//! Tests of what the audit log is told of a call.
+//! Tests of what the audit log records about a call.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use super::*;
 use crate::settings::Settings;
 use crate::testing::{call, client, context, message, notification, request, response, rules};
 
-/// A context with an audit log, and the directory that it lies in.
+/// A context with an audit log, and the log's directory.
 fn audited(audit_arguments: bool) -> (Arc<GatewayContext>, WorkspaceDir) {
     let directory = testkit::workspace_dir("call-record");
     let log = AuditLog::open(&directory.join("audit.jsonl"), AuditSettings::default()).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the requests toward a client.
+//! Tests of the requests to a client.
 
 use proptest::prelude::*;
 

@@ -9,7 +9,7 @@ fn streams() -> Streams {
     Streams::new(&Arc::default())
 }
 
-/// Adds the stream of a call that was answered with so many bytes.
+/// Adds the stream of a call that was answered with this many bytes.
 fn add_ended(streams: &mut Streams, bytes: usize, now: Instant) -> u64 {
     let stream = streams.for_call(false);
     streams.make_resumable(&stream);

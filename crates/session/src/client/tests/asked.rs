@@ -1,4 +1,4 @@
-//! Requests toward the client: which it may get, where it sees them, and whose its answers are.
+//! Requests to the client: which ones it may get, on which stream, and where its answers go.
 
 use super::*;
 

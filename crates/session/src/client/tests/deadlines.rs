@@ -1,4 +1,4 @@
-//! Deadlines of calls, of requests toward the client, and of the session itself.
+//! Deadlines of calls, of requests to the client, and of the session itself.
 
 use super::*;
 use crate::testing::just_before;
@@ -144,7 +144,7 @@ fn requests_toward_the_client_are_given_up_by_kind() {
     client.accept_request(worker, &request(7, "sampling/createMessage", "{}")).unwrap();
     client.request_roots(None, RootsPurpose::Compare);
     client.request_roots(None, RootsPurpose::Lock);
-    // They were made between these two.
+    // The requests were made between `start` and `end`.
     let end = Instant::now();
     assert!(client.expire(just_before(start + SECOND * 5)).server_requests.is_empty());
     let compare = [ServerRequestKind::Roots(RootsPurpose::Compare)];
@@ -210,7 +210,7 @@ fn a_client_that_shows_itself_uses_its_session() {
     let client = opened_at(&context_with(settings()), start);
     client.note_initialized();
     client.touch();
-    // It did so after the start, so the session lives a little longer than from there.
+    // The touch came after `start`, so the idle time is not over yet.
     assert_eq!(client.expire(start + SECOND * 1000).end, None);
 }
 

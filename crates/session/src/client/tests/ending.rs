@@ -1,4 +1,4 @@
-//! The end: every call is answered, every stream ends, nothing begins.
+//! The end: every call is answered, every stream ends, and nothing new begins.
 
 use super::*;
 

@@ -1,4 +1,4 @@
-//! Tests of results that say which window they belong to.
+//! Tests of results that name the window they belong to.
 
 use super::*;
 use crate::testing::{client, context, message, response};

@@ -59,7 +59,7 @@ fn a_client_that_was_told_to_come_back_is_asked_where_it_will() {
 
     let mut bench = Bench::new();
     bench.send(1).reader.park();
-    // It has parked a moment after the start, so twice the time has passed for certain.
+    // It parked a moment after the start; twice the time makes sure that it has passed.
     assert_eq!(asked_on(&bench.step_after(PARKED_FOR * 2, GateEvent::Initialized)), None);
 }
 

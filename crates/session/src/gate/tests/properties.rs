@@ -16,7 +16,7 @@ enum Step {
     },
     RootsAnswered,
     Locked,
-    /// Of the request with this place among all that were sent.
+    /// Cancels the request at this index among all that were sent.
     Cancelled(usize),
     Tick {
         milliseconds: u64,
@@ -37,14 +37,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What the gate must do, written down as simply as possible.
+/// The required behaviour of the gate, written down as simply as possible.
 #[derive(Debug, Default)]
 struct Model {
     waiting: Vec<Arc<Call>>,
     is_initialized: bool,
     is_answered: bool,
     is_open: bool,
-    /// Since requests last failed.
+    /// The number of questions since requests last failed.
     questions: usize,
 }
 
@@ -137,7 +137,8 @@ impl Run {
         }
     }
 
-    /// A client is asked only when it can answer and has not, on a stream that it reads, and not too often.
+    /// Checks that the client is asked only when it can answer and has not, on a stream that it reads, and not too
+    /// often.
     fn expect_question(&mut self, actions: &[GateAction]) {
         if asked_on(actions).is_none() {
             return;
@@ -164,7 +165,7 @@ fn requests_are_kept_in_order_and_leave_once_whatever_happens() {
         for step in &steps {
             run.step(step);
         }
-        // Everything that has not left yet is still there, in its order.
+        // Every request that has not left yet is still there, in order.
         run.step(&Step::Locked);
         assert_eq!(run.bench.gate.bytes, 0);
     });

@@ -1,4 +1,4 @@
-//! Tests of the places of sessions, the rates of calls and the neighbours of scopes.
+//! Tests of the number of sessions, the rate of calls, and scopes that overlap between principals.
 
 use proptest::prelude::*;
 use serde_json::json;

@@ -1,4 +1,4 @@
-//! How sessions end, and what is known of them afterwards.
+//! How sessions end, and what the registry knows of them afterwards.
 
 use std::time::Duration;
 
@@ -75,7 +75,7 @@ async fn a_session_that_ended_by_itself_is_put_away_at_the_next_beat() {
 
 #[tokio::test]
 async fn calls_in_flight_make_a_gateway_busy_and_keep_their_session() {
-    // The call waits for a scope, and goes on doing so.
+    // The call waits for a scope without a time limit.
     let settings = Settings { scope_timeout: Duration::MAX, ..Settings::default() };
     let sessions = super::sessions(settings, rules());
     let session = open(&sessions, "me").await;

@@ -106,7 +106,7 @@ fn a_session_whose_opener_went_away_ends() {
         let directory = workspace_dir("registry");
         let default = Some(vec![directory.path().to_owned()]);
         let sessions = super::sessions(Settings::default(), ScopeRules { default, ..rules() });
-        // The one thread is taken until the opener has gone away.
+        // Occupies the only blocking thread until the opener has gone away.
         let (release, released) = std::sync::mpsc::channel::<()>();
         let taken = tokio::task::spawn_blocking(move || released.recv());
         {
@@ -117,7 +117,7 @@ fn a_session_whose_opener_went_away_ends() {
         }
         drop(release);
         let _ = taken.await;
-        // Its end runs in tasks of this thread, which take a few turns.
+        // The session ends in tasks of this thread, which take a few turns.
         for _ in 0..1000 {
             tokio::task::yield_now().await;
         }

@@ -1,4 +1,4 @@
-//! Tests of the reasons that are kept for sessions which ended.
+//! Tests of the reasons that are kept for ended sessions.
 
 use super::*;
 use identity::{Principal, SessionId};

@@ -1,4 +1,4 @@
-//! Tests of what a session knows of one of its servers.
+//! Tests of what a session knows about one of its servers.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn said(knowledge: &Knowledge) -> Option<&str> {
     knowledge.catalogue()?.instructions.as_deref()
 }
 
-/// A server that a look has just found in trouble.
+/// A server that the last look found in trouble.
 fn troubled(now: Instant) -> Knowledge {
     let mut knowledge = Knowledge::default();
     assert!(knowledge.begin_look(PAUSE, now));

@@ -10,7 +10,7 @@ use super::*;
 use crate::catalogue::ServerCapabilities;
 use crate::view::Part;
 
-/// An item that its server knows by this name, URI or template.
+/// An item with this name, URI or template on its own server.
 fn listed(list: List, own: &str) -> Listed {
     let text = json!({ list.key(): own, "name": own, "inputSchema": { "type": "object" } });
     Listed { own: own.to_owned(), text: serde_json::value::to_raw_value(&text).unwrap() }
@@ -22,7 +22,7 @@ fn tools(names: &[&str]) -> Arc<Catalogue> {
     Arc::new(Catalogue { tools, ..Catalogue::default() })
 }
 
-/// A server that has resources, and this template if it is named.
+/// A server that has resources, and this template if there is one.
 fn resources(template: Option<&str>) -> Arc<Catalogue> {
     Arc::new(Catalogue {
         capabilities: ServerCapabilities { resources: true, ..ServerCapabilities::default() },
@@ -50,7 +50,7 @@ fn view(catalogues: &[Option<Arc<Catalogue>>]) -> Arc<View> {
     Arc::new(View::of(&parts))
 }
 
-/// A merge that shows all that is known.
+/// A merge that shows all catalogues that are known.
 fn shown(catalogues: &[Option<Arc<Catalogue>>]) -> Merge {
     let mut merge = Merge::new(catalogues.to_vec());
     merge.show(view(catalogues));

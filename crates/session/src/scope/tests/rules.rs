@@ -1,4 +1,4 @@
-//! Which directories a client gets for what it says.
+//! Which directories a client gets for the roots or workspace that it names.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 

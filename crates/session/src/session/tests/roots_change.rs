@@ -4,7 +4,7 @@ use super::*;
 
 const CHANGED: &str = "notifications/roots/list_changed";
 
-/// A session with a policy whose scope is locked to the client's roots.
+/// A session with this policy for changes, whose scope is locked to the client's roots.
 async fn locked(on_change: OnRootsChange) -> (Bench, StreamReader) {
     let bench = Bench::with(Settings::default(), ScopeRules { on_change, ..rules() }).await;
     bench.finish_handshake().await;

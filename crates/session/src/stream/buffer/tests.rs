@@ -1,4 +1,4 @@
-//! Tests of the buffer: what it keeps, what it gives to which connection, and whether one reads it.
+//! Tests of the buffer: which messages it keeps, which connection gets them, and whether one reads it.
 
 mod properties;
 
@@ -11,7 +11,7 @@ fn text(size: usize) -> Text {
     Bytes::from(vec![b'x'; size]).into()
 }
 
-/// A buffer with so many small notifications.
+/// A buffer with this many small notifications.
 fn filled(count: usize) -> StreamBuffer {
     let mut buffer = StreamBuffer::default();
     for _ in 0..count {
@@ -20,7 +20,7 @@ fn filled(count: usize) -> StreamBuffer {
     buffer
 }
 
-/// What a new connection gets after an event, by sequence.
+/// The sequence numbers that a new connection gets after an event.
 fn replay(buffer: &mut StreamBuffer, after: Option<u64>) -> Vec<u64> {
     let (claim, mut position) = buffer.attach(after);
     let mut seen = Vec::new();

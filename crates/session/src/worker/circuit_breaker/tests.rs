@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 
-/// A breaker that has counted so many unanswered calls in a row.
+/// A breaker that has counted this many unanswered calls in a row.
 fn after(unanswered: u32, now: Instant) -> CircuitBreaker {
     let mut breaker = CircuitBreaker::default();
     for _ in 0..unanswered {

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// The wait and the count that a start would be refused with.
+/// The crash count and the wait with which a start would be refused.
 fn refused(restarts: &Restarts, now: Instant) -> Option<(u32, Duration)> {
     match restarts.refusal(now)? {
         StartError::CrashLoop { crashes, retry_in, .. } => Some((crashes, retry_in)),
@@ -10,7 +10,7 @@ fn refused(restarts: &Restarts, now: Instant) -> Option<(u32, Duration)> {
     }
 }
 
-/// So many crashes in a row, each of a process that died at once.
+/// The state after this many crashes in a row, each of a process that died at once.
 fn after(crashes: u32, now: Instant) -> Restarts {
     let mut restarts = Restarts::default();
     for _ in 0..crashes {

@@ -1,4 +1,4 @@
-//! Tests of what a shared upstream must not mix up.
+//! Tests of the state that keeps the sessions of a shared upstream apart.
 
 use wire::Message;
 
@@ -74,7 +74,7 @@ fn level(name: &str) -> Request {
     request(method::SET_LEVEL, &format!(r#"{{"level":"{name}"}}"#))
 }
 
-/// A session subscribes, and the upstream agrees.
+/// Subscribes a session, with the upstream's consent.
 fn subscribe(state: &mut SharedState, session: SessionId, uri: &str) {
     let subscribe = request(method::SUBSCRIBE, &json!({ "uri": uri }).to_string());
     let Admission::Forward(purpose) = state.admit(session, &subscribe, true) else { panic!() };
@@ -82,7 +82,7 @@ fn subscribe(state: &mut SharedState, session: SessionId, uri: &str) {
     state.filter_answer(session, &purpose, &response("{}"), &Id::number(1));
 }
 
-/// A call of a session is answered with a task.
+/// Answers a call of a session with a new task.
 fn start_task(state: &mut SharedState, session: SessionId, task: &str) {
     let created = response(&json!({ "task": { "taskId": task } }).to_string());
     state.filter_answer(session, &Purpose::StartTask, &created, &Id::number(1));

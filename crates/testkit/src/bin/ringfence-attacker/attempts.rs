@@ -1,5 +1,5 @@
-//! Tries the rows one after the other, each in a process of its own, so that neither a kill nor a hang ends
-//! the rest; and prints what came of each as a line of JSON.
+//! Tries the rows one after the other, each in a process of its own, so that neither a kill nor a hang ends the rest,
+//! and prints each outcome as a line of JSON.
 
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -11,7 +11,7 @@ use crate::row::Row;
 use crate::system::{Attempt, Errno, Fork, call, close, fork, leave, read, wait_for, write};
 use crate::{files, ipc, kernel, leftovers, must_work, network, processes, programs, reads};
 
-/// After this an attempt counts as hanging.
+/// An attempt that takes longer counts as hanging.
 const ROW_DEADLINE_MS: i32 = 60_000;
 
 const ALL_ROWS: &[&[Row]] = &[
@@ -26,11 +26,11 @@ const ALL_ROWS: &[&[Row]] = &[
     must_work::ROWS,
 ];
 
-/// Tries the rows called `only`, or all if none are.
+/// Tries the rows named in `only`, or all rows if it is empty.
 pub(crate) fn try_rows(stage: &Path, only: &BTreeSet<String>) -> Result<(), String> {
     let stage = std::fs::read(stage).map_err(|error| format!("{}: {error}", stage.display()))?;
     let stage: AttackStage = serde_json::from_slice(&stage).map_err(|error| error.to_string())?;
-    // A panic inside an attempt must not run on into the rows that are left to its parent.
+    // A panic in an attempt must abort its process, not unwind into code that belongs to the parent.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("ringfence-attacker: {panic}");
         std::process::abort();

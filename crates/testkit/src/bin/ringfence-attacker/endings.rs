@@ -1,5 +1,5 @@
-//! Programs that use up all resources or refuse to end, for tests of the fence's limits and of its end.
-//! Each of them stops by itself far above any limit that a test sets.
+//! Programs that use up resources or refuse to end, for tests of the fence's limits and of its end. Those that use up
+//! resources stop by themselves, far above any limit that a test sets.
 
 use std::io::{BufRead, Write};
 use std::path::Path;
@@ -13,7 +13,7 @@ const MOST_PROCESSES: u32 = 300;
 const MOST_FILES: u32 = 30_000;
 const MOST_FILLED_MEBIBYTES: u32 = 256;
 
-/// Forks as often as it can, and prints how often.
+/// Forks as often as it can, and reports how often.
 pub(crate) fn fork_bomb() -> Result<(), String> {
     for count in 0..MOST_PROCESSES {
         match fork() {
@@ -26,19 +26,19 @@ pub(crate) fn fork_bomb() -> Result<(), String> {
     Ok(())
 }
 
-/// Uses memory, and prints a line if it got it all.
+/// Allocates memory, and prints a line if it got all of it.
 pub(crate) fn hog_memory(mebibytes: usize) {
     let mut blocks = Vec::new();
     for number in 0..mebibytes {
         let mut block = vec![0_u8; MEBIBYTE];
-        // Written to, page by page, and not all alike.
+        // Writes to every page, and different contents to each block.
         block.iter_mut().step_by(512).for_each(|byte| *byte = number as u8);
         blocks.push(block);
     }
     println!("got {} MiB", blocks.len());
 }
 
-/// Writes a file as long as it can, and prints its length.
+/// Writes a file as long as it can, and reports its length.
 pub(crate) fn fill(directory: &Path) -> Result<(), String> {
     let path = directory.join("filler");
     let file = open(&path, libc::O_WRONLY | libc::O_CREAT, 0o600).map_err(|errno| errno.to_string())?;
@@ -50,7 +50,7 @@ pub(crate) fn fill(directory: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens as many files as it can, and prints how many.
+/// Opens as many files as it can, and reports how many.
 pub(crate) fn open_files() -> Result<(), String> {
     for count in 0..MOST_FILES {
         open("/dev/null", libc::O_RDONLY, 0).map_err(|errno| format!("opened {count}, then {errno}"))?;
@@ -71,7 +71,8 @@ pub(crate) fn flood(mebibytes: u32) -> Result<(), String> {
     Ok(())
 }
 
-/// Leaves a process behind that has neither parent nor terminal, ignores polite signals, and holds a lock.
+/// Leaves a process behind that has neither a parent nor a terminal, ignores SIGTERM, SIGHUP, SIGINT and SIGQUIT, and
+/// holds a lock.
 pub(crate) fn daemonise(lock: &Path) -> Attempt {
     let mut ends = [0_i32; 2];
     call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC)?;
@@ -98,7 +99,7 @@ fn stay_as_daemon(lock: &Path, teller: i32) -> ! {
     pause_for_ever();
 }
 
-/// Stays with a lock until SIGKILL.
+/// Holds a lock until a signal ends it; only SIGKILL does if `is_stubborn`.
 pub(crate) fn stay(lock: &Path, is_stubborn: bool) -> Attempt {
     if is_stubborn {
         ignore_polite_signals();
@@ -115,14 +116,14 @@ fn ignore_polite_signals() {
     }
 }
 
-/// Prints the directory of its temporary files, and stays until the end of its input.
+/// Prints the directory for temporary files, and stays until the end of its input.
 pub(crate) fn show_temp() -> Result<(), String> {
     println!("{}", std::env::var("TMPDIR").unwrap_or_default());
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink()).map_err(|error| error.to_string())?;
     Ok(())
 }
 
-/// Creates one of the files for each line it reads, and prints the outcome.
+/// Creates the next file for each line it reads, and prints the outcome.
 pub(crate) fn create_when_told(paths: &[String]) -> Result<(), String> {
     println!("ready");
     let mut lines = std::io::stdin().lock().lines();

@@ -68,7 +68,7 @@ pub(crate) fn openat2(path: &Path, flags: i32, mode: u64) -> Result<i32, Errno> 
     Ok(call!(libc::SYS_openat2, libc::AT_FDCWD, c_path(path), how.as_ptr(), size)? as i32)
 }
 
-/// Turns any success into an outcome without detail.
+/// Turns any success into one without detail.
 pub(crate) fn done(answer: Result<i64, Errno>) -> Attempt {
     answer.map(|_| String::new())
 }
@@ -87,7 +87,7 @@ fn opened(path: impl AsRef<Path>, flags: i32) -> Attempt {
     open(path, flags, 0).map(nothing)
 }
 
-/// An absolute path, seen from another root.
+/// An absolute path, moved below another root.
 pub(crate) fn below(root: &str, path: &Path) -> PathBuf {
     Path::new(root).join(path.strip_prefix("/").expect("paths of the stage are absolute"))
 }
@@ -102,7 +102,7 @@ fn make_node(path: &Path, mode: u32, device: u64) -> Attempt {
 }
 
 fn set_times(stage: &AttackStage) -> Attempt {
-    // Both times: one second after the beginning.
+    // Access and modification time: one second after the epoch.
     let times = [1_i64, 0, 1, 0];
     done(call!(libc::SYS_utimensat, libc::AT_FDCWD, c_path(stage.outside("f27")), times.as_ptr(), 0))
 }
@@ -122,15 +122,15 @@ fn lock(stage: &AttackStage) -> Attempt {
     done(call!(libc::SYS_flock, file, libc::LOCK_EX | libc::LOCK_NB))
 }
 
-/// A file without a name, which is then given one.
+/// Creates a file without a name, and then links it to one.
 fn unnamed_file(stage: &AttackStage) -> Attempt {
     let file = open(&stage.outside, libc::O_TMPFILE | libc::O_WRONLY, 0o600)?;
     let (from, to) = (c_path(format!("/proc/self/fd/{file}")), c_path(stage.outside("f31")));
     done(call!(libc::SYS_linkat, libc::AT_FDCWD, from, libc::AT_FDCWD, to, libc::AT_SYMLINK_FOLLOW))
 }
 
-/// Runs this very program from memory; it then tries to create a file outside. That it runs is the success:
-/// whether the file is there, the stage sees.
+/// Runs this program from memory, which then tries to create a file outside. Running it is the success; the test
+/// checks whether the file exists.
 fn execute_from_memory(stage: &AttackStage) -> Attempt {
     let memory = call!(libc::SYS_memfd_create, c"attacker", 0)? as i32;
     let path = format!("/proc/self/fd/{memory}");

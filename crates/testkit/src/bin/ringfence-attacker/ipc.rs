@@ -1,4 +1,4 @@
-//! I01–I04: shared memory, message queues and keys of others.
+//! I01–I04: shared memory, message queues and keys that belong to others.
 
 use testkit::AttackStage;
 
@@ -33,7 +33,7 @@ fn attach_segment(stage: &AttackStage) -> Attempt {
 
 fn send_to_queue(stage: &AttackStage) -> Attempt {
     let name = std::ffi::CString::new(stage.victim.queue.as_str()).map_err(|_| Errno(libc::EINVAL))?;
-    // The system call, unlike the function of libc, takes the name without its slash.
+    // Unlike the function of libc, the system call takes the name without its slash.
     let queue = call!(libc::SYS_mq_open, name, libc::O_RDWR, 0, 0)?;
     done(call!(libc::SYS_mq_timedsend, queue, c"I02".as_ptr(), 3, 0, 0))
 }

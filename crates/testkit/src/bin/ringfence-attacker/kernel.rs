@@ -1,4 +1,4 @@
-//! K01–K13, K17, K18: the parts of the kernel that lead out of a sandbox, or through its floor.
+//! K01–K13, K17, K18: kernel interfaces that lead out of a sandbox or expose the kernel itself.
 
 use testkit::AttackStage;
 
@@ -33,7 +33,7 @@ fn mount_in_namespace(stage: &AttackStage) -> Attempt {
     done(call!(libc::SYS_mount, c"tmpfs", c_path(&stage.scope), c"tmpfs", 0, 0))
 }
 
-/// Makes the scope the root of a namespace, which leaves every mount above it behind.
+/// Makes the scope the root of a namespace, which leaves behind every mount above it.
 fn pivot_in_namespace(stage: &AttackStage) -> Attempt {
     call!(libc::SYS_unshare, libc::CLONE_NEWUSER | libc::CLONE_NEWNS)?;
     let scope = c_path(&stage.scope);
@@ -43,7 +43,7 @@ fn pivot_in_namespace(stage: &AttackStage) -> Attempt {
     done(call!(libc::SYS_pivot_root, c".", c"."))
 }
 
-/// One of the two ways of the new mount interface is enough.
+/// Succeeds if either of two calls of the new mount interface does.
 fn open_mounts(stage: &AttackStage) -> Attempt {
     let opened = call!(libc::SYS_fsopen, c"tmpfs", 0);
     let scope = c_path(&stage.scope);
@@ -63,7 +63,7 @@ fn create_map(_: &AttackStage) -> Attempt {
 }
 
 fn count_events(_: &AttackStage) -> Attempt {
-    // A clock in software, of user mode only: type, size, event, …, flags.
+    // A software clock, in user mode only: type, size, event, …, flags.
     let mut attributes = [0_u32; 32];
     attributes[0] = 1;
     attributes[1] = size_of_val(&attributes) as u32;
@@ -71,7 +71,7 @@ fn count_events(_: &AttackStage) -> Attempt {
     done(call!(libc::SYS_perf_event_open, attributes.as_ptr(), 0, -1, -1, 0))
 }
 
-/// On a terminal of its own if possible; otherwise on a pipe, where only a filter answers `EPERM`.
+/// Tries a pipe first, where anything but `ENOTTY` comes from a filter, then a terminal of its own.
 fn type_into_terminal(_: &AttackStage) -> Attempt {
     let mut ends = [0_i32; 2];
     call!(libc::SYS_pipe2, ends.as_mut_ptr(), 0)?;
@@ -94,7 +94,7 @@ fn controlling_terminal() -> Result<i32, Errno> {
 }
 
 fn open_by_handle(stage: &AttackStage) -> Attempt {
-    // `struct file_handle`: how long the handle may be, its type, the handle.
+    // `struct file_handle`: the maximum length of the handle, its type, the handle.
     let mut handle = [0_u32; 34];
     handle[0] = 128;
     let mut mount = 0_i32;
@@ -106,7 +106,7 @@ fn open_by_handle(stage: &AttackStage) -> Attempt {
     crate::system::read(file as i32)
 }
 
-/// Forks by the system call whose flags a filter cannot see.
+/// Forks with `clone3`, whose flags a filter cannot see.
 pub(crate) fn clone_with_structure() -> Attempt {
     let mut arguments = [0_u64; 11];
     arguments[4] = libc::SIGCHLD as u64;
@@ -118,13 +118,13 @@ pub(crate) fn clone_with_structure() -> Attempt {
     Ok(String::new())
 }
 
-/// The ABI of Landlock, or 0.
+/// The Landlock ABI version, or 0 without Landlock.
 pub(crate) fn landlock_abi() -> i64 {
     const VERSION: i32 = 1;
     call!(libc::SYS_landlock_create_ruleset, 0, 0, VERSION).unwrap_or(0)
 }
 
-/// Whether a user namespace with a mount inside can be made.
+/// Returns true if a user namespace can be created and something can be mounted in it.
 pub(crate) fn has_user_namespaces() -> bool {
     let made = in_child(|| {
         call!(libc::SYS_unshare, libc::CLONE_NEWUSER | libc::CLONE_NEWNS | libc::CLONE_NEWNET)?;

@@ -14,7 +14,7 @@ use testkit::AttackStage;
 
 use crate::system::{Errno, call};
 
-/// Returns only if it failed.
+/// Replaces this process with the command; returns only if that failed.
 pub(crate) fn launch(stage: &Path, command: &[String]) -> String {
     let Some((program, arguments)) = command.split_first() else { return "no command".to_owned() };
     match read_stage(stage).and_then(|stage| open_all(&stage)) {
@@ -37,7 +37,7 @@ fn open_all(stage: &AttackStage) -> Result<(), Error> {
     inherit(&receiver.into(), stage.inherited.unix)
 }
 
-/// Under the number that the attempts know.
+/// Makes a copy under the number that the attempts know, which the next program inherits.
 fn inherit(descriptor: &OwnedFd, number: i32) -> Result<(), Error> {
     let copied = call!(libc::SYS_dup3, descriptor.as_raw_fd(), number, 0);
     copied.map(drop).map_err(|errno| Error::from_raw_os_error(errno.0))
@@ -49,7 +49,7 @@ fn send_descriptor(socket: &UnixStream, file: &File) -> Result<(), Errno> {
     let kind = (i64::from(libc::SCM_RIGHTS) << 32) | i64::from(libc::SOL_SOCKET);
     let mut control = [20, kind, i64::from(file.as_raw_fd())];
     let mut vector = libc::iovec { iov_base: (&raw const byte).cast_mut().cast(), iov_len: 1 };
-    // SAFETY: a message header of zeroes is an empty one.
+    // SAFETY: a message header of all zeroes is valid and empty.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut vector;
     message.msg_iovlen = 1;

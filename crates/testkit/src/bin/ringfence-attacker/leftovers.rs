@@ -16,7 +16,7 @@ pub(crate) const ROWS: &[Row] = &[
     ("Z5", write_into_other_temp),
 ];
 
-/// Where control groups can be made: version 2, or a hierarchy of version 1.
+/// Directories in which control groups can be made: version 2, or a hierarchy of version 1.
 const CONTROL_GROUPS: [&str; 3] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
 
 fn make_control_group(stage: &AttackStage) -> Attempt {
@@ -42,7 +42,8 @@ fn dump_core(stage: &AttackStage) -> Attempt {
     }
 }
 
-/// By changing the mode, by creating with it, and by creating where a filter does not see the mode.
+/// Sets the set-user-id bit in three ways: with `chmod`, when creating a file, and with `openat2`, whose mode a
+/// filter does not see.
 fn leave_set_id_files(stage: &AttackStage) -> Attempt {
     const MODE: u32 = 0o4755;
     let flags = libc::O_WRONLY | libc::O_CREAT | libc::O_EXCL;
@@ -59,7 +60,7 @@ fn leave_set_id_files(stage: &AttackStage) -> Attempt {
     }
 }
 
-/// Up through a chain of links that each name only `..`, and down again.
+/// Goes up through a chain of links, each one directory above the previous, and down again.
 fn write_into_other_temp(stage: &AttackStage) -> Attempt {
     let depth = stage.scope.components().count();
     let mut path = PathBuf::from(&stage.scope);

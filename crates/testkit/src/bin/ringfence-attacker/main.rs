@@ -1,6 +1,6 @@
-//! `ringfence-attacker`: tries to get out of the fence that it runs in, in every way that `escapes.md` lists,
-//! and prints the outcome of each attempt. It also plays the victim, and the other misbehaving programs that tests of
-//! the fence need.
+//! `ringfence-attacker`: tries to get out of its fence in every way that the escape tests of `crates/cli` list, and
+//! prints the outcome of each attempt. It also plays the victim, and the other misbehaving programs that tests of the
+//! fence need.
 
 #![allow(unsafe_code, reason = "the attempts are system calls, made as an attacker makes them")]
 #![allow(
@@ -88,7 +88,7 @@ fn print_attempt(attempt: Attempt) -> Result<(), String> {
     Ok(())
 }
 
-/// The number of the error, for a parent that is part of this program.
+/// The error number as an exit code, for a parent that is this same program.
 fn exit_code(attempt: Attempt) -> ExitCode {
     let errno = attempt.map_or_else(|errno| errno, |_| Errno(0));
     ExitCode::from(u8::try_from(errno.0).unwrap_or(u8::MAX))

@@ -1,4 +1,4 @@
-//! F40, F41, N19, K14, K15: what must work, and what must hold, inside every fence.
+//! F40, F41, N19, K14, K15: operations that must work, and properties that must hold, inside every fence.
 
 use testkit::AttackStage;
 

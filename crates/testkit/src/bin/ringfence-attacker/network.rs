@@ -1,5 +1,5 @@
-//! N01–N18, N20–N23, W7, W8: reaching the victim, or any address, over sockets of every kind. What is sent is the
-//! name of the row, so that the victim can tell what came through.
+//! N01–N18, N20–N23, W7, W8: reaching the victim, or any address, over sockets of every kind. Each attempt sends the
+//! name of its row, so that the victim can tell which ones got through.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -90,7 +90,7 @@ fn unix_abstract(name: &str) -> Vec<u8> {
     address
 }
 
-/// Connects, says the row's name and waits for an answer.
+/// Connects, sends the row's name and waits for an answer.
 fn converse(row: &str, socket: Socket, address: &[u8]) -> Attempt {
     let socket = socket?;
     call!(libc::SYS_connect, socket, address.as_ptr(), address.len())?;
@@ -110,7 +110,7 @@ fn send_datagram(row: &str, socket: Socket, address: &[u8]) -> Attempt {
     done(call!(libc::SYS_sendto, socket, text, row.len(), 0, address.as_ptr(), address.len()))
 }
 
-/// Connects by sending, which is no `connect` to a rule about connecting.
+/// Connects with the first `sendto` (TCP Fast Open), which a rule for `connect` does not see.
 fn fast_open(stage: &AttackStage) -> Attempt {
     let (socket, row, address) = (stream(libc::AF_INET, 0)?, "N03", inet(stage.victim.tcp_port));
     let flags = libc::MSG_FASTOPEN;
@@ -142,25 +142,25 @@ fn receive_descriptor(stage: &AttackStage) -> Attempt {
     let mut byte = 0_u8;
     let mut control = [0_u64; 8];
     let mut vector = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-    // SAFETY: a message header of zeroes is an empty one.
+    // SAFETY: a message header of all zeroes is valid and empty.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = &raw mut vector;
     message.msg_iovlen = 1;
     message.msg_control = control.as_mut_ptr().cast();
     message.msg_controllen = size_of_val(&control);
     call!(libc::SYS_recvmsg, stage.inherited.unix, &raw mut message, 0)?;
-    // `struct cmsghdr` is 16 bytes, and then come the descriptors.
+    // The descriptors follow the 16 bytes of `struct cmsghdr`.
     write(control[2] as i32, "W7")?;
     Ok(String::new())
 }
 
-/// Either a raw socket, or one of the protocol that connects to several addresses at once.
+/// Opens a raw socket or, if that fails, an SCTP socket, which can connect to several addresses at once.
 fn raw_or_many_homed(_: &AttackStage) -> Attempt {
     let raw = socket(libc::AF_INET6, libc::SOCK_RAW, libc::IPPROTO_ICMPV6);
     made(raw.or_else(|errno| stream(libc::AF_INET, libc::IPPROTO_SCTP).map_err(|_| errno)))
 }
 
-/// System calls by the entry for 32-bit programs, which numbers them in its own way.
+/// System calls through the entry for 32-bit programs, which numbers them differently.
 mod other_entry {
     use crate::system::Errno;
 
@@ -168,8 +168,8 @@ mod other_entry {
     pub(super) fn socket() -> Result<i64, Errno> {
         const SOCKET: i64 = 359;
         let answer: i64;
-        // SAFETY: the call takes numbers only. `rbx` is put back, as the compiler wants it; the kernel may
-        // change the others that are named.
+        // SAFETY: the call takes numbers only. `rbx` is restored, as the compiler requires; the other registers that
+        // the kernel may change are named.
         unsafe {
             std::arch::asm!(
                 "xchg rbx, {family}",

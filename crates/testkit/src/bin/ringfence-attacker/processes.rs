@@ -73,7 +73,7 @@ fn lower_limit(stage: &AttackStage) -> Attempt {
     done(call!(libc::SYS_prlimit64, stage.victim.pid, libc::RLIMIT_NOFILE, limit.as_ptr(), 0))
 }
 
-/// To the first core that the victim may use.
+/// Pins the victim to the first core that this process may use.
 fn pin(stage: &AttackStage) -> Attempt {
     let mut cores = [0_u64; 16];
     call!(libc::SYS_sched_getaffinity, 0, size_of_val(&cores), cores.as_mut_ptr())?;
@@ -93,8 +93,8 @@ pub(crate) fn write_to(path: &str, text: &str) -> Attempt {
     Ok(String::new())
 }
 
-/// Leaves a process behind, in a session of its own and with no parent. It holds a lock for as long as it
-/// lives, by which the stage sees it.
+/// Leaves a process behind, in its own session and without a parent. It holds a lock for as long as it lives, so that
+/// the test can see whether it does.
 fn leave_group(stage: &AttackStage) -> Attempt {
     let lock = stage.in_scope("l01");
     let mut ends = [0_i32; 2];
@@ -113,7 +113,7 @@ fn leave_group(stage: &AttackStage) -> Attempt {
     }
 }
 
-/// The descriptor of a file that is locked until its process ends.
+/// Locks a file and returns its descriptor; the lock lasts until the descriptor is closed.
 pub(crate) fn take_lock(path: &Path) -> Result<i32, Errno> {
     let lock = open(path, libc::O_RDWR | libc::O_CREAT, 0o666)?;
     call!(libc::SYS_flock, lock, libc::LOCK_EX | libc::LOCK_NB)?;

@@ -1,4 +1,4 @@
-//! X1–X5, X9: programs that have, or might give, more than the one that starts them.
+//! X1–X5, X9: programs that have, or might gain, more privileges than the program that starts them.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -25,8 +25,8 @@ pub(crate) const ROWS: &[Row] = &[
 
 const LOADERS: [&str; 2] = ["/lib64/ld-linux-x86-64.so.2", "/lib/ld-linux-aarch64.so.1"];
 
-/// What the program printed; the error that it exited with, if it did with one. If a signal ended it, the same
-/// ends this process.
+/// Runs a program and returns its output, or its exit code as an error. If a signal ended it, sends the same signal
+/// to this process.
 pub(crate) fn run_program(program: impl AsRef<OsStr>, arguments: &[&OsStr]) -> Attempt {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output()?;
     if let Some(signal) = output.status.signal() {
@@ -45,7 +45,7 @@ fn gained_capabilities(program: &Path) -> Attempt {
     }
 }
 
-/// What this process may do, for the program that started it.
+/// Prints the user and the capabilities of this process, for the program that started it.
 pub(crate) fn print_privileges() -> Result<(), String> {
     let user = call!(libc::SYS_geteuid).map_err(|errno| errno.to_string())?;
     let capabilities = effective_capabilities().map_err(|errno| errno.to_string())?;
@@ -60,7 +60,8 @@ fn through_loader(stage: &AttackStage) -> Attempt {
     run_program(loader, &[attacker.as_os_str(), "touch".as_ref(), path.as_os_str()])
 }
 
-/// In place through the processes that run it, in place by its path, and by putting another file there.
+/// Tries to overwrite the launcher through the processes that run it, then by its path, and then to put another file
+/// in its place.
 fn overwrite_launcher(stage: &AttackStage) -> Attempt {
     let parent = call!(libc::SYS_getppid)?;
     let running = [format!("/proc/{parent}/exe"), "/proc/1/exe".to_owned(), "/proc/self/exe".to_owned()];
@@ -72,7 +73,7 @@ fn overwrite_launcher(stage: &AttackStage) -> Attempt {
     overwrite(&stage.launcher).or_else(|_| rename(stage.in_scope("x4"), &stage.launcher))
 }
 
-/// Only if it really is the launcher: without a fence, process 1 is the host's init.
+/// Overwrites `path` only if it really is the launcher: without a fence, process 1 is the host's init.
 fn overwrites_launcher(path: &Path, stage: &AttackStage) -> bool {
     std::fs::read_link(path).is_ok_and(|target| target == stage.launcher) && overwrite(path).is_ok()
 }
@@ -82,7 +83,7 @@ pub(crate) fn run_32_bit_program(path: &Path) -> Attempt {
     run_program(path, &[])
 }
 
-/// Makes an executable that only exits, by a system call of the 32-bit interface.
+/// Writes an executable that only exits, through a system call of the 32-bit interface.
 pub(crate) fn write_32_bit_program(path: &Path) -> Result<(), Errno> {
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(path)?;
     file.write_all(&PROGRAM_32_BIT)?;

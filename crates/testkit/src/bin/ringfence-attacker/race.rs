@@ -1,4 +1,4 @@
-//! A race: one process exchanges a directory of the scope and a link to a directory outside, as fast as it can,
+//! A race: one process exchanges a directory of the scope with a link to a directory outside, as fast as it can,
 //! while another works on files below that name.
 
 use std::path::{Path, PathBuf};
@@ -8,8 +8,8 @@ use crate::system::{Attempt, Errno, Fork, c_path, call, fork, open, wait_for};
 
 const EXCHANGE: u32 = 2;
 
-/// Does `rounds` operations, chosen by `seed`, below `directory/flipped`, which `directory/link` is exchanged
-/// with meanwhile. Prints how many succeeded and how many were refused.
+/// Performs `rounds` operations, chosen by `seed`, below `directory/flipped`, while another process keeps exchanging
+/// it with `directory/link`. Prints how many succeeded and how many were refused.
 pub(crate) fn race(directory: &Path, rounds: u32, seed: u64) -> Result<(), String> {
     let answer = fork().map_err(|errno| errno.to_string())?;
     let Fork::Parent { child } = answer else { flip_for_ever(directory) };
@@ -34,7 +34,7 @@ fn flip_for_ever(directory: &Path) -> ! {
     }
 }
 
-/// One operation that changes something below `directory`, wherever that is just now.
+/// Performs one operation that changes something below `directory`, wherever that leads at the moment.
 fn work(directory: &Path, round: u32, operation: u64) -> Attempt {
     let new: PathBuf = directory.join(format!("new-{round}"));
     let existing = directory.join("existing");
@@ -51,7 +51,7 @@ fn work(directory: &Path, round: u32, operation: u64) -> Attempt {
     }
 }
 
-/// A short and well-known generator, so that a race can be run again with the same choices.
+/// A xorshift generator, so that a race can be repeated with the same choices.
 struct Random(u64);
 
 impl Random {

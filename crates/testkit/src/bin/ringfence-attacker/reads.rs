@@ -1,4 +1,4 @@
-//! R01–R09: reading, and learning of, what the caller keeps in `~/.ssh`.
+//! R01–R09: reading, and learning about, the caller's files in `~/.ssh`.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(crate) fn names(directory: &Path) -> Attempt {
     Ok(names.join(" "))
 }
 
-/// Device and inode: which file it is, as the caller may compare from outside.
+/// Device and inode, which the test compares with the file's own from outside.
 fn identity(path: &Path) -> Attempt {
     let metadata = std::fs::metadata(path)?;
     Ok(format!("{}:{}", metadata.dev(), metadata.ino()))

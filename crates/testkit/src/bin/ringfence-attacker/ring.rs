@@ -1,5 +1,5 @@
-//! Opens a file through `io_uring`, by hand: the kernel then opens it on behalf of the ring, out of sight of a
-//! filter of system calls.
+//! Opens a file through `io_uring`, without a library: the kernel opens it on behalf of the ring, where a system call
+//! filter does not see it.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ const SUBMISSION_TAIL: usize = 11;
 const SUBMISSION_ARRAY: usize = 16;
 const COMPLETION_ENTRIES: usize = 25;
 
-/// Offsets at which a ring is mapped.
+/// The offsets at which the areas of a ring are mapped.
 const SUBMISSION_RING: u64 = 0;
 const COMPLETION_RING: u64 = 0x0800_0000;
 const SUBMISSION_ENTRIES: u64 = 0x1000_0000;
@@ -58,8 +58,8 @@ pub(crate) fn open(path: &Path, flags: i32, mode: u32) -> Result<i32, Errno> {
         open_flags: flags as u32,
         rest: [0; 4],
     };
-    // SAFETY: the three areas are mapped with the sizes that the kernel gave, so that their first entries and
-    // the offsets which it names lie inside and are aligned.
+    // SAFETY: the three areas are mapped with the sizes that the kernel gave, so their first entries and the offsets
+    // that it names lie inside them and are aligned.
     unsafe {
         entries.cast::<Submission>().write(submission);
         submissions.byte_add(of(SUBMISSION_ARRAY)).cast::<u32>().write(0);

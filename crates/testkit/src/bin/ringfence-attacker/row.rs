@@ -1,4 +1,5 @@
-//! A row of `escapes.md`: its id, and the attempt.
+//! A row of the table of attempts: its id, and the attempt. The escape tests of `crates/cli` list the expected
+//! outcomes.
 
 use testkit::AttackStage;
 

@@ -1,4 +1,4 @@
-//! System calls without a library between, their errors by name, and the few shapes that all attempts share.
+//! Direct system calls, their errors by name, and the few helpers that all attempts share.
 
 use std::ffi::CString;
 use std::fmt;
@@ -104,13 +104,13 @@ pub(crate) fn system_call(number: libc::c_long, registers: &[libc::c_long]) -> R
     let mut all = [0; 6];
     all[..registers.len()].copy_from_slice(registers);
     let [first, second, third, fourth, fifth, sixth] = all;
-    // SAFETY: the callers pass pointers to living buffers of the size that the call expects, and use no call
-    // that takes memory away from Rust.
+    // SAFETY: the callers pass pointers to living buffers of the size that the call expects, and make no call that
+    // unmaps memory of Rust's.
     let answer = unsafe { libc::syscall(number, first, second, third, fourth, fifth, sixth) };
     if answer == -1 { Err(Errno::last()) } else { Ok(answer) }
 }
 
-/// A path as the kernel takes it.
+/// A path as a C string.
 pub(crate) fn c_path(path: impl AsRef<Path>) -> CString {
     CString::new(path.as_ref().as_os_str().as_bytes()).expect("paths of the stage have no NUL")
 }
@@ -123,7 +123,7 @@ pub(crate) fn write(descriptor: i32, text: &str) -> Result<(), Errno> {
     call!(libc::SYS_write, descriptor, text.as_ptr(), text.len()).map(drop)
 }
 
-/// Up to a page.
+/// Reads up to a page of text.
 pub(crate) fn read(descriptor: i32) -> Result<String, Errno> {
     let mut buffer = [0_u8; 4096];
     let length = call!(libc::SYS_read, descriptor, buffer.as_mut_ptr(), buffer.len())? as usize;
@@ -141,7 +141,7 @@ pub(crate) enum Fork {
 }
 
 pub(crate) fn fork() -> Result<Fork, Errno> {
-    // SAFETY: this program has one thread, so that the child may do all that the parent may.
+    // SAFETY: this program has one thread, so the child may do everything that the parent may.
     match unsafe { libc::fork() } {
         -1 => Err(Errno::last()),
         0 => Ok(Fork::Child),
@@ -155,7 +155,7 @@ pub(crate) fn leave(code: i32) -> ! {
     unsafe { libc::_exit(code) }
 }
 
-/// The status of a child that has ended.
+/// Waits until a child ends, and returns its status.
 pub(crate) fn wait_for(child: i32) -> Result<i32, Errno> {
     let mut status = 0_i32;
     loop {
@@ -167,14 +167,14 @@ pub(crate) fn wait_for(child: i32) -> Result<i32, Errno> {
     }
 }
 
-/// Does `attempt` in a child of its own, for what a process cannot take back.
+/// Makes `attempt` in a child process, because a process cannot undo its effects.
 pub(crate) fn in_child(attempt: impl FnOnce() -> Result<(), Errno>) -> Result<(), Errno> {
     match fork()? {
         Fork::Child => leave(attempt().map_or_else(|errno| errno.0, |()| 0)),
         Fork::Parent { child } => {
             let status = wait_for(child)?;
             if libc::WIFSIGNALED(status) {
-                // The row ends as its child did.
+                // Ends this process with the signal that ended its child.
                 drop(call!(libc::SYS_kill, std::process::id(), libc::WTERMSIG(status)));
             }
             match libc::WEXITSTATUS(status) {
@@ -185,7 +185,6 @@ pub(crate) fn in_child(attempt: impl FnOnce() -> Result<(), Errno>) -> Result<()
     }
 }
 
-/// Waits forever.
 pub(crate) fn pause_for_ever() -> ! {
     loop {
         drop(call!(libc::SYS_pause));

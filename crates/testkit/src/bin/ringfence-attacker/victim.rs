@@ -1,5 +1,5 @@
-//! The process outside that the attempts aim at. It listens in every way, keeps secrets in every place, and
-//! reports what reached it whenever it reads a line.
+//! The process outside the fence that the attempts aim at. It listens on every kind of socket, keeps secrets in every
+//! place, and reports what reached it for each line that it reads.
 
 use std::collections::BTreeSet;
 use std::ffi::CStr;
@@ -16,7 +16,7 @@ use testkit::{MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimReport};
 use crate::processes::close_all_but;
 use crate::system::{Errno, Fork, call, fork, leave, read};
 
-/// Lives until the end of its standard input.
+/// Runs until the end of standard input.
 pub(crate) fn be_victim(outside: &Path) -> Result<(), String> {
     count_signals();
     let victim = Victim::new(outside).map_err(|error| error.to_string())?;
@@ -33,11 +33,11 @@ struct Victim {
     address: VictimAddress,
 }
 
-/// A stream that was opened to the victim.
+/// A stream connection to the victim.
 trait Connection: Read + Write + AsRawFd {}
 impl<T: Read + Write + AsRawFd> Connection for T {}
 
-/// What arrived so far.
+/// The connections and texts that have arrived so far.
 #[derive(Default)]
 struct Seen {
     connections: Vec<Box<dyn Connection>>,
@@ -156,7 +156,7 @@ impl Victim {
 }
 
 impl Seen {
-    /// Reads and answers the first connection with data. Ended connections are dropped.
+    /// Reads and answers every connection with data; returns false if there was none. Drops connections that ended.
     fn hear_connections(&mut self) -> bool {
         let mut heard = false;
         self.connections.retain_mut(|connection| {
@@ -183,7 +183,7 @@ fn unless_empty<T>(answer: Result<T, Error>) -> Result<Option<T>, Error> {
     }
 }
 
-/// A segment that the kernel removes with its last attachment.
+/// Makes a segment of shared memory, which the kernel removes with its last attachment.
 fn make_segment() -> Result<(i32, *mut libc::c_char), Error> {
     const PAGE: usize = 4096;
     // SAFETY: a new segment, mapped at an address of the kernel's choice, touches no memory of Rust's; the text
@@ -200,7 +200,7 @@ fn make_segment() -> Result<(i32, *mut libc::c_char), Error> {
     }
 }
 
-/// A POSIX queue that goes with its process, however that ends.
+/// A POSIX queue that is removed when its process ends, however it ends.
 struct Queue {
     descriptor: i32,
 }
@@ -208,7 +208,7 @@ struct Queue {
 impl Queue {
     fn new(name: &str) -> Result<Self, Error> {
         let name = std::ffi::CString::new(name)?;
-        // Flags, how many messages it holds, how long each may be, how many it has.
+        // `struct mq_attr`: flags, maximum number of messages, maximum length, current number.
         let attributes = [0_i64, 4, 16, 0, 0, 0, 0, 0];
         let flags = libc::O_RDWR | libc::O_CREAT | libc::O_EXCL;
         let opened = call!(libc::SYS_mq_open, name, flags, 0o600, attributes.as_ptr());
@@ -224,7 +224,7 @@ impl Queue {
     }
 }
 
-/// Leaves a process that waits for the end of this one, and then removes the queue.
+/// Forks a process that waits for the end of this one and then removes the queue.
 fn remove_at_end(queue: &CStr) -> Result<(), Errno> {
     let mut ends = [0_i32; 2];
     call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC)?;

@@ -1,4 +1,4 @@
-//! What `tools/list` answers: every tool with its description and its input schema.
+//! The answer to `tools/list`: every tool with its description and its input schema.
 
 use std::sync::LazyLock;
 
@@ -20,7 +20,7 @@ pub(crate) fn tools_list_result() -> &'static str {
     &TOOLS_LIST_RESULT
 }
 
-/// A tool all of whose properties are optional.
+/// A tool whose properties are all optional.
 fn tool(name: &str, description: &str, properties: Value) -> Value {
     let schema = json!({"type": "object", "properties": properties});
     json!({"name": name, "description": description, "inputSchema": schema})
@@ -34,7 +34,7 @@ fn string() -> Value {
     json!({"type": "string"})
 }
 
-/// The first tool of the list succeeds without arguments: the suite calls it blindly.
+/// The first tool of the list succeeds without arguments, because the suite calls it blindly.
 fn conformance_tools() -> Vec<Value> {
     let none = || json!({});
     vec![

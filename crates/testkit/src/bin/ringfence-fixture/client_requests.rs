@@ -10,7 +10,8 @@ use serde_json::Value;
 use crate::output::Output;
 use crate::running_calls::{ClientAnswer, WakeUp};
 
-/// Ids count up from 1, so they collide with a client's own ids: the two directions are separate.
+/// Ids count up from 1, so they equal ids of the client's own requests. That is allowed: the two directions are
+/// separate.
 #[derive(Debug, Default)]
 pub(crate) struct ClientRequests {
     last_id: AtomicU64,

@@ -1,4 +1,4 @@
-//! The command line of the fixture: how it misbehaves from the start, and which role this process plays.
+//! The command line of the fixture: how it misbehaves from the start, and which role this process has.
 
 use std::ffi::OsString;
 use std::path::PathBuf;

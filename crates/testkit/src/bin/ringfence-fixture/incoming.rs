@@ -38,7 +38,7 @@ pub(crate) struct CallMeta<'line> {
     pub(crate) progress_token: Option<&'line RawValue>,
 }
 
-/// A call of `echo` as nearly every client writes it, taken apart in a single pass over the line.
+/// An `echo` call as nearly every client writes it, parsed in a single pass over the line.
 #[derive(Debug, Deserialize)]
 struct EchoMessage<'line> {
     #[serde(borrow)]

@@ -1,5 +1,5 @@
-//! The other processes that the fixture starts from its own executable: a child that stays, and a daemon that
-//! leaves the process group and loses its parent. Both end by themselves after a quarter of an hour.
+//! The other processes that the fixture starts from its own executable: a child that stays alive, and a daemon that
+//! leaves the process group and loses its parent. Both end by themselves after `LIFETIME`.
 
 use std::io::{Error, Read};
 use std::process::{Command, ExitCode, Stdio};
@@ -14,13 +14,13 @@ pub(crate) fn linger() -> ExitCode {
 
 pub(crate) fn become_daemon() -> ExitCode {
     rustix::process::setsid().expect("a freshly started child leads no process group");
-    // The reader of this pid relies on the new session.
+    // Printed only after `setsid`: the reader of the pid relies on the new session.
     println!("{}", std::process::id());
     close_standard_output();
     linger()
 }
 
-/// Standard output becomes `/dev/null`, so the starter's reader sees its end.
+/// Replaces standard output with `/dev/null`, so that the reader of the pid sees the end of the stream.
 fn close_standard_output() {
     let null = std::fs::OpenOptions::new().write(true).open("/dev/null").expect("/dev/null opens");
     rustix::stdio::dup2_stdout(&null).expect("standard output may be replaced");
@@ -31,7 +31,7 @@ pub(crate) fn start_daemon_and_leave() -> ExitCode {
     started.map_or(ExitCode::FAILURE, |_daemon| ExitCode::SUCCESS)
 }
 
-/// Starts a direct child that stays, and returns its pid.
+/// Starts a direct child that stays alive, and returns its pid.
 pub(crate) fn spawn_child() -> Result<u32, Error> {
     let child = this_executable()?
         .arg("--linger")
@@ -42,7 +42,7 @@ pub(crate) fn spawn_child() -> Result<u32, Error> {
     Ok(child.id())
 }
 
-/// Starts an orphaned session leader and returns its pid once it is both.
+/// Starts a daemon, and returns its pid once it leads its own session and has lost its parent.
 pub(crate) fn spawn_daemon(keep_stderr: bool) -> Result<u32, Error> {
     let stderr = if keep_stderr { Stdio::inherit() } else { Stdio::null() };
     let mut starter = this_executable()?

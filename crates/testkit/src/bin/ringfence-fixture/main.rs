@@ -1,7 +1,7 @@
-//! `ringfence-fixture`: a stdio MCP server (handshake revisions) that ringfence is tested and measured with.
+//! `ringfence-fixture`: a stdio MCP server for the revisions with a handshake, used to test and measure ringfence.
 //!
-//! It serves what the conformance suite asks of a 2025-11-25 server, plus tools that misbehave on request:
-//! crash, hang, flood, orphan a daemon, ask the client with no call in flight.
+//! It offers what the conformance suite asks of a 2025-11-25 server, plus tools that misbehave on request: crash,
+//! hang, flood, orphan a daemon, ask the client with no call in flight.
 
 #![allow(clippy::unnecessary_wraps, reason = "all tools share one signature")]
 #![allow(clippy::needless_pass_by_value, reason = "JSON is written in the place of an argument")]
@@ -68,7 +68,7 @@ fn run_server(flags: Flags) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// The exit code of a start that has to fail before it reads anything.
+/// The exit code if the flags tell the process to fail before it reads anything.
 fn early_exit(flags: &Flags) -> Option<u8> {
     if let Some(code) = flags.exit_at_start {
         if let Some(text) = &flags.stderr_at_start {

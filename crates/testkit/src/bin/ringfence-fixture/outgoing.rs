@@ -33,7 +33,7 @@ pub(crate) enum ToolOutcome {
     SharedResult(Arc<str>),
     ResultThenExit(String, i32),
     ResultThenStopReading(String),
-    /// The work gets a thread, and begins when the answer is on its way: no call is in flight then.
+    /// The work runs on its own thread and begins after the answer was written, so no call is in flight.
     ResultThenWork(String, Box<dyn FnOnce() + Send>),
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn tool_error_result(text: &str) -> String {
     format!(r#"{{"content":[{{"type":"text","text":{}}}],"isError":true}}"#, to_json(text))
 }
 
-/// A result whose structured content is `raw_structure`; the text repeats it, as the specification advises.
+/// A result with the structured content `raw_structure`; `text` repeats it, as the specification advises.
 pub(crate) fn structured_outcome(text: &str, raw_structure: &str) -> ToolOutcome {
     ToolOutcome::Result(format!(
         r#"{{"content":[{{"type":"text","text":{}}}],"structuredContent":{raw_structure}}}"#,
@@ -113,7 +113,7 @@ impl Output {
         self.send_line(&[to_json(&notification).as_bytes()]);
     }
 
-    /// The token is repeated byte for byte.
+    /// Repeats the token byte for byte.
     pub(crate) fn send_progress(&self, raw_token: &str, progress: u64, total: u64) {
         let params = format!(r#"{{"progressToken":{raw_token},"progress":{progress},"total":{total}}}"#);
         self.send_line(&[

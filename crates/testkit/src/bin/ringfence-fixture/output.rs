@@ -18,8 +18,7 @@ impl Output {
         Self { writer: Mutex::new(BufWriter::with_capacity(BUFFER_BYTES, File::from(descriptor))) }
     }
 
-    /// Buffers one line made of `parts`. A reader that went away is not the fixture's concern: standard input
-    /// ends too then, so failures to write are dropped.
+    /// Buffers one line made of `parts`. Ignores write errors: if the reader is gone, standard input ends too.
     pub(crate) fn buffer_line(&self, parts: &[&[u8]]) {
         let mut writer = self.lock();
         for part in parts {

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// What a client answered: the raw JSON of `result` or of `error`.
+/// A client's answer: the raw JSON of `result` or of `error`.
 #[derive(Debug, Clone)]
 pub(crate) enum ClientAnswer {
     Result(String),
@@ -19,7 +19,7 @@ pub(crate) enum WakeUp {
     Answered(ClientAnswer),
 }
 
-/// The client cancelled this call: it ends without a response.
+/// The client cancelled the call, which therefore ends without a response.
 #[derive(Debug)]
 pub(crate) struct Cancelled;
 
@@ -73,7 +73,7 @@ impl RunningCalls {
         self.running.lock().remove(raw_id);
     }
 
-    /// A cancellation of a call that does not run is ignored.
+    /// Ignores a call that is not running.
     pub(crate) fn cancel(&self, raw_id: &str) {
         let hit = self.running.lock().remove(raw_id);
         if let Some(wake) = hit {

@@ -69,7 +69,7 @@ impl Server {
         }
     }
 
-    /// The result of `initialize`.
+    /// Remembers the client's capabilities and returns the result of `initialize`.
     pub(crate) fn initialize(&self, params: &Value) -> String {
         *self.client_capabilities.lock() = params["capabilities"].clone();
         let version = self.negotiate(params["protocolVersion"].as_str().unwrap_or_default());
@@ -94,7 +94,7 @@ impl Server {
     fn negotiate(&self, requested: &str) -> &'static str {
         let cap = self.flags.version_cap.as_deref();
         let allowed = || {
-            // Revisions are dates: text order is their order.
+            // Revisions are dates, so they compare correctly as text.
             KNOWN_VERSIONS.into_iter().filter(move |version| cap.is_none_or(|cap| *version <= cap))
         };
         let same = allowed().find(|version| *version == requested);
@@ -105,7 +105,7 @@ impl Server {
         self.client_capabilities.lock().get(name).is_some()
     }
 
-    /// Whether `level` exists; if so, lower ones are no longer sent.
+    /// Stops sending messages below `level`; returns false if there is no such level.
     pub(crate) fn set_log_level(&self, level: &str) -> bool {
         let rank = log_level_rank(level);
         if let Some(rank) = rank {

@@ -10,7 +10,7 @@ use crate::server::Server;
 use crate::tools;
 use crate::tools::tool::Interruption;
 
-/// Answers a `tools/call` that asks for a task, and runs the tool behind it.
+/// Answers a `tools/call` that asks for a task, and runs the tool in the background.
 pub(crate) fn start(
     server: &Arc<Server>,
     raw_call_id: &str,

@@ -29,7 +29,7 @@ pub(crate) fn find_blocking(name: &str) -> Option<BlockingTool> {
         .or_else(|| asking::find_blocking(name))
 }
 
-/// A tool that runs as a task too.
+/// Finds a tool that can also run as a task.
 pub(crate) fn find_task(name: &str) -> Option<BlockingTool> {
     calls::find_blocking(name)
 }

@@ -1,4 +1,4 @@
-//! How the era of a server is found out, and what our user hears of that.
+//! How the connection finds out a server's era, and what its client sees of that.
 
 use axum::response::IntoResponse;
 use serde_json::json;
@@ -108,7 +108,7 @@ async fn a_server_that_refuses_initialize_for_its_own_reasons_is_quoted() {
     client.initialize();
     assert_eq!(client.message().await["error"]["message"], "full house");
     assert_eq!(server.count("POST", "server/discover"), 1);
-    // The conversation is as fresh as before.
+    // The connection is still not initialized.
     client.request(1, "tools/list");
     assert_eq!(client.failure(1).await.0, "not_initialized");
 }

@@ -18,7 +18,7 @@ async fn garbage_is_answered_with_an_error() {
             "a/page" => Some(([("content-type", "text/html")], "<html>").into_response()),
             "no/kind" => Some(document(&seen.result(json!({ "resultType": 7 })))),
             "unknown/kind" => Some(document(&seen.result(json!({ "resultType": "task" })))),
-            // Only three methods can be answered so.
+            // Only three methods may be answered with a request for input.
             "asks/elsewhere" => Some(input_required(&seen, json!({ "a": elicitation("a?") }), None)),
             _ => None,
         }

@@ -1,4 +1,4 @@
-//! What the server says unasked: the stream that is opened for it, and subscriptions.
+//! Messages that the server sends unasked: the stream that is opened for them, and subscriptions.
 
 use serde_json::{Value, json};
 use testkit::wait_until;
@@ -26,7 +26,7 @@ fn change(client: &Conversation, id: u64, method: &str, uri: &str) {
     client.request_with(id, &format!("resources/{method}"), json!({ "uri": uri }));
 }
 
-/// A server, its client, and the stream for what the server says unasked, as it is from the beginning.
+/// A server, its client, and their first listening stream, already acknowledged.
 async fn listened_to(capabilities: Value) -> (ModernServer, Conversation, Listen) {
     let mut server = ModernServer::plain(capabilities).await;
     let client = server.greeted().await;
@@ -111,7 +111,7 @@ async fn a_subscription_is_answered_when_the_new_stream_is_acknowledged_and_the_
     let mut second = server.next_listen().await;
     assert_eq!(second.filter()["resourceSubscriptions"], json!(["a:1"]));
     assert_eq!(second.filter()["toolsListChanged"], true);
-    // Until then the old stream is heard.
+    // The old stream is read until the new one is acknowledged.
     first.notify(TOOLS, json!({})).await;
     assert_eq!(client.message().await["method"], TOOLS);
     second.acknowledge_all().await;
@@ -158,7 +158,7 @@ async fn a_subscription_that_is_not_honoured_is_an_error() {
     let (reason, message) = client.failure(1).await;
     assert_eq!(reason, "upstream_not_subscribed");
     assert!(message.contains("does not report its changes"), "{message}");
-    // The stream that stands is the one that is wanted now.
+    // The open stream is already the one that is wanted now.
     second.notify(TOOLS, json!({})).await;
     assert_eq!(client.message().await["method"], TOOLS);
     assert_eq!(server.server.count("POST", "subscriptions/listen"), 2);
@@ -248,7 +248,7 @@ async fn a_cancelled_subscription_is_not_wanted_any_more() {
     change(&client, 2, "subscribe", "b:2");
     drop(asked);
     let mut again = server.next_listen().await;
-    // The stream that was asked for before the cancellation may be asked for once more.
+    // The stream with the cancelled subscription may be requested once more.
     while again.filter()["resourceSubscriptions"] != json!(["b:2"]) {
         again = server.next_listen().await;
     }

@@ -1,4 +1,4 @@
-//! A server that needs to know something before it answers: our user is asked in the words of its own era.
+//! A server that needs input before it answers: the client is asked with the requests of its own era.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use super::{ModernServer, elicitation, input_required};
 use crate::conversation::Conversation;
 use crate::scripted_server::{Seen, document};
 
-/// A server whose calls are answered by this function of what has been answered so far, and of the state.
+/// A server that answers calls with `answer`, given the request, its input responses and its state.
 async fn asking(
     answer: impl Fn(&Seen, &Value, Option<&str>) -> Response + Send + Sync + 'static,
 ) -> ModernServer {
@@ -77,7 +77,7 @@ async fn several_questions_at_once_may_be_answered_in_any_order_and_more_may_fol
     client.call_tool(1, "t", json!({}));
     let (first, second) = (client.message().await, client.message().await);
     assert_ne!(first["id"], second["id"]);
-    // Other calls go on meanwhile.
+    // Other calls continue meanwhile.
     client.request(2, "tools/list");
     assert_eq!(client.message().await["id"], 2);
     for question in [&second, &first] {
@@ -129,7 +129,7 @@ async fn all_three_kinds_of_questions_are_asked_and_no_others() {
         client.call_tool(id, method, json!({}));
         let question = client.message().await;
         assert_eq!(question["method"], method);
-        // Our user's era wants an id for what happens at a URL.
+        // The client's era requires an id for an elicitation at a URL.
         assert_eq!(question["params"]["elicitationId"].is_string(), method == "elicitation/create");
         reply(&client, &question, json!({}));
         assert!(client.answer(id).await["result"].is_object());
@@ -164,7 +164,7 @@ async fn an_error_in_place_of_an_answer_fails_the_call_and_withdraws_the_other_q
     client.call_tool(1, "t", json!({}));
     let (first, second) = (client.message().await, client.message().await);
     let error = json!({ "code": -1, "message": "nobody is here" });
-    // Whichever of them it is.
+    // An error for either question is enough.
     client.send(&json!({ "jsonrpc": "2.0", "id": second["id"], "error": error }));
     let (reason, message) = client.failure(1).await;
     assert_eq!(reason, "input_refused");
@@ -172,7 +172,7 @@ async fn an_error_in_place_of_an_answer_fails_the_call_and_withdraws_the_other_q
     let withdrawn = client.message().await;
     assert_eq!(withdrawn["method"], "notifications/cancelled");
     assert_eq!(withdrawn["params"]["requestId"], first["id"]);
-    // Too late, and harmless.
+    // An answer that comes too late is harmless.
     reply(&client, &first, json!({ "action": "accept" }));
     client.request(2, "tools/list");
     assert_eq!(client.message().await["id"], 2);

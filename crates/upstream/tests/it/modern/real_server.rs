@@ -1,4 +1,4 @@
-//! Against a real server that speaks only the newer revision, made with the official TypeScript SDK.
+//! Tests against a real server that speaks only the newer revision, made with the official TypeScript SDK.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ async fn updates_of_a_resource_arrive_unasked_until_they_are_no_longer_wanted() 
 #[tokio::test]
 async fn a_list_that_changes_is_news() {
     let (_server, mut client) = start().await;
-    // Subscribing makes sure that the stream stands.
+    // The answer to the subscription shows that the stream is open.
     client.request_with(1, "resources/subscribe", json!({ "uri": NOTE }));
     client.answer(1).await;
     client.call_tool(2, "grow", json!({}));

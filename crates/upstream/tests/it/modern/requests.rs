@@ -1,4 +1,4 @@
-//! What the server hears of a request, and what is answered without it.
+//! Which requests the server receives and in what form, and which are answered without it.
 
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ fn annotated_tool(name: &str) -> Value {
     json!({ "name": name, "inputSchema": { "type": "object", "properties": properties } })
 }
 
-/// A server whose tool `route` needs headers, on the second page of its list.
+/// A server whose tool `route`, on the second page of its list, needs headers.
 async fn routed_server() -> ModernServer {
     ModernServer::start(json!({ "tools": {} }), |seen| async move {
         match seen.method() {
@@ -156,7 +156,7 @@ async fn headers_that_nobody_knew_of_are_looked_up_once() {
         (server.server.count("POST", "tools/list"), server.server.count("POST", "tools/call")),
         (2, 3)
     );
-    // What no list explains is passed on as it is.
+    // Errors that the list of tools does not explain are passed on unchanged.
     client.call_tool(3, "route", json!({}));
     assert_eq!(client.answer(3).await["error"]["code"], -32020);
     client.call_tool(4, "unknown", json!({ "region": "x" }));
@@ -227,7 +227,7 @@ async fn a_stream_that_breaks_is_not_taken_up() {
     assert!(server.server.seen().iter().all(|seen| seen.verb == "POST"));
 }
 
-/// A server whose tool calls never end, and the ids of those that were given up.
+/// A server whose tool calls never end, and the ids of the calls that were given up.
 async fn with_endless_calls(capabilities: Value) -> (ModernServer, mpsc::UnboundedReceiver<Value>) {
     let (gone, noticed) = mpsc::unbounded_channel();
     let server = ModernServer::start(capabilities, move |seen| {

@@ -42,7 +42,8 @@ fn links_that_lead_outside_are_refused_by_every_operation() {
         assert_eq!(ground.write(spelling, "x").unwrap_err().code(), "outside_workspace", "{spelling}");
         assert!(ground.workspace.stat(&ground.path(spelling)).is_err(), "{spelling}");
     }
-    // Absolute links are never followed, not even inside: a directory above the workspace may be exchanged.
+    // Absolute links are never followed, not even to a target inside: a directory above the workspace may be
+    // exchanged.
     assert_eq!(ground.code("absolute-inside"), "outside_workspace");
     for spelling in ["root/etc/passwd", "magic/etc/passwd"] {
         assert_eq!(ground.code(spelling), "outside_workspace", "{spelling}");
@@ -190,7 +191,7 @@ fn pipes_and_sockets_are_named_and_never_waited_for() {
         assert!(ground.workspace.open_directory(&ground.path(name)).is_err(), "{name}");
         assert!(ground.workspace.stat(&ground.path(name)).is_ok(), "{name}: looking is fine");
     }
-    // Only root can create a device, so other users have none to be refused.
+    // Only root can create a device; other users get `EPERM` here.
     let null = rustix::fs::makedev(1, 3);
     match mknodat(CWD, ground.inside("null"), FileType::CharacterDevice, Mode::RWXU, null) {
         Ok(()) => {

@@ -1,4 +1,4 @@
-//! The many spellings of a path, none of which may lead outside (U-cases).
+//! The many spellings of a path, none of which may lead outside.
 
 use super::*;
 

@@ -1,5 +1,5 @@
-//! The effects of the attempts, observed from outside afterwards. Attempts without an observable effect are left
-//! out.
+//! The effects of the attempts, observed from outside after the run. Attempts without an observable effect are
+//! omitted.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -57,7 +57,7 @@ impl Aftermath {
         results.iter().map(finding).collect()
     }
 
-    /// Also removes what was left in shared places.
+    /// Checks for every effect, and removes the files and processes that attempts left outside the stage.
     pub(super) fn look(
         stage: &AttackStage,
         before: &Before,
@@ -87,25 +87,25 @@ type Effects = BTreeMap<&'static str, bool>;
 
 impl Scene<'_> {
     fn look_at_files(&self, effects: &mut Effects) {
-        // Made outside, under the row's own name.
+        // Created outside, under the row's name.
         for id in [
             "F01", "F07", "F13", "F14", "F15", "F16", "F17", "F18", "F21", "F23", "F24", "F25", "F31", "F33",
             "F34", "F39", "X3",
         ] {
             effects.insert(id, self.stage.outside(id.to_lowercase()).symlink_metadata().is_ok());
         }
-        // Changed outside.
+        // Modified outside.
         for id in ["F02", "F03", "F04", "F05", "F11", "F12", "F20", "W7"] {
             effects.insert(
                 id,
                 std::fs::read_to_string(self.stage.outside(id.to_lowercase())).unwrap() != ORIGINAL,
             );
         }
-        // Gone from outside.
+        // Removed from outside.
         for id in ["F06", "F08", "F22"] {
             effects.insert(id, self.stage.outside(id.to_lowercase()).symlink_metadata().is_err());
         }
-        // Made in the scope.
+        // Created in the scope.
         for (id, name) in [("F10", "f10"), ("F32", "f32"), ("F40", "f40"), ("F41", "f41-b/moved/file")] {
             effects.insert(id, self.stage.in_scope(name).symlink_metadata().is_ok());
         }
@@ -132,7 +132,7 @@ impl Scene<'_> {
         effects.insert("Z5", std::fs::remove_file(self.stage.other_temp.join("z5")).is_ok());
     }
 
-    /// Secrets that the attacker printed.
+    /// Looks for secrets in the details that the attacker reported.
     fn look_at_what_was_learnt(&self, effects: &mut Effects) {
         for (id, secret) in [
             ("R01", KEY_SECRET),
@@ -149,7 +149,7 @@ impl Scene<'_> {
         ] {
             effects.insert(id, self.detail(id).contains(secret));
         }
-        // The same file or directory, and not an empty one in its place.
+        // Device and inode tell the real file or directory from an empty one mounted over it.
         let directory = self.stage.home.join(".ssh");
         for (id, path) in
             [("R03", self.stage.private_key()), ("R04", directory), ("R07", self.stage.private_key())]

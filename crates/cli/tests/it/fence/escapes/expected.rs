@@ -1,9 +1,8 @@
-//! The expected outcome of every attempt: the tables of `escapes.md`, row by row.
+//! The expected outcome of every attempt, one row each; `ringfence-attacker` implements the rows under these ids.
 //!
-//! Where two errors are right, both are listed. Decided since those tables were measured: Tier B has private
-//! and writable temporary directories, so that F36–F38 work there and must leave nothing on the host; the
-//! default deny list is on, so that R01, R02, R05 and R06 are refused in Tier A too; and with the network modes
-//! `all` and `ports` Tier B has no network namespace.
+//! A row lists every error that is right. Tier B has private, writable temporary directories, so F36–F38 work
+//! there and must leave nothing on the host. The default deny list is on, so R01, R02, R05 and R06 are refused
+//! in Tier A too. In the network modes `all` and `ports`, Tier B has no network namespace.
 
 use std::fmt;
 
@@ -12,17 +11,17 @@ use super::ground::Caller;
 /// The expected outcome of one attempt.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Expected {
-    /// It fails with one of these errors, and nothing changed.
+    /// Fails with one of these errors, and changes nothing.
     Refused(&'static [&'static str]),
-    /// It succeeds, visibly where its effect can be observed.
+    /// Succeeds, and has its effect if that can be observed.
     Works,
-    /// The same, and the report says that this protection is not enforced.
+    /// As [`Self::Works`], and the report says that this protection is not enforced.
     WorksAndIsReported(&'static str),
-    /// It succeeds inside without any effect outside.
+    /// Succeeds inside without any effect outside.
     WorksInPrivate,
-    /// It may end in any way inside, without any effect outside.
+    /// May succeed or fail inside, but must not hang or have any effect outside.
     ReachesNothing,
-    /// The attacker is killed by this signal, and nothing changed.
+    /// The attacker is killed by this signal, and nothing changes.
     Killed(i32),
 }
 
@@ -47,7 +46,7 @@ pub(super) enum Network {
     None,
     /// With the victim's allowed port mirrored.
     Localhost,
-    /// The same mode with no port of the host.
+    /// The same mode, with no port of the host mirrored.
     Loopback,
     Http,
     /// Only the victim's allowed port.
@@ -105,7 +104,7 @@ const METADATA_READ: Expected = WorksAndIsReported("fs_metadata_reads");
 const PROCESS_SEEN: Expected = WorksAndIsReported("proc_visibility");
 const BAD_SYSTEM_CALL: Expected = Killed(31);
 
-/// Rows that the network mode does not change: Tier A, Tier B.
+/// Rows that do not depend on the network mode: id, outcome in Tier A, outcome in Tier B.
 #[rustfmt::skip]
 const ROWS: &[(&str, Expected, Expected)] = &[
     ("F01", OUTSIDE, OUTSIDE), // create a file outside the scope
@@ -117,7 +116,7 @@ const ROWS: &[(&str, Expected, Expected)] = &[
     ("F07", ACROSS, ACROSS), // rename from the scope to outside
     ("F08", ACROSS, ACROSS), // rename from outside into the scope
     ("F10", ACROSS, ACROSS), // hard link from outside into the scope
-    ("F11", WorksAndIsReported("hardlinks"), WorksAndIsReported("hardlinks")), // hard link that was there
+    ("F11", WorksAndIsReported("hardlinks"), WorksAndIsReported("hardlinks")), // existing hard link
     ("F12", OUTSIDE, OUTSIDE), // through a symlink
     ("F13", OUTSIDE, OUTSIDE), // through a symlinked directory
     ("F14", OUTSIDE, OUTSIDE), // through ../
@@ -192,16 +191,16 @@ const ROWS: &[(&str, Expected, Expected)] = &[
     ("K13", FILTERED, FILTERED), // TIOCSTI
     ("K14", Works, Works), // no_new_privs is set
     ("K15", Works, Works), // every capability set is empty
-    ("K15b", Works, Works), // and so is the set that bounds what could ever be had
+    ("K15b", Works, Works), // the capability bounding set is empty
     ("K17", FILTERED, FILTERED), // open_by_handle_at
     ("K18", UNKNOWN_CALL, UNKNOWN_CALL), // clone3
-    ("L01", WorksInPrivate, WorksInPrivate), // setsid: allowed, gone at the end
+    ("L01", WorksInPrivate, WorksInPrivate), // setsid: allowed, but the process does not outlive the fence
 
     ("X1", GAINS_NOTHING, GAINS_NOTHING), // set-user-id program
     ("X2", GAINS_NOTHING, GAINS_NOTHING), // program with file capabilities
     ("X3", OUTSIDE, OUTSIDE), // ld.so: in the same fence
     ("X4", ACROSS, ACROSS), // overwrite the launcher
-    ("X5", Works, Works), // script whose interpreter lies outside
+    ("X5", Works, Works), // script whose interpreter is outside
     ("X9", BAD_SYSTEM_CALL, BAD_SYSTEM_CALL), // 32-bit program
     ("Q11", Refused(&["EACCES", "EROFS", "EPERM"]), Refused(&["EACCES", "EROFS", "EPERM", "ENOENT"])), // cgroup
     ("Q12", Refused(&["none"]), Refused(&["none"])), // core dump
@@ -215,7 +214,8 @@ const NO_ANSWER: Expected = Refused(&["ECONNREFUSED", "EPERM"]);
 const NO_PROTOCOL: Expected = Refused(&["EPROTONOSUPPORT", "EPERM"]);
 const NO_PEER: Expected = Refused(&["EPERM", "ECONNREFUSED"]);
 
-/// Rows that depend on the network mode, not on the tier: `none`, `all`, `ports`, and a private loopback.
+/// Rows that depend on the network mode, not on the tier: id, outcomes with `none`, `all`, `ports` and a private
+/// loopback.
 #[rustfmt::skip]
 const NETWORK_ROWS: &[(&str, [Expected; 4])] = &[
     ("N01", [NO_SOCKET, Works, NO_RIGHT, NO_ANSWER]), // TCP to a port that is not allowed
@@ -242,7 +242,7 @@ const NETWORK_ROWS: &[(&str, [Expected; 4])] = &[
     ("W8", [FILTERED, FILTERED, FILTERED, FILTERED]), // raw IPv6, SCTP
 ];
 
-/// Every row, in alphabetical order.
+/// The ids of all rows, in alphabetical order.
 pub(super) fn all_ids() -> Vec<&'static str> {
     let of_tiers = ROWS.iter().map(|(id, ..)| *id);
     let mut ids: Vec<&str> = of_tiers.chain(NETWORK_ROWS.iter().map(|(id, _)| *id)).collect();
@@ -269,10 +269,10 @@ pub(super) fn expected_in(id: &str, fence: Fence, caller: Caller) -> Expected {
     }
 }
 
-/// Applies the differences of a read mode, a mirrored port or a caller.
+/// The outcome of a row that a read mode, a mirrored port or a caller changes.
 fn by_mode(id: &str, fence: Fence, caller: Caller) -> Option<Expected> {
     match (id, fence) {
-        // Only a privileged process may drop privileges that it does not have.
+        // Emptying the bounding set takes a privilege (CAP_SETPCAP) that a plain user lacks in Tier A.
         ("K15b", Fence { tier: Tier::A, .. }) if !caller.is_root() => Some(Refused(&["none"])),
         ("F30" | "X5", Fence { read_mode: ReadMode::Strict, .. }) => Some(Refused(&["EACCES", "ENOENT"])),
         ("N23", Fence { network: Network::Localhost, .. }) => Some(Works),
@@ -280,17 +280,17 @@ fn by_mode(id: &str, fence: Fence, caller: Caller) -> Option<Expected> {
     }
 }
 
-/// The positive control: everything succeeds except what the kernel allows to no process, or only to root.
+/// The positive control: every attempt succeeds, except those that the kernel allows to no process or only to root.
 pub(super) fn expected_without_fence(id: &str, caller: Caller) -> Expected {
     match id {
         // This kernel has no x32.
         "N22" => UNKNOWN_CALL,
-        // Not attempts, but properties that hold only inside a fence.
+        // These check properties that hold only inside a fence.
         "K14" | "K15b" => Refused(&["none"]),
         "K15" if caller.is_root() => Refused(&["none"]),
         "F32" | "N05" | "N06" | "W8" | "K04" | "K05" | "K06" | "K07" | "K17" if !caller.is_root() => FILTERED,
         "Q11" if !caller.is_root() => Refused(&["EACCES", "EPERM"]),
-        // A kernel setting decides whether unprivileged processes can.
+        // A kernel setting decides whether unprivileged processes may.
         "K13" if !caller.is_root() => ReachesNothing,
         // Only root can prepare these.
         "X1" | "X2" if caller == Caller::Own => GAINS_NOTHING,

@@ -1,4 +1,4 @@
-//! Where fenced commands run in tests: a directory that a plain user can reach, with the programs in it, a
+//! The directories that fenced commands use in tests, below one that a plain user can reach: the programs, a
 //! scope, a place outside the scope, and a home.
 
 use std::fmt;
@@ -11,7 +11,7 @@ use rustix::fs::FlockOperation;
 use testkit::{WorkspaceDir, attacker_binary, ringfence_binary, workspace_dir};
 use tokio::process::Command;
 
-/// A user id that no host uses.
+/// A user id that no account is expected to have.
 const PLAIN_UID: u32 = 64_123;
 
 /// The user that starts ringfence.
@@ -20,7 +20,7 @@ pub(crate) enum Caller {
     Root,
     /// A plain user, while root runs the tests.
     Plain,
-    /// The user who runs the tests, who is not root.
+    /// The user who runs the tests, if that is not root.
     Own,
 }
 
@@ -114,7 +114,7 @@ impl Ground {
         self.caller.owns(self.directory.path());
     }
 
-    /// A command in the scope, with an environment of its own.
+    /// A command that runs as the caller in the scope, with a minimal environment.
     pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = self.caller.command(program);
         command.env_clear().env("HOME", self.home()).env("PATH", "/usr/bin:/bin").current_dir(self.scope());
@@ -122,14 +122,14 @@ impl Ground {
     }
 }
 
-/// Copies in a process of its own: if this process had the copy open for writing while a thread forks, the copy
-/// could not be executed as long as that child lives.
+/// Copies with `cp`. If this process wrote the copy itself, a child forked meanwhile by another thread would
+/// inherit the open file, and executing the copy would fail as long as that child holds it.
 pub(crate) async fn copy_program(program: &Path, to: &Path) {
     let status = Command::new("cp").arg(program).arg(to).status().await.unwrap();
     assert!(status.success(), "{} cannot be copied", program.display());
 }
 
-/// Whether some process holds the lock of a file.
+/// Whether another process holds a lock on the file.
 pub(crate) fn is_locked(path: &Path) -> bool {
     let Ok(file) = File::open(path) else { return false };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()

@@ -1,4 +1,4 @@
-//! The stage of the attempts: their target files, the victim, another fenced command; and the runs on it.
+//! The stage of the attempts: their target files, the victim and another fenced command. Runs the attacker on it.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
@@ -20,14 +20,14 @@ use super::ground::{Caller, Ground, copy_program};
 /// The text of each file outside until an attempt changes it.
 pub(super) const ORIGINAL: &str = "original\n";
 
-/// Pids below this may occur inside a fence, where counting starts anew.
+/// In a fence's PID namespace numbers start at 1, so a lower pid could also name a process inside.
 const LOWEST_VICTIM_PID: i32 = 2000;
 
 pub(super) struct Stage {
     ground: Ground,
     attack: AttackStage,
     victim: PipedProcess,
-    /// A fenced command whose temporary directory is a target. `None`: a plain directory is used.
+    /// A fenced command whose temporary directory is a target; without one, a plain directory is the target.
     other_command: Option<PipedProcess>,
     before: Before,
 }
@@ -51,7 +51,7 @@ impl Run {
         Self { results, stderr }
     }
 
-    /// The one line of JSON that `--report --json` prints.
+    /// The report, which `--report --json` prints as one line on stderr.
     pub(super) fn report(&self) -> Value {
         let line = self.stderr.lines().find(|line| line.starts_with('{'));
         let line = line.unwrap_or_else(|| panic!("no report in {}", self.stderr));
@@ -143,7 +143,7 @@ impl Stage {
         self.attack.in_scope("stage.json")
     }
 
-    /// Looks at everything from outside, then ends what still runs.
+    /// Observes all effects from outside, then ends the victim and the other command.
     pub(super) async fn finish(mut self, results: &[AttackResult]) -> Aftermath {
         self.victim.write_line("report").await;
         let victim: VictimReport = serde_json::from_value(self.victim.read().await).unwrap();
@@ -192,7 +192,7 @@ async fn place_programs(ground: &Ground) {
     copy_program(Path::new("/bin/true"), &ground.outside().join("interpreter")).await;
 }
 
-/// Makes the programs that only root can make: a set-user-id one, and one that may open raw sockets.
+/// Makes one program set-user-id root and lets another open raw sockets. Only root can do this.
 fn grant_privileges(ground: &Ground) {
     // `struct vfs_cap_data`: revision 2 and effective; CAP_NET_RAW permitted; none inheritable.
     const NET_RAW: [u32; 5] = [0x0200_0001, 1 << 13, 0, 0, 0];
@@ -228,7 +228,7 @@ async fn start_victim(ground: &Ground) -> PipedProcess {
     }
 }
 
-/// For Tier A, where temporary files are in a directory that others could reach.
+/// Runs in Tier A, where the temporary directory is on the host and other commands could reach it.
 fn start_other_command(ground: &Ground) -> PipedProcess {
     let scope = ground.home().join("temp");
     let mut command = ground.command(ground.ringfence());

@@ -5,7 +5,7 @@ use testkit::{AttackOutcome, AttackResult};
 
 use super::expected::Expected;
 
-/// One attempt with its expected outcome.
+/// One attempt with its observed effect and its expected outcome.
 pub(super) struct Finding<'a> {
     pub(super) result: &'a AttackResult,
     /// Whether something changed outside; `None` if the effect cannot be observed.
@@ -13,7 +13,7 @@ pub(super) struct Finding<'a> {
     pub(super) expected: Expected,
 }
 
-/// One line for each unexpected outcome. `report`: the fence's own report.
+/// Describes each unexpected outcome in one line. `report` is the fence's own report.
 pub(super) fn surprises(title: &str, findings: &[Finding<'_>], report: Option<&Value>) -> Vec<String> {
     let told = |finding: &Finding<'_>| {
         let why = surprise(finding, report)?;

@@ -1,5 +1,5 @@
-//! `--net http` in front of another host: two network namespaces, so that public, private and metadata
-//! addresses all answer, and only the fence keeps them apart. Needs no network of the machine's own.
+//! `--net http` with two hosts in network namespaces: the far host answers on public, private and metadata
+//! addresses, so only the fence can tell them apart. The machine itself needs no network.
 
 use std::path::PathBuf;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use super::{Outcomes, PROBE};
 use crate::fence::programs::fenced_run::{Ended, FencedRun};
 
 const FAR_HOST: &str = include_str!("far_host.py");
-/// The names of the far host; the addresses are in `far_host.py`.
+/// `/etc/hosts` of the near host; `far_host.py` gives the far host its addresses.
 const HOSTS: &str = "127.0.0.1 localhost
 203.0.112.80 public.example also-public.example
 203.0.113.80 documentation.example
@@ -22,7 +22,7 @@ const HOSTS: &str = "127.0.0.1 localhost
 127.0.0.1 rebinding.example
 ";
 
-/// A fence on a host that is connected to another one, and to nothing else.
+/// A fence on the near host, which is connected to the far host and nothing else.
 struct Network {
     run: FencedRun,
 }
@@ -41,7 +41,7 @@ impl Network {
         self.run.ground.outside().join("requests")
     }
 
-    /// A command on the near host.
+    /// Runs a command on the near host.
     async fn on_near_host(&self, inner: Command) -> Ended {
         let programs = self.run.ground.programs();
         let mut command = Command::new("unshare");
@@ -59,7 +59,7 @@ impl Network {
         self.run.finish(command).await
     }
 
-    /// A command in a fence on the near host.
+    /// Runs a command in a fence on the near host.
     async fn fenced(&self, options: &[&str], command: &[&str]) -> Ended {
         let options = [&["--net", "http", "--report", "--json"], options].concat();
         self.on_near_host(self.run.command(&options, command)).await
@@ -70,7 +70,7 @@ impl Network {
         Outcomes::read(self.fenced(options, &[&["python3", "probe.py"], probes].concat()).await.succeeded())
     }
 
-    /// The requests that reached any server: address, port and path.
+    /// The requests that reached a server on either host: address, port and path.
     fn requests(&self) -> Vec<String> {
         let log = std::fs::read_to_string(self.log()).unwrap_or_default();
         log.lines().map(str::to_owned).collect()
@@ -218,14 +218,14 @@ async fn an_allow_list_is_all_that_can_be_reached() {
     let options = [&options[..], &["--allow-host", "public.example", "--allow-host", "localhost"]].concat();
     let probes = [
         ("proxy:GET http://public.example/1", "200"),
-        // Private addresses can be reached if they are named.
+        // Hosts that are not public can be reached if the list names them.
         ("proxy:GET http://private.example/2", "200"),
         ("proxy:GET http://203.0.113.80/3", "200"),
         ("proxy:GET http://also-public.example/4", "403"),
         ("proxy:GET http://203.0.112.80/5", "403"),
         ("proxy:GET http://192.168.77.80/6", "403"),
         ("proxy:GET http://documentation.example/7", "403"),
-        // Even a name cannot lead to the host itself.
+        // The near host's own loopback is refused even if the list names it.
         ("proxy:GET http://localhost/8", "403"),
         ("dns:public.example", "code 0 203.0.112.80"),
         ("dns:private.example", "code 0 192.168.77.80"),

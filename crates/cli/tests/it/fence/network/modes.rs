@@ -10,7 +10,7 @@ use crate::fence::programs::fenced_run::FencedRun;
 /// A server on the host's loopback that answers every request with `host`.
 struct HostServer {
     port: u16,
-    /// Whether it listens on `::1` too, with the same port.
+    /// Whether it also listens on `::1`, on the same port.
     has_ipv6: bool,
 }
 
@@ -24,7 +24,7 @@ impl HostServer {
                     tokio::spawn(answer_all(listener));
                     true
                 }
-                // Another program has that port on ::1.
+                // Another program uses that port on ::1.
                 Err(error) if error.kind() == std::io::ErrorKind::AddrInUse => continue,
                 Err(_) => false,
             };
@@ -41,7 +41,7 @@ async fn answer_all(listener: TcpListener) {
 }
 
 async fn answer(mut connection: TcpStream) -> std::io::Result<()> {
-    // The request is short enough for one piece.
+    // The request is short enough for one read.
     let _length = connection.read(&mut [0; 4096]).await?;
     connection.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\r\nhost").await
 }
@@ -58,7 +58,7 @@ async fn body_from(port: u16) -> String {
     answer.split_once("\r\n\r\n").unwrap().1.to_owned()
 }
 
-/// Runs the probes inside, with a report.
+/// Runs the probes in a fence that prints its report.
 async fn probe(run: &FencedRun, options: &[&str], probes: &[&str]) -> Outcomes {
     run.write_in_scope("probe.py", PROBE);
     let command = [&["python3", "probe.py"], probes].concat();
@@ -176,7 +176,7 @@ async fn localhost_has_the_mirrored_ports_of_the_host_and_no_others() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn localhost_keeps_servers_inside_to_the_inside() {
-    // Both listen on the same port, each on a loopback of its own.
+    // The server inside will listen on the same port, but on a loopback of its own.
     let server = HostServer::start().await;
     let [_, run] = FencedRun::in_each_tier().await;
     run.write_in_scope("probe.py", PROBE);

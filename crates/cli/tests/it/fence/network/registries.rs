@@ -4,7 +4,6 @@ use testkit::python_binary;
 
 use crate::fence::programs::fenced_run::{FencedRun, npm_registry, pip_index};
 
-/// The host of a URL.
 fn host_of(url: &str) -> &str {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let authority = rest.split('/').next().unwrap();

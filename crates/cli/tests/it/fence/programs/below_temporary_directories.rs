@@ -1,4 +1,4 @@
-//! Scopes and ringfence's own files below the temporary directories, over which Tier B puts private ones.
+//! Scopes, programs and ringfence's own files below /tmp and /var/tmp, where Tier B mounts private directories.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -34,7 +34,7 @@ impl Drop for TemporaryPlace {
     }
 }
 
-/// Runs a script with the project of a place as its scope.
+/// Runs a script with the place's project as its scope.
 async fn run_in(run: &FencedRun, place: &TemporaryPlace, options: &[&str], script: &str) -> Ended {
     let options = [&["--net", "none"], options].concat();
     run.finish(run.command_in(&place.project(), &options, ["sh", "-c", script])).await

@@ -1,4 +1,4 @@
-//! `ringfence run` around a program, in one tier, with a scope and a home that only one test uses.
+//! Runs programs under `ringfence run` in one tier, with a scope and a home that only one test uses.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use crate::fence::escapes::ground::{Caller, Ground, callers};
 /// How long a program may run. Package tools fetch from registries, and compilers share the machine with other tests.
 const PROGRAM_DEADLINE: Duration = Duration::from_secs(300);
 
-/// A fence to run programs in.
+/// A tier, and the directories in which its fenced programs run.
 pub(crate) struct FencedRun {
     pub(crate) ground: Ground,
     pub(crate) tier: &'static str,
@@ -40,7 +40,8 @@ impl FencedRun {
         self.ground.belongs_to_caller();
     }
 
-    /// `ringfence` with the environment of the tests except for the home. A plain user has a bare environment.
+    /// `ringfence` with the environment of the tests, but its own home and no `TMPDIR` or `XDG_*`. A plain user has
+    /// a bare environment.
     fn program(&self) -> Command {
         let mut command = self.ground.command(self.ground.ringfence());
         if self.ground.caller != Caller::Plain {
@@ -63,7 +64,7 @@ impl FencedRun {
         command
     }
 
-    /// `ringfence run` in the scope, with the whole command.
+    /// `ringfence run` in the ground's scope, with the command that it runs.
     pub(crate) fn command(
         &self,
         options: &[&str],
@@ -72,7 +73,7 @@ impl FencedRun {
         self.command_in(&self.ground.scope(), options, command)
     }
 
-    /// The same in another scope.
+    /// As [`Self::command`], in another scope.
     pub(crate) fn command_in(
         &self,
         scope: &Path,
@@ -92,12 +93,12 @@ impl FencedRun {
         self.finish(self.command(options, command)).await
     }
 
-    /// A script for `sh`, under `ringfence run`.
+    /// Runs a script with `sh` under `ringfence run`.
     pub(crate) async fn sh(&self, options: &[&str], script: &str) -> Ended {
         self.run(options, ["sh", "-c", script]).await
     }
 
-    /// A script under `ringfence sandboxed_shell`, whose scope is its working directory.
+    /// Runs a script under `ringfence sandboxed_shell`, whose scope is its working directory.
     pub(crate) async fn sandboxed_shell(&self, options: &[&str], script: &str) -> Ended {
         let mut command = self.with_options("sandboxed_shell", options);
         command.arg("--working-directory").arg(self.ground.scope()).arg("--").arg(script);
@@ -112,7 +113,7 @@ impl FencedRun {
         Ended::new(self.tier, &output.unwrap())
     }
 
-    /// As [`Self::finish`], with all of `input` on stdin.
+    /// As [`Self::finish`], with `input` on stdin; returns the raw output.
     pub(crate) async fn finish_with_input(&self, mut command: Command, input: Vec<u8>) -> Output {
         let mut child = command.stdin(Stdio::piped()).spawn().unwrap();
         let mut stdin = child.stdin.take().unwrap();
@@ -162,7 +163,7 @@ impl Ended {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
-    /// The line of `--report --json`.
+    /// The report that `--report --json` prints on stderr.
     pub(crate) fn report(&self) -> serde_json::Value {
         let line = self.stderr.lines().find(|line| line.starts_with('{'));
         serde_json::from_str(line.unwrap_or_else(|| panic!("no report in {self:?}"))).unwrap()
@@ -186,7 +187,7 @@ pub(crate) async fn pip_index() -> String {
     }
 }
 
-/// The output of a program outside any fence; `None` if it fails.
+/// Runs a program outside any fence and returns its output; `None` if it fails.
 async fn asked(program: &str, arguments: &[&str]) -> Option<String> {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().await.unwrap();
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

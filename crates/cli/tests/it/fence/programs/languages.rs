@@ -1,4 +1,4 @@
-//! What programs in JavaScript and Python expect of the machine below them.
+//! Threads, child processes, temporary files and the like, as JavaScript and Python programs use them.
 
 use testkit::{node_binary, python_binary};
 

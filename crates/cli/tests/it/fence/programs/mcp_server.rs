@@ -1,5 +1,5 @@
-//! An official MCP server over stdio that is given a wider directory than its fence: a write outside becomes an
-//! error of the tool, and the session continues.
+//! An official MCP server over stdio whose own allowed directory is wider than its fence: a write outside the
+//! fence becomes a tool error, and the session continues.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ async fn write_file(client: &mut StdioClient, path: &Path, content: &str) -> Val
 #[tokio::test(flavor = "multi_thread")]
 async fn a_write_outside_is_an_error_of_the_tool_and_the_session_goes_on() {
     for run in FencedRun::in_each_tier().await {
-        // The server is given the whole directory outside; its fence allows only one directory in it.
+        // The server may use the whole directory; its fence allows writes to only one directory in it.
         let wide = run.ground.outside();
         let scope = wide.join("project");
         std::fs::create_dir(&scope).unwrap();

@@ -1,4 +1,4 @@
-//! npm, uv, pip and cargo: they fetch into caches of the scope, execute from there, and find all of it again
+//! npm, uv, pip and cargo: they install packages, run them from the scope or its caches, and find them again
 //! without network.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -12,7 +12,7 @@ fn uvx() -> PathBuf {
     parts_dir().join("venv/bin/uvx")
 }
 
-/// A project whose dependency brings an executable, as `npm install` would have left it.
+/// Writes a project whose dependency brings an executable, as `npm install` would have left it.
 fn write_project(run: &FencedRun) {
     let package = run.in_scope("node_modules/greeter");
     std::fs::create_dir_all(&package).unwrap();
@@ -124,7 +124,7 @@ async fn cargo_builds_a_crate_with_the_callers_toolchain_and_a_home_of_its_own()
             "[workspace]\n[package]\nname = \"tiny\"\nversion = \"0.1.0\"\nedition = \"2021\"\n",
         );
         let script = "cargo build --quiet && target/debug/tiny && echo \"$CARGO_HOME|${RUSTUP_HOME-none}\"";
-        // The toolchain lies in the home of the user who runs the tests, so this home is not replaced.
+        // The toolchain is in the home of the user who runs the tests, so keep that home.
         let mut command = run.command(&["--net", "none"], ["sh", "-c", script]);
         let home = PathBuf::from(std::env::var_os("HOME").unwrap());
         let cache = run.ground.home().join(".cache");

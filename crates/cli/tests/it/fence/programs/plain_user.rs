@@ -1,4 +1,4 @@
-//! The same programs for a plain user, even if root runs the tests.
+//! A shell, git, Python and Node run by a plain user, even if root runs the tests.
 
 use crate::fence::escapes::ground::{callers, copy_program};
 

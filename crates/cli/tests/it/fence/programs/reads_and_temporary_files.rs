@@ -1,4 +1,4 @@
-//! Programs with few rights to read, and without temporary files.
+//! Programs under strict reads, with private temporary files, and without any.
 
 use testkit::{node_binary, python_binary};
 

@@ -127,7 +127,7 @@ async fn files_have_the_callers_umask_and_owner() {
             let (file, directory) = (format!("file-{umask}"), format!("directory-{umask}"));
             let inside = format!("umask && : > {file} && mkdir {directory}");
             let fenced = run.command(OFFLINE, ["sh", "-c", &inside]);
-            // The caller's shell sets it: there is no safe way to set it for a child from here.
+            // A shell sets the umask, because no safe API sets it for a child.
             let mut caller = Command::new("sh");
             caller.arg("-c").arg(format!("umask {umask}; exec \"$@\"")).arg("sh");
             caller.arg(fenced.as_std().get_program()).args(fenced.as_std().get_args());

@@ -14,7 +14,7 @@ use super::fenced_run::{Ended, FencedRun};
 const OFFLINE: &[&str] = &["--net", "none"];
 const LARGE: usize = 50_000_000;
 
-/// Bytes without a period, so that a lost, doubled or swapped piece is noticed.
+/// Pseudorandom bytes without a period, so that a lost, repeated or swapped piece shows.
 fn bytes(length: usize) -> Vec<u8> {
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let next = std::iter::repeat_with(move || {
@@ -72,7 +72,7 @@ async fn sockets_are_carried_so_that_the_command_has_pipes() {
         command.stdin(Stdio::from(clone)).stdout(Stdio::from(OwnedFd::from(theirs)));
         command.stderr(Stdio::from(OwnedFd::from(their_errors)));
         let mut child = command.spawn().unwrap();
-        // The command's ends are held by `command` until here.
+        // `command` still holds the child's ends of the sockets; close them so that EOF arrives.
         drop(command);
         let sent = bytes(1_000_000);
         let expected = [&b"pipe\npipe\npipe\n"[..], &sent].concat();

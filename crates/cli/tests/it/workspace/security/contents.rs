@@ -11,7 +11,7 @@ use super::ground::{Ground, INSIDE, Server};
 
 const TEBIBYTE: u64 = 1 << 40;
 
-/// Calls that traverse the whole workspace: each must end.
+/// Makes calls that traverse the whole workspace, each of which must return.
 async fn look_at_everything(server: &mut Server) -> Vec<Value> {
     let mut results = Vec::new();
     for (tool, arguments) in [
@@ -36,7 +36,7 @@ async fn pipes_sockets_and_devices_are_refused_at_once() {
     ground.link("to-pipe", "pipe");
     ground.write("spare", INSIDE);
     let mut names = vec!["pipe", "s", "to-pipe"];
-    // Only root can make a device, so other users cannot have one in the workspace.
+    // Only root can create a device, so the test skips it for other users.
     let zero = rustix::fs::makedev(1, 5);
     match mknodat(CWD, ground.inside("zero"), FileType::CharacterDevice, Mode::RWXU, zero) {
         Ok(()) => names.push("zero"),

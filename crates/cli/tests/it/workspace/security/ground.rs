@@ -1,4 +1,4 @@
-//! A workspace, a place outside it that must stay as it is, and a server between them.
+//! A workspace, directories outside it that must not change, and servers on the workspace.
 
 use std::ffi::OsStr;
 use std::os::unix::fs::MetadataExt;
@@ -20,13 +20,13 @@ pub(crate) fn tiers() -> [Vec<&'static str>; 2] {
     [weaker, vec!["--tier", "b"]]
 }
 
-/// `ws` with `f`, `dir/f` and `dir/sub/f`; `outside` and `ws-evil` with secrets under the same names.
+/// `ws` with the files `f`, `dir/f` and `dir/sub/f`; `outside` and `ws-evil` with secrets in `f` and `sub/f`.
 pub(crate) struct Ground {
     pub(crate) base: PathBuf,
     _directory: WorkspaceDir,
 }
 
-/// The state of a file outside, including its change time.
+/// A file's path, inode, size, mode, modification time and change time.
 type Fingerprint = (PathBuf, u64, u64, u32, (i64, i64), (i64, i64));
 
 impl Ground {
@@ -58,7 +58,7 @@ impl Ground {
         std::os::unix::fs::symlink(to, self.inside(name)).unwrap();
     }
 
-    /// The fingerprints of everything outside. Any change shows in them, even if it was undone.
+    /// The fingerprints of all files outside. They show any change, even one that was undone.
     pub(crate) fn outside(&self) -> Vec<Fingerprint> {
         let mut found = fingerprint(&self.base.join("outside"));
         found.extend(fingerprint(&self.base.join("ws-evil")));
@@ -95,7 +95,7 @@ pub(crate) fn fingerprint(place: &Path) -> Vec<Fingerprint> {
     found
 }
 
-/// A server, with the handshake done.
+/// An initialized server.
 pub(crate) struct Server {
     client: StdioClient,
 }
@@ -111,7 +111,7 @@ impl Server {
         self.request_amid_others(method, params).await
     }
 
-    /// The result of a tool; panics on a protocol error.
+    /// Calls a tool and returns its result; panics on a protocol error.
     pub(crate) async fn call(&mut self, tool: &str, arguments: Value) -> Value {
         let params = json!({ "name": tool, "arguments": arguments });
         let answer = self.request_amid_others("tools/call", params).await;
@@ -119,21 +119,21 @@ impl Server {
         answer["result"].clone()
     }
 
-    /// The result of a call that must succeed.
+    /// Makes a call that must succeed and returns its structured content.
     pub(crate) async fn ok(&mut self, tool: &str, arguments: Value) -> Value {
         let result = self.call(tool, arguments.clone()).await;
         assert_ne!(result["isError"], true, "{tool} {arguments}: {result}");
         result["structuredContent"].clone()
     }
 
-    /// The error code of a call that must fail.
+    /// Makes a call that must fail and returns its error code.
     pub(crate) async fn refusal(&mut self, tool: &str, arguments: Value) -> String {
         let result = self.call(tool, arguments.clone()).await;
         assert_eq!(result["isError"], true, "{tool} {arguments}: {result}");
         result["structuredContent"]["code"].as_str().unwrap_or_default().to_owned()
     }
 
-    /// Sends many requests at once; returns the answers in the order of the requests.
+    /// Sends `at_once` requests at a time; returns the answers in the order of the requests.
     pub(crate) async fn pipeline(&mut self, calls: &[(&str, Value)], at_once: usize) -> Vec<Value> {
         let mut answers = vec![Value::Null; calls.len()];
         for (part, calls) in calls.chunks(at_once).enumerate() {

@@ -1,5 +1,5 @@
-//! Names that are exchanged (T1) while an unfenced server works on them, some thousand times with every tool. The
-//! same attack on a reader that checks first and opens later does get outside.
+//! Races: names are exchanged with links to the outside while an unfenced server works on them, thousands of times
+//! with every tool. As a control, the same attack succeeds against a reader that checks first and opens later.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 
 use super::ground::{Ground, INSIDE, NAME_OUTSIDE, SECRET, Server};
 
-/// Calls of every tool; a shell takes longer to start than a file to open.
+/// Calls per tool. Shells get fewer, because starting one takes longer than opening a file.
 const CALLS: usize = 2000;
 const SHELL_CALLS: usize = 200;
-/// Calls in flight; the server accepts 32 long ones.
+/// Calls in flight, below the limit of 32 long ones that the server accepts.
 const AT_ONCE: usize = 16;
 const MAX_CONTROL_ROUNDS: u64 = 5_000_000;
 
-/// Exchanges `dir` and a link to `outside`, and `f` and a link to a file there, until it is dropped.
+/// Exchanges `dir` with a link to `outside`, and `f` with a link to a file there, until it is dropped.
 struct Attack {
     is_over: Arc<AtomicBool>,
     flips: Arc<AtomicU64>,
@@ -51,7 +51,7 @@ impl Drop for Attack {
     }
 }
 
-/// A tool with the arguments of its n-th call.
+/// A tool, the number of its calls, and the arguments of the n-th call.
 type Hostile = (&'static str, usize, fn(usize) -> Value);
 
 const TOOLS: &[Hostile] = &[

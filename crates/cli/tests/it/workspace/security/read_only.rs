@@ -1,4 +1,4 @@
-//! A read-only session: writing tools are not offered, and writes by a shell fail in the fence.
+//! A read-only session: the server offers no writing tools, and the fence refuses writes by a shell.
 
 use serde_json::json;
 
@@ -41,7 +41,7 @@ async fn a_server_that_only_reads_offers_nothing_that_writes() {
     let mut server = ground.unfenced(&["--read-only"]).await;
     assert_only_reads(&mut server).await;
     assert_eq!(fingerprint(&ground.inside("")), before);
-    // The control: without the flag they are there.
+    // The control: without the flag the writing tools are listed.
     let names = names_of_tools(&mut ground.unfenced(&[]).await).await;
     assert!(WRITERS.iter().all(|tool| names.contains(&(*tool).to_owned())), "{names:?}");
 }
@@ -53,7 +53,7 @@ async fn a_shell_in_a_fence_that_only_reads_writes_nothing() {
         let before = fingerprint(&ground.inside(""));
         let mut server = ground.fenced(&[&tier[..], &["--read-only"]].concat()).await;
         assert_only_reads(&mut server).await;
-        // Landlock does not cover modes and times, which Tier A reports; a read-only mount protects them too.
+        // Landlock does not cover modes and times, as Tier A reports; Tier B's read-only mount protects them too.
         let metadata: &[&str] = if tier.contains(&"a") { &[] } else { &["chmod 700 f", "touch f"] };
         let contents = ["echo x > f", "echo x > new", "rm f", "mkdir new", "mv f g", "ln f g"];
         for command in contents.iter().chain(metadata) {
@@ -65,7 +65,7 @@ async fn a_shell_in_a_fence_that_only_reads_writes_nothing() {
         assert!(read.to_string().contains("fine, this is inside"), "{tier:?}: {read}");
         assert_eq!(fingerprint(&ground.inside("")), before, "{tier:?}");
 
-        // The control: the same commands without the flag.
+        // The control: without the flag such commands succeed.
         let mut server = ground.fenced(&tier).await;
         server.ok("run_terminal_cmd", json!({ "command": "echo x > new && rm new && touch f" })).await;
         assert_ne!(fingerprint(&ground.inside("")), before, "{tier:?}");

@@ -7,7 +7,7 @@ use super::tool_calls::{PATH_TOOLS, Takes};
 
 const HIDDEN: &str = "HIDDEN-by-the-operator";
 
-/// A workspace with `safe/key` and `safe/deep/key`, which the rules protect.
+/// A workspace with `safe/key` and `safe/deep/key`, which the rules block, and links to them.
 fn ground_with_secrets(name: &str) -> Ground {
     let ground = Ground::new(name);
     for file in ["safe/key", "safe/deep/key"] {
@@ -22,7 +22,7 @@ fn ground_with_secrets(name: &str) -> Ground {
     ground
 }
 
-/// The same files, spelled in other ways.
+/// The paths of these files in many spellings.
 fn spellings(ground: &Ground) -> Vec<String> {
     let root = ground.inside("").display().to_string();
     let root = root.trim_end_matches('/');
@@ -53,7 +53,7 @@ async fn assert_blocked(ground: &Ground, server: &mut Server, title: &str) {
             let arguments = (tool.arguments)(&path);
             let result = server.call(tool.tool, arguments.clone()).await;
             assert!(!result.to_string().contains(HIDDEN), "{title}: {} {arguments}: {result}", tool.tool);
-            // A search in hidden files just finds nothing.
+            // A search skips blocked files and finds nothing.
             let is_search = tool.tool == "grep_search";
             let code = &result["structuredContent"]["code"];
             assert!(code == "blocked_by_rule" || is_search, "{title}: {} {arguments}: {result}", tool.tool);
@@ -65,7 +65,7 @@ async fn assert_blocked(ground: &Ground, server: &mut Server, title: &str) {
     assert_eq!(read["content"], INSIDE, "{title}: the control");
 }
 
-/// The ways in which a rule can name the files.
+/// Flags that block these files in different ways.
 const PATTERNS: &[&[&str]] = &[
     &["--block-path", "safe"],
     &["--block-path", "safe/"],
@@ -84,7 +84,7 @@ async fn no_spelling_and_no_link_leads_to_a_blocked_file() {
         let mut server = ground.unfenced(flags).await;
         assert_blocked(&ground, &mut server, &format!("{flags:?}")).await;
     }
-    // The control: without rules all of these are read.
+    // The control: without rules all of these can be read.
     let ground = ground_with_secrets("rules-control");
     let mut server = ground.unfenced(&[]).await;
     for path in spellings(&ground) {
@@ -128,7 +128,7 @@ async fn the_file_that_is_searched_alone_is_not_a_blocked_one() {
     assert!(found.to_string().contains("DOTENV"), "the control: {found}");
 }
 
-/// Whether an answer contains a name from the hidden directory.
+/// Whether an answer contains the blocked name.
 fn tells(answer: &Value) -> bool {
     answer.to_string().contains("very-secret-name")
 }
@@ -169,7 +169,7 @@ async fn a_hint_does_not_tell_names_that_are_blocked() {
     for path in ["safe/very-secret-nam", "to-safe/very-secret-nam"] {
         for tool in ["read_file", "file_info", "delete_file"] {
             let result = server.call(tool, json!({ "path": path })).await;
-            // The client's own writes are not notified.
+            // The answer may repeat the path that the client sent.
             assert!(
                 !result.to_string().replace(&format!("{path}`"), "").contains("secret-name"),
                 "{tool}: {result}"

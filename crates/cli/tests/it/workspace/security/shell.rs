@@ -1,15 +1,15 @@
-//! The shell of a session cannot reach the process that serves it: not its output, not its memory, not its
-//! limits, and no signal arrives. The same commands do reach a process of the shell's own.
+//! The shell of a session cannot reach the server that started it: neither its output nor its memory nor its
+//! limits, and not by a signal. As a control, the same commands reach a child of the shell.
 
 use serde_json::json;
 
 use super::ground::{Ground, INSIDE, Server, tiers};
 
-/// Printed by a command that succeeded.
+/// Printed by an attempt that succeeded.
 const REACHED: &str = "REACHED-it";
 
-/// Attempts on the process `$p`. Each is harmless enough to be tried on the server. The fence forbids all
-/// tracing, so there is no control for that; maps and files are guarded by the same check.
+/// Attempts on the process `$p`, each harmless enough to try on the server. None traces, because the fence forbids
+/// all tracing and there could be no control; the kernel guards memory maps and descriptors by the same check.
 const ATTEMPTS: &[(&str, &str)] = &[
     ("write to its output", r#"printf '{"jsonrpc":"2.0","id":"forged","result":{}}\n' >> /proc/$p/fd/1"#),
     ("signal", "kill -0 $p"),
@@ -26,14 +26,14 @@ async fn output_of(server: &mut Server, script: &str) -> String {
 }
 
 async fn assert_out_of_reach(server: &mut Server, title: &str) {
-    // The server is the parent of its shells. Processes of other tests are not attacked.
+    // The server is the parent of its shells; its pid keeps the attempts away from the processes of other tests.
     let found = output_of(server, "echo $PPID; tr '\\0' ' ' < /proc/$PPID/cmdline").await;
     let (pid, command) = found.split_once('\n').unwrap_or_else(|| panic!("{title}: {found}"));
     assert!(command.contains("ringfence workspace"), "{title}: {found}");
     for (what, attempt) in ATTEMPTS {
         let output = output_of(server, &format!("p={pid}\n{attempt} && echo {REACHED}")).await;
         assert!(!output.contains(REACHED), "{title}: {what}: {output}");
-        // The control: a process of the command's own.
+        // The control: the same attempt on a child of the shell.
         let own = format!(
             "sleep 60 > own-output & p=$!\n\
              until read -r name < /proc/$p/comm && test \"$name\" = sleep; do :; done\n\
@@ -45,7 +45,7 @@ async fn assert_out_of_reach(server: &mut Server, title: &str) {
     assert_eq!(server.ok("read_file", json!({ "path": "f" })).await["content"], INSIDE, "{title}");
 }
 
-/// The fence forbids changing the limits of another process, even of a child; a process may lower its own.
+/// The fence forbids a process to change the limits of another, even of a child; it may lower its own.
 #[tokio::test]
 async fn the_shell_cannot_lower_the_limits_of_the_server() {
     for tier in tiers() {

@@ -1,12 +1,12 @@
-//! Every hostile spelling of a path (U-cases) in every tool that takes one: refused, with the right code, and
-//! nothing outside is read or touched. The same tools do their work on honest paths.
+//! Hostile spellings of paths in every tool that takes a path: each is refused with the right code, and nothing
+//! outside is read or touched. As a control, the same tools work on paths inside.
 
 use serde_json::{Value, json};
 
 use super::ground::{Ground, INSIDE, SECRET, Server};
 use super::tool_calls::{PATH_TOOLS, PathTool, Takes};
 
-/// A workspace with links that lead outside, and what the tools need to do their work.
+/// A workspace with several kinds of links that lead outside.
 fn hostile_ground(name: &str) -> Ground {
     let ground = Ground::new(name);
     ground.link("link", "../outside");
@@ -17,7 +17,7 @@ fn hostile_ground(name: &str) -> Ground {
     ground
 }
 
-/// Spellings of paths outside. `%` stands for the name of a file there.
+/// Spellings of paths outside, as templates for [`named`]: `%` stands for a name there, `\u{1}` for a percent sign.
 fn hostile_spellings(ground: &Ground) -> Vec<String> {
     let base = ground.base.display();
     let relative = [
@@ -61,7 +61,7 @@ fn named(spelling: &str, name: &str) -> String {
     spelling.replace('%', name).replace('\u{1}', "%")
 }
 
-/// The paths to try in a tool, of an existing or of a new file.
+/// The hostile paths for a tool: of existing files or directories, or of new ones if it creates them.
 fn paths_for(tool: &PathTool, spellings: &[String]) -> Vec<String> {
     let names: &[&str] = match tool.takes {
         Takes::File | Takes::Name => &["f", "sub/f"],
@@ -83,7 +83,7 @@ async fn assert_refused(server: &mut Server, tool: &PathTool, path: &str) {
     assert_eq!(result["isError"], true, "{title}");
     assert!(!result.to_string().contains(SECRET), "{title}");
     let code = result["structuredContent"]["code"].as_str().unwrap_or_default();
-    // A patch has a grammar of its own, in which some of these are no paths.
+    // In the grammar of patches some of these are not paths, so the patch is refused as malformed.
     let is_right = matches!(code, "outside_workspace" | "bad_path")
         || (tool.tool == "apply_patch" && code.starts_with("patch_"));
     assert!(is_right, "{title}");
@@ -104,7 +104,7 @@ async fn assert_all_refused(ground: &Ground, server: &mut Server) {
     assert_all_work(ground, server).await;
 }
 
-/// The control: every tool on a path inside.
+/// The control: every tool works on paths inside.
 async fn assert_all_work(ground: &Ground, server: &mut Server) {
     for tool in PATH_TOOLS {
         ground.write("spare", INSIDE);
@@ -121,7 +121,7 @@ async fn assert_all_work(ground: &Ground, server: &mut Server) {
             let _ = std::fs::remove_file(ground.inside("moved"));
             let arguments = (tool.arguments)(&path);
             let result = server.call(tool.tool, arguments.clone()).await;
-            // Replacing a file by itself is refused with another code.
+            // Replacing a text with itself is refused, but with another code.
             let code = result["structuredContent"]["code"].as_str().unwrap_or_default();
             let is_idle =
                 arguments["old_string"] == "f" && !code.contains("path") && !code.contains("outside");
@@ -169,7 +169,7 @@ async fn patches_of_files_outside_are_refused_as_a_whole() {
             "*** Begin Patch\n*** Update File: dir/f\n*** Move to: {outside}-new\n@@\n-fine, this is inside\n+x\n*** End Patch\n"
         ),
     ] {
-        // After a valid edit, which must not be applied either.
+        // Where the format allows, a valid edit comes first, which must not be applied either.
         let both = if hostile.starts_with("***") { hostile } else { format!("{good}{hostile}") };
         let result = server.call("apply_patch", json!({ "patch": both })).await;
         assert_eq!(result["isError"], true, "{both}: {result}");

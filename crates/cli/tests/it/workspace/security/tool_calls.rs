@@ -1,13 +1,13 @@
-//! A call of every tool that takes a path, for any path.
+//! The arguments for calling every tool that takes a path, with any path.
 
 use serde_json::{Value, json};
 
-/// What a tool's path names.
+/// The kind of path that a tool takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Takes {
-    /// A file, which is followed if it is a link.
+    /// A file; a link is followed.
     File,
-    /// A name; a link is not followed.
+    /// A file or directory; a link is not followed.
     Name,
     Directory,
     /// A file that does not exist yet.
@@ -24,7 +24,7 @@ const fn tool(tool: &'static str, takes: Takes, arguments: fn(&str) -> Value) ->
     PathTool { tool, takes, arguments }
 }
 
-/// Every tool with every path that it takes. Changes can be repeated.
+/// Every tool, at least once for each path that it takes.
 pub(crate) const PATH_TOOLS: &[PathTool] = &[
     tool("read_file", Takes::File, |path| json!({ "path": path })),
     tool("write_file", Takes::File, |path| json!({ "path": path, "content": "fine, this is inside\nnew\n" })),

@@ -1,4 +1,4 @@
-//! Spellings of arguments, and errors for wrong ones.
+//! Alternative names of arguments, and errors for wrong arguments.
 
 use serde_json::{Value, json};
 use testkit::Project;
@@ -54,7 +54,7 @@ async fn every_wrong_argument_is_named() {
         let refused = desk.refused("read_file", arguments.clone(), "bad_arguments").await;
         assert!(refused.text.contains(words), "{arguments}: {}", refused.text);
     }
-    // The control: twice the same is no contradiction.
+    // The control: the same value under two names is accepted.
     desk.ok("read_file", json!({"path": "a.txt", "target_file": "a.txt"})).await;
 }
 

@@ -1,4 +1,4 @@
-//! `--audit-log`: every file operation of the built-in server is logged, and only there.
+//! `--audit-log`: every file operation of the built-in server is written to the audit log, and reported nowhere else.
 
 use std::process::Command;
 
@@ -28,7 +28,7 @@ fn file_operations(logs: &Project) -> Vec<Value> {
     entries(logs).into_iter().filter(|entry| entry.to_string().contains("file_operation")).collect()
 }
 
-/// Waits until this many file operations are logged; returns tool, operation, path, bytes and outcome of each.
+/// Waits until this many file operations are logged, and returns their entries.
 async fn operations(logs: &Project, count: usize) -> Vec<Value> {
     wait_until("all operations are written down", async || file_operations(logs).len() >= count).await;
     file_operations(logs)

@@ -133,7 +133,7 @@ async fn everything_that_a_session_started_ends_with_it() {
     wait_until("nothing is left", async || desk.gateway.descendants().is_empty()).await;
 }
 
-/// Processes below the gateway that are `sleep`s.
+/// The `sleep` processes below the gateway.
 pub(super) fn sleepers(gateway: &Gateway) -> Vec<u32> {
     let is_sleep = |pid: &u32| {
         let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();

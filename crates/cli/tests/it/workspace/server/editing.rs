@@ -1,4 +1,4 @@
-//! `edit_file`: new code with markers for what stays, and the guards against accidents.
+//! `edit_file`: new code with markers for the lines that stay, and the guards against accidents.
 
 use serde_json::json;
 use testkit::Project;

@@ -67,7 +67,7 @@ async fn queries_are_expressions_or_plain_text() {
 #[tokio::test]
 async fn a_search_is_narrowed_by_path_and_by_globs() {
     let project = project();
-    // Whether a client's glob finds hidden files does not matter here.
+    // This test leaves open whether a client's glob finds hidden files.
     std::fs::remove_file(project.join(".hidden.rs")).unwrap();
     let desk = Desk::open(project).await;
     let found = async |arguments: Value| places(&desk.ok("grep_search", arguments).await.list("matches"));

@@ -8,7 +8,7 @@ use testkit::{Gateway, PartRun, Project, node_binary, parts_dir, run_part};
 
 use super::TOOLS;
 
-/// One run of the Inspector, with a home of its own.
+/// Runs the Inspector with its own home.
 async fn inspect(gateway: &Gateway, home: &Project, arguments: &[&str]) -> PartRun {
     let script =
         parts_dir().join("node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js");
@@ -18,7 +18,7 @@ async fn inspect(gateway: &Gateway, home: &Project, arguments: &[&str]) -> PartR
     run_part(Path::new("/usr/bin/env"), all).await
 }
 
-/// A tool's result, as the Inspector prints it.
+/// Calls a tool; returns the result that the Inspector prints, and whether it exited successfully.
 async fn call(gateway: &Gateway, home: &Project, tool: &str, arguments: &[&str]) -> (Value, bool) {
     let mut all = vec!["--method", "tools/call", "--tool-name", tool];
     if !arguments.is_empty() {
@@ -58,7 +58,7 @@ async fn the_inspector_lists_all_tools_and_finds_no_fault_with_their_schemas() {
 #[tokio::test]
 async fn the_inspector_calls_every_tool() {
     let (project, home) = (project(), Project::new("home"));
-    // Every run is a session of its own; operations are to outlive it.
+    // Every run opens a session of its own, and operations must outlive it.
     let gateway =
         Gateway::built_in().flags(["--lifecycle", "workspace"]).current_dir(&project.path).start().await;
     let patch = "patch=--- a/b.txt\n+++ b/b.txt\n@@ -1 +1 @@\n-b\n+B\n";

@@ -1,4 +1,4 @@
-//! Sessions on different projects of one gateway: each has its own and nothing else.
+//! Sessions of one gateway on different projects: each reaches only its own project.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use testkit::{Gateway, NEWEST, Project, RawClient, file_uri, roots};
 
 use super::{Outcome, Session};
 
-/// A session whose client names its directories when it is asked for its roots.
+/// Opens a session whose client names these directories as its roots.
 async fn open_with_roots(gateway: &Gateway, paths: &[&Path]) -> Session {
     let mut client: RawClient = gateway.client();
     client.open(json!({"roots": {}}), NEWEST).await;
@@ -101,7 +101,7 @@ async fn no_command_of_one_session_reaches_the_other_s_project_or_processes() {
     assert!(!output.contains("notes of the second") && !output.contains("only-second"), "{output}");
     assert!(!output.contains("a-mark-of-the-second"), "{output}");
     assert!(!desks[1].0.has("new.txt"));
-    // A link that a command made does not lead the file tools there either.
+    // The file tools do not follow a link there that a command made.
     desks[0].1.refused("read_file", json!({"path": "link/notes.txt"}), "outside_workspace").await;
     assert_eq!(desks[0].1.run("cat notes.txt").await, "notes of the first");
     assert_eq!(desks[1].1.run("cat notes.txt").await, "notes of the second");
@@ -147,7 +147,7 @@ async fn with_all_roots_absolute_paths_reach_each_and_relative_ones_the_first() 
     let ran = session.ok("run_terminal_cmd", json!({"command": "pwd -P", "cwd": second.path})).await;
     assert_eq!(ran.data["output"], format!("{}\n", second.path.display()));
     assert_eq!(session.run("pwd -P").await, first.path.to_string_lossy());
-    // These two and no others.
+    // No other directory can be reached.
     session.refused("list_dir", json!({"path": elsewhere.path}), "outside_workspace").await;
     let diff = session.ok("session_diff", json!({"stat": true})).await;
     assert_eq!(diff.list("files").len(), 2, "{}", diff.text);

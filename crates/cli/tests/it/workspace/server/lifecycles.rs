@@ -93,12 +93,12 @@ fn servers(gateway: &Gateway) -> Vec<u32> {
     gateway.descendants().into_iter().filter(is_server).collect()
 }
 
-/// Kills them, and waits until they are gone.
+/// Kills the processes of the built-in server and waits until they are gone.
 pub(super) async fn kill_servers(gateway: &Gateway) {
     let killed = servers(gateway);
     assert!(!killed.is_empty(), "{:?}", gateway.descendants());
     for pid in &killed {
-        // One may end with the other.
+        // A process may already have ended with another one.
         let _ = kill_process(Pid::from_raw(i32::try_from(*pid).unwrap()).unwrap(), Signal::KILL);
     }
     wait_until("they are gone", async || !killed.iter().any(|pid| process_exists(*pid))).await;
@@ -147,7 +147,7 @@ async fn a_command_cannot_kill_or_stop_its_server() {
         "kill -9 -1; echo after",
     ];
     for (number, attack) in (1..).zip(attacks) {
-        // The helper that starts commands is among them; killed with them, it is replaced on the next command.
+        // An attack may kill the helper that starts commands; the next command starts a new one.
         wait_until("the attack runs", async || {
             let ran = desk.call("run_terminal_cmd", json!({"command": attack})).await;
             ran.data["output"].as_str().is_some_and(|output| output.ends_with("after\n"))
@@ -160,7 +160,7 @@ async fn a_command_cannot_kill_or_stop_its_server() {
     }
 }
 
-/// The built-in server of a `ringfence` on stdin and stdout.
+/// Starts `ringfence` with these arguments and opens its built-in server over stdio.
 async fn open_on_stdio(arguments: &[&str], project: &Project) -> StdioClient {
     let mut command = Command::new(ringfence_binary());
     command.args(arguments).current_dir(&project.path);

@@ -6,7 +6,7 @@ use testkit::wait_until;
 use super::commands::sleepers;
 use super::{Desk, Outcome};
 
-/// Starts a command without waiting; returns its operation.
+/// Starts a command without waiting for it, and returns the id of its operation.
 async fn start(desk: &Desk, command: &str) -> String {
     let arguments = json!({"command": command, "wait_seconds": 0});
     let started = desk.ok("run_terminal_cmd", arguments).await;
@@ -16,7 +16,7 @@ async fn start(desk: &Desk, command: &str) -> String {
     id
 }
 
-/// Runs until a file appears in the workspace.
+/// A command that runs until a file appears in the workspace.
 fn until_file(name: &str) -> String {
     format!("echo begun; until [ -e {name} ]; do sleep 0.02; done; echo ended")
 }
@@ -95,7 +95,7 @@ async fn a_cancelled_call_ends_its_command() {
     wait_until("nothing of it is left", async || sleepers(&desk.gateway).is_empty()).await;
     let rest = events.remaining_messages().await;
     assert!(!rest.iter().any(|message| message["result"].is_object()), "{rest:?}");
-    // Its processes are gone before the status changes.
+    // The processes end before the status changes.
     wait_until("it is cancelled", async || status(&desk, "op-1").await.data["status"] == "cancelled").await;
     assert_eq!(desk.run("echo alive").await, "alive");
 }
@@ -184,7 +184,7 @@ async fn what_a_command_leaves_in_the_background_is_told_and_can_be_ended() {
     assert_eq!(ran.data["exit_code"], 0);
     assert_eq!(ran.data["left_running"], 1);
     assert!(ran.text.contains("1 processes run on in the background"), "{}", ran.text);
-    // The shell's child may not have become the program yet.
+    // The shell's child may not have executed `sleep` yet.
     wait_until("it sleeps", async || sleepers(&desk.gateway).len() == 1).await;
     let ended = desk.ok("cancel_operation", json!({"operation_id": ran.data["operation_id"]})).await;
     assert_eq!(ended.data["exit_code"], 0);

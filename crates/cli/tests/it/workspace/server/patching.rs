@@ -1,4 +1,4 @@
-//! `apply_patch`: diffs over several files, all of it or nothing.
+//! `apply_patch`: diffs over several files, applied completely or not at all.
 
 use std::os::unix::fs::PermissionsExt;
 use testkit::Project;

@@ -1,4 +1,4 @@
-//! The programs that people work with, run by `run_terminal_cmd` inside the fence.
+//! Common development tools, run by `run_terminal_cmd` inside the fence.
 
 use super::Desk;
 use testkit::Project;

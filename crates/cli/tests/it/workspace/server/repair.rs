@@ -1,5 +1,5 @@
-//! A real task by real clients: run the tests of a small project, find and fix its bugs until they pass, commit,
-//! and look at what the session changed.
+//! A real task for real clients: run the tests of a small project, fix its bugs until they pass, commit, and look
+//! at the session's changes.
 
 #![allow(deprecated, reason = "roots are deprecated in the newest revision, and part of those served here")]
 
@@ -14,7 +14,7 @@ use testkit::{
     Gateway, Project, file_uri, node_binary, parts_dir, python_binary, run_part, wait_until, within_deadline,
 };
 
-/// A package with two bugs. The scripts of the other clients know the same fixes.
+/// A package with two bugs. The scripts of the other clients contain the same fixes.
 const PRICES: &str = "\
 \"\"\"Prices of a shop.\"\"\"
 
@@ -126,7 +126,7 @@ impl ClientHandler for RustClient {
 struct Repair(RunningService<RoleClient, RustClient>);
 
 impl Repair {
-    /// The structured content, and whether the call failed.
+    /// Calls a tool; returns its structured content, and whether the call failed.
     async fn call(&self, tool: &'static str, arguments: Value) -> (Value, bool) {
         let Value::Object(arguments) = arguments else { panic!("arguments are an object") };
         let params = CallToolRequestParams::new(tool).with_arguments(JsonObject::from_iter(arguments));

@@ -85,7 +85,7 @@ async fn a_replacement_can_be_tried_and_is_bound_to_a_version() {
     assert_eq!(desk.project.text("a.txt"), "one\n");
     let hash = desk.ok("read_file", json!({"path": "a.txt"})).await.data["hash"].clone();
     let edited = desk.ok("search_replace", with("expected_hash", hash)).await;
-    // The hash of one edit is what the next one expects.
+    // The next edit can expect the hash that this one returned.
     let next = json!({
         "path": "a.txt", "old_string": "two", "new_string": "three", "expected_hash": edited.data["hash"],
     });

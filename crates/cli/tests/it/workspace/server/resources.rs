@@ -1,4 +1,4 @@
-//! Files as MCP resources: listed in pages, read, and completed while they are typed.
+//! Files as MCP resources: listed in pages and read, with completion of their paths.
 
 use serde_json::{Value, json};
 use testkit::Project;

@@ -1,4 +1,4 @@
-//! What operators allow: by tool, by path, by command, read-only; and how wrong rules are refused.
+//! The operator's rules for tools, paths, commands and read-only sessions, and the errors for wrong rules.
 
 use serde_json::{Value, json};
 use testkit::{FailedStart, Gateway, Project, fixture_binary};

@@ -1,4 +1,4 @@
-//! `session_diff`: what the session changed, by its tools and by its commands, and nothing else.
+//! `session_diff`: exactly the changes that the session made, by its tools and by its commands.
 
 use serde_json::json;
 use testkit::Project;
@@ -82,7 +82,7 @@ async fn what_was_dirty_before_the_session_is_not_its_change() {
     let text = diff.data["diff"].as_str().unwrap();
     assert!(text.contains(" changed before\n-three\n+3\n"), "{text}");
     assert!(text.contains(" from before\n+x\n") && !text.contains("+from before"), "{text}");
-    // The repository's own index was only read.
+    // `session_diff` only read the repository's own index.
     let now = desk.project.git(&["status", "--porcelain"]);
     assert_eq!(now, format!(" M a.txt\n M b.txt\n{}", before.strip_prefix(" M a.txt\n").unwrap()));
 }

@@ -1,4 +1,4 @@
-//! Subscriptions: changes of a file are notified on the client's own stream, also changes from outside.
+//! Subscriptions: the client's stream reports changes to a file, including changes from outside the session.
 
 use serde_json::{Value, json};
 use testkit::{EventStream, Project, wait_until};
@@ -31,7 +31,8 @@ async fn news_of(events: &mut EventStream, desk: &Desk, name: &str) {
     }
 }
 
-/// Subscribes to a new file and changes it: when its notification arrives, all earlier ones have arrived.
+/// Returns all notifications up to now. It subscribes to a new file and changes it: when the notification of that
+/// change arrives, all earlier ones have arrived.
 async fn all_until_now(events: &mut EventStream, desk: &Desk, sentinel: &str) -> Vec<Value> {
     desk.project.write(sentinel, "");
     assert_eq!(ask(desk, "resources/subscribe", sentinel).await["result"], json!({}));
@@ -63,7 +64,7 @@ async fn a_change_by_a_tool_by_a_command_and_from_outside_is_told() {
     news_of(&mut events, &desk, "watched.txt").await;
     all_until_now(&mut events, &desk, "third").await;
 
-    // The file was replaced and is still watched.
+    // After the replacement the file is still watched.
     desk.project.write("watched.txt", "five\n");
     news_of(&mut events, &desk, "watched.txt").await;
 }

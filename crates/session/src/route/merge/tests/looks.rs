@@ -1,4 +1,4 @@
-//! When servers are looked at and asked for their lists, and when the client is told.
+//! When servers are looked at and asked for their lists, and when the client is notified.
 
 use super::*;
 

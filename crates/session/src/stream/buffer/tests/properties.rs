@@ -1,5 +1,5 @@
-//! Any order of messages and connections: replay gives exactly what followed and is kept, requests and answers are never
-//! lost, the bounds hold.
+//! Any order of messages and connections: replay gives exactly the later messages that are kept, requests and answers
+//! are never lost, and the bounds hold.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -20,7 +20,7 @@ enum Step {
     Attach {
         after: Option<u64>,
     },
-    /// The newest connection reads so many messages.
+    /// The newest connection reads this many messages.
     Read {
         count: usize,
     },
@@ -128,7 +128,7 @@ impl Run {
         self.buffer.events.iter().map(|kept| kept.delivery.sequence).collect()
     }
 
-    /// The newest connection gets the first kept message after its position; the others get nothing.
+    /// Checks that the newest connection gets the first kept message after its position, and the others nothing.
     fn read(&mut self) {
         let Some((claim, position)) = self.connection else { return };
         let expected = self.kept().into_iter().find(|sequence| *sequence > position);
@@ -160,7 +160,7 @@ impl Run {
         }
         if kept.len() > MAX_STREAM_EVENTS || bytes > MAX_STREAM_BYTES {
             let is_needed = |sequence: &u64| must_stay(&&self.pushed(*sequence));
-            // What was delivered since the last message goes when the next one comes.
+            // Messages delivered since the last push may still be kept: the next push drops them.
             let undelivered: Vec<_> = kept.iter().filter(|sequence| **sequence > self.delivered).collect();
             assert!(undelivered.into_iter().all(is_needed), "only these exceed the bounds");
         }

@@ -1,4 +1,4 @@
-//! Requests of an upstream: who answers them, and which client is asked.
+//! Requests of an upstream: which ones the gateway answers, and which client is asked the others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -280,7 +280,7 @@ fn a_task_of_another_client_is_refused_without_asking_the_upstream() {
     assert!(rig.call("a", 8, "tasks/get", r#"{"taskId":"t"}"#)[0].starts_with("call "));
 }
 
-/// One of several servers, that has left so many calls unanswered.
+/// One of several servers, which has left this many calls unanswered.
 fn silent(calls: u32) -> Rig {
     let mut rig = Rig::with_upstream(Lifecycle::Session, |upstream| upstream.is_guarded = true);
     rig.join("a");

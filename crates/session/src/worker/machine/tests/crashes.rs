@@ -1,4 +1,4 @@
-//! Upstreams that die: what becomes of the calls, what the next generation hears, and how soon it starts.
+//! Upstreams that die: what becomes of the calls, what the next generation is sent, and how soon it starts.
 
 use std::sync::Arc;
 use std::time::Duration;

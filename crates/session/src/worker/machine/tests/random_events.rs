@@ -25,9 +25,9 @@ enum Event {
     StartFailed,
     Settled,
     FinishHandshake,
-    /// The upstream answers one of the requests that it was sent, again perhaps.
+    /// The upstream answers one of the requests that it was sent, perhaps for the second time.
     Answer(usize),
-    /// The upstream answers what it was never asked.
+    /// The upstream answers a request that it was never sent.
     Stray(u64),
     NotSent(usize),
     Died,
@@ -58,11 +58,11 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         .prop_map(|(first, stop, last)| first.into_iter().chain(stop).chain(last).collect())
 }
 
-/// What the machine did to each call, by the number of the call.
+/// What the machine did with each call, by the number of the call.
 #[derive(Default)]
 struct Seen {
     calls: Vec<Arc<Call>>,
-    /// Ids that the upstream was sent.
+    /// The ids of the requests that the upstream was sent.
     sent: Vec<u64>,
     sends: BTreeMap<usize, u32>,
     ends: BTreeMap<usize, u32>,

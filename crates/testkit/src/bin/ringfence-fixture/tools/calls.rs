@@ -1,4 +1,4 @@
-//! Tools about plain calls: payloads of any size, slow calls and their cancellation, process memory.
+//! Tools for plain calls: payloads of any size, slow calls and their cancellation, process memory.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -102,7 +102,7 @@ fn state_set(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, Strin
     Ok(text_outcome("set"))
 }
 
-/// The text is empty for a key that was never set.
+/// Returns an empty text for a key that was never set.
 fn state_get(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let entry: Entry = parse_arguments(arguments)?;
     let memory = server.memory.lock();

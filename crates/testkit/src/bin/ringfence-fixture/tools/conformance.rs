@@ -14,7 +14,7 @@ use crate::tools::arguments::parse_arguments;
 use crate::tools::asking::{ask_client, sampling_params};
 use crate::tools::tool::{BlockingTool, Interruption, QuickTool};
 
-/// A header without samples.
+/// A WAV header without samples.
 const WAV_BASE64: &str = "UklGRiQAAABXQVZFZm10IBAAAAABAAEAQB8AAIA+AAACABAAZGF0YQAAAAA=";
 
 const STEP: Duration = Duration::from_millis(50);
@@ -221,7 +221,7 @@ fn describe_elicitation(result: &Value) -> String {
     format!("action={action}, content={content}")
 }
 
-/// Asks only a client that declared `capability`, as the suite's notes require.
+/// Asks the client only if it declared `capability`, as the suite's notes require.
 fn ask_declared(
     server: &Server,
     call: &BlockingCall,

@@ -1,4 +1,4 @@
-//! Tools about what the server sends besides answers: logs, notifications, raw lines, floods.
+//! Tools that make the server send something besides answers: logs, notifications, raw lines, floods.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
 }
 
 pub(crate) fn find_blocking(name: &str) -> Option<BlockingTool> {
-    // Blocks while standard error is not read.
+    // Not a quick tool: it blocks while standard error is not read.
     (name == "stderr_flood").then_some(stderr_flood)
 }
 
@@ -99,7 +99,7 @@ struct Size {
     bytes: usize,
 }
 
-/// The line is a log notification of exactly that many bytes, newline not counted.
+/// Sends a log notification of exactly `bytes` bytes, newline not counted.
 fn long_line(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     const START: &str =
         r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"level":"info","data":""#;
@@ -110,7 +110,7 @@ fn long_line(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, Strin
     Ok(text_outcome("written"))
 }
 
-/// Lines of 80 bytes each, the last one shorter.
+/// Writes lines of 80 bytes to standard error; the last one may be shorter.
 fn stderr_flood(_server: &Arc<Server>, call: &BlockingCall) -> Result<ToolOutcome, Interruption> {
     let size: Size = parse_arguments(&call.arguments)?;
     let line = format!("{}\n", "e".repeat(79));

@@ -11,7 +11,7 @@ use crate::server::Server;
 use crate::tools::arguments::parse_arguments;
 use crate::tools::tool::QuickTool;
 
-/// The most that a test reads.
+/// No test reads more than this.
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
@@ -25,7 +25,7 @@ struct Exchange {
     send: String,
 }
 
-/// Sends a text and returns what comes until the other side closes.
+/// Sends a text and returns everything received until the other side closes.
 fn tcp_exchange(_server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let exchange: Exchange = parse_arguments(arguments)?;
     let mut answer = String::new();

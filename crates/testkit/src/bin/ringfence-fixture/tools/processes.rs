@@ -1,4 +1,4 @@
-//! Tools about the process itself: its identity, its children, and how it ends or refuses to.
+//! Tools for the process itself: its identity, its children, and how it ends or refuses to.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! The two kinds of tools, and why one may have no outcome.
+//! The two kinds of tools, and the reasons why a blocking one has no outcome.
 
 use std::sync::Arc;
 
