@@ -62,7 +62,14 @@ pub(crate) fn build_and_locate() -> Result<Programs, Error> {
         return Err(Error::new(format!("there is no {}", fixture.display())));
     }
     let scopes = work_directory.join("workspace-scopes");
-    Ok(Programs { ringfence: binaries.join("ringfence"), before: None, fixture, bench, work_directory, scopes })
+    Ok(Programs {
+        ringfence: binaries.join("ringfence"),
+        before: None,
+        fixture,
+        bench,
+        work_directory,
+        scopes,
+    })
 }
 
 fn build_release(target_directory: &Path) -> Result<PathBuf, Error> {

@@ -256,25 +256,26 @@ impl Worker {
 
     /// Writes lines under the lock, then does the rest without it.
     fn perform(self: &Arc<Self>, mut core: MutexGuard<'_, Core>, actions: Vec<Action>) {
-        let mut rest = Vec::new();
-        for action in actions {
+        let Core { machine, connection } = &mut *core;
+        let mut unsent = Vec::new();
+        for action in &actions {
             match action {
                 Action::Send(line) => {
-                    if let Some(connection) = &core.connection {
-                        connection.send(&line);
+                    if let Some(connection) = connection {
+                        connection.send(line);
                     }
                 }
                 Action::SendCall { id, line, urgency } => {
-                    let is_sent = core.connection.as_ref().is_some_and(|it| it.send_call(&line, urgency));
+                    let is_sent = connection.as_ref().is_some_and(|it| it.send_call(line, *urgency));
                     if !is_sent {
-                        rest.extend(core.machine.not_sent(id));
+                        unsent.extend(machine.not_sent(*id));
                     }
                 }
-                other => rest.push(other),
+                _ => {}
             }
         }
         drop(core);
-        for action in rest {
+        for action in actions.into_iter().chain(unsent) {
             self.perform_one(action);
         }
     }

@@ -44,7 +44,7 @@ impl Generation {
         match self.launch().await {
             Ok((connection, result)) => {
                 counters.start_times.observe(began.elapsed());
-                self.worker.step(|machine, now| machine.greeted(result, now));
+                worker.step(|machine, now| machine.greeted(result, now));
                 if let Some(end) = connection.has_ended() {
                     // It died right after its answer, before its watcher could know that it was in use.
                     self.note_death(Some(&end), &connection);
@@ -53,7 +53,7 @@ impl Generation {
             Err(error) => {
                 let stderr = error.stderr().unwrap_or_default();
                 tracing::error!(upstream = worker.name(), generation = self.number, stderr, "{error}");
-                self.worker.step(|machine, now| machine.start_failed(&error, now));
+                worker.step(|machine, now| machine.start_failed(&error, now));
                 self.drop_dead_connection();
             }
         }
@@ -80,17 +80,18 @@ impl Generation {
 
     /// Starts the process or reaches the server, inside the worker's fence unless the operator wants none.
     async fn open(&self) -> Result<(Arc<Connection>, Inbox), StartError> {
-        let is_probe = self.worker.scope.source == ScopeSource::Nothing;
-        let client = self.worker.core.lock().machine.sole_session().map(|handle| Arc::clone(&handle.client));
-        let owner = client.as_ref().filter(|_| !self.worker.serves_many());
+        let worker = &self.worker;
+        let is_probe = worker.scope.source == ScopeSource::Nothing;
+        let client = worker.core.lock().machine.sole_session().map(|handle| Arc::clone(&handle.client));
+        let owner = client.as_ref().filter(|_| !worker.serves_many());
         let opening = Opening {
-            upstream: &self.worker.upstream,
-            directories: &self.worker.scope.directories,
+            upstream: &worker.upstream,
+            directories: &worker.scope.directories,
             owner: owner.map(|own| Owner { session: own.handle(), instance: own.instance().clone() }),
             attachment: client.as_ref().and_then(|client| client.attachment()),
-            fence: &self.worker.fence,
-            turns: is_probe.then_some(&self.worker.context.probe_launches),
-            max_message: self.worker.context.settings.max_message,
+            fence: &worker.fence,
+            turns: is_probe.then_some(&worker.context.probe_launches),
+            max_message: worker.context.settings.max_message,
             connect_timeout: self.start_timeout(),
         };
         opening.open().await
@@ -120,10 +121,10 @@ impl Generation {
                     upstream = worker.name(),
                     "the server had forgotten its session; it has a new one"
                 );
-                self.worker.step(|machine, _| machine.replay());
+                worker.step(|machine, _| machine.replay());
             }
         };
-        connection.listen(inbox, self.worker.context.settings.max_message, each).await;
+        connection.listen(inbox, worker.context.settings.max_message, each).await;
     }
 
     async fn greet(&self, connection: &Connection) -> Result<InitializeResult, StartError> {
@@ -161,14 +162,14 @@ impl Generation {
             worker.ping().await;
         } else {
             tracing::debug!(upstream = worker.name(), "it did not ask for its roots this time");
-            self.worker.core.lock().machine.forget_roots_habit();
+            worker.core.lock().machine.forget_roots_habit();
         }
-        self.worker.step(|machine, now| machine.settled(self.number, now));
+        worker.step(|machine, now| machine.settled(self.number, now));
     }
 
     /// Watches one process to its end.
     async fn watch(self, connection: Arc<Connection>, mut reader: JoinHandle<()>) {
-        let session = self.worker.core.lock().machine.sole_session().map(|handle| handle.client.handle());
+        let session = self.session();
         let end = tokio::select! {
             end = connection.ended() => {
                 // Answers that it had written before it died still count.
@@ -198,9 +199,14 @@ impl Generation {
         }
     }
 
+    /// The only session that uses the worker, if there is but one.
+    fn session(&self) -> Option<Handle> {
+        self.worker.core.lock().machine.sole_session().map(|handle| handle.client.handle())
+    }
+
     fn record_start(&self, connection: &Connection) {
         self.worker.context.record(|| AuditEntry::WorkerStarted {
-            session: self.worker.core.lock().machine.sole_session().map(|handle| handle.client.handle()),
+            session: self.session(),
             upstream: self.worker.name().into(),
             pid: connection.pid(),
             generation: self.number,
