@@ -29,8 +29,8 @@ impl<Row: Ord, Figure: Ord + Copy> Samples<Row, Figure> {
     }
 
     /// Returns true if the row has any value.
-    pub(crate) fn has(&self, row: Row) -> bool {
-        self.values.keys().any(|(measured, _)| *measured == row)
+    pub(crate) fn has(&self, row: &Row) -> bool {
+        self.values.keys().any(|(measured, _)| measured == row)
     }
 
     /// The values of the rounds that have one.

@@ -15,7 +15,7 @@ pub(crate) fn reach_rows(results: &Results) -> Vec<ReachRow> {
 
 /// The cost of a leg relative to the build that `--before` names; a ratio above 1 is always worse.
 fn before_rows(results: &Results, leg: Leg) -> Vec<ReachRow> {
-    let Some(before) = leg.before().filter(|before| results.samples.has(*before)) else { return Vec::new() };
+    let Some(before) = leg.before().filter(|before| results.samples.has(before)) else { return Vec::new() };
     let row = |(words, figure, more_is_better): (&str, Figure, bool)| {
         let (above, below) = if more_is_better { (before, leg) } else { (leg, before) };
         ReachRow {
