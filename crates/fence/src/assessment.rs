@@ -2,6 +2,7 @@
 
 use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 use crate::kernel::Kernel;
+use crate::plan::is_visible;
 use crate::policy::{
     Allowance, HardlinkCount, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, UnixSockets,
 };
@@ -145,8 +146,10 @@ impl Host<'_> {
                 "mount_ns",
                 "modes, owners and times of files that this user owns can be changed outside the scope",
             ),
-            Name::FsMetadataReads => self
-                .with_tier_b("mask", "names, sizes and times of denied files can be seen, their content not"),
+            Name::FsMetadataReads => self.with_tier_b(
+                "own root",
+                "names, sizes and times of denied files can be seen, their content not",
+            ),
             Name::Tcp => self.tcp(),
             Name::Udp => self.udp(),
             Name::UnixPathname => self.unix_pathname(),
@@ -211,6 +214,7 @@ impl Host<'_> {
             ReadMode::Open { .. } => {
                 Assessed::not_requested("read mode open: all but the deny list can be read")
             }
+            ReadMode::Strict { .. } if self.tier == Tier::B => Assessed::enforced("own root"),
             ReadMode::Strict { .. } if self.kernel.landlock > 0 => Assessed::enforced(self.landlock()),
             ReadMode::Strict { .. } => Assessed::unenforced("this kernel has no Landlock"),
         }
@@ -222,11 +226,18 @@ impl Host<'_> {
         }
         match (self.tier, self.kernel.landlock) {
             (Tier::A, 0) => Assessed::unenforced("this kernel has no Landlock"),
-            (Tier::B, 0) => Assessed::partial("mask", "denied paths that are created later can be read"),
             (Tier::A, _) => Assessed::enforced("expansion")
                 .note("directories above denied paths cannot be listed; files that appear in them later cannot be read"),
-            (Tier::B, _) => Assessed::enforced("mask + expansion"),
+            (Tier::B, _) if self.denies_in_scope() => Assessed::partial(
+                "own root + masks",
+                "denied files inside the scope can be read once a program outside replaces them",
+            ),
+            (Tier::B, _) => Assessed::enforced("own root"),
         }
+    }
+
+    fn denies_in_scope(&self) -> bool {
+        self.policy.deny_read.iter().any(|denied| is_visible(self.policy, &denied.path))
     }
 
     fn tcp(&self) -> Assessed {
@@ -258,7 +269,8 @@ impl Host<'_> {
             UnixSockets::Deny => Assessed::enforced("seccomp"),
             UnixSockets::Allow if self.kernel.landlock >= 9 => Assessed::enforced(self.landlock()),
             UnixSockets::Allow if self.has_network_namespace() => {
-                Assessed::partial("masks", "sockets outside /run and /tmp can be reached by path").preferred()
+                Assessed::partial("own root", "sockets in what can be read or written can be reached by path")
+                    .preferred()
             }
             UnixSockets::Allow => Assessed::unenforced("sockets of other programs can be reached by path")
                 .remedy(

@@ -1,6 +1,9 @@
 //! Refuses policies that contradict themselves, or that a tier cannot express to the kernel. Pure, like the plan.
 
-use crate::plan::{ReadPlan, read_plan};
+use std::path::Path;
+
+use crate::confinement::ProtectionName;
+use crate::plan::{ReadPlan, is_visible, read_plan};
 use crate::policy::{Network, Policy, Tier};
 use crate::refusal::{Refusal, namespace_remedy};
 
@@ -8,7 +11,6 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
     if policy.scope.is_empty() {
         return Err(Refusal::of("scope", "no directory was named", "name one with --scope DIR"));
     }
-    let visible = || policy.scope.iter().chain(&policy.read_write);
     for denied in &policy.deny_read {
         if let Some(root) = policy.scope.iter().find(|root| root.path().starts_with(&denied.path)) {
             return Err(Refusal::of(
@@ -21,15 +23,8 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
                 "name another scope, or take the path off the list with --allow-sensitive-reads",
             ));
         }
-        if tier == Tier::A && visible().any(|root| denied.path.starts_with(root.path())) {
-            return Err(Refusal::of(
-                "deny_read",
-                format!(
-                    "{} lies inside the scope or what may be written, and Landlock cannot take a part back",
-                    denied.path.display()
-                ),
-                "name a narrower scope, take the path off the list with --allow-sensitive-reads, or use --tier b",
-            ));
+        if is_visible(policy, &denied.path) {
+            check_denied_in_scope(policy, &denied.path, tier)?;
         }
     }
     check_readable(policy, tier)?;
@@ -44,7 +39,7 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
                 "use --tier b where the host allows it",
             ));
         }
-        if policy.read_only || !visible().any(|root| protected.starts_with(root.path())) {
+        if policy.read_only || !is_visible(policy, protected) {
             return Err(Refusal::of(
                 "protected paths",
                 format!("{} is not inside the scope", protected.display()),
@@ -55,17 +50,47 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
     check_network(policy, tier)
 }
 
+/// A part of a writable directory cannot be denied for good. A mount over it is lost when a program outside replaces
+/// the file, as editors do when they save, and does not cover a file that is made later.
+fn check_denied_in_scope(policy: &Policy, denied: &Path, tier: Tier) -> Result<(), Refusal> {
+    let is_accepted = policy.allow_degraded.contains(&ProtectionName::DenyRead);
+    if tier == Tier::B && is_accepted {
+        return Ok(());
+    }
+    let remedy = "name a narrower scope, or take the path off the list with --allow-sensitive-reads";
+    let remedy = match tier {
+        Tier::A => remedy.to_owned(),
+        Tier::B => format!(
+            "{remedy}; --allow-degraded deny_read covers it for as long as no program outside replaces the file"
+        ),
+    };
+    Err(Refusal::of(
+        "deny_read",
+        format!("{} lies inside the scope or what may be written", denied.display()),
+        remedy,
+    ))
+}
+
 /// In Tier A a denied path inside a readable one can only be kept out where the readable one is expanded.
 fn check_readable(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
-    let (plan, listed) = read_plan(policy, tier);
+    let (plan, listed) = read_plan(policy);
+    if let Some(both) = listed.iter().find(|path| policy.deny_read.iter().any(|denied| denied.path == **path))
+    {
+        return Err(Refusal::of(
+            "deny_read",
+            format!("{} is to be read and must not be read", both.display()),
+            "drop one of the two, or take the path off the default list with --allow-sensitive-reads",
+        ));
+    }
+    if tier == Tier::B {
+        return Ok(());
+    }
     let system = match plan {
         ReadPlan::Only(paths) => paths,
-        ReadPlan::AllExcept { .. } => Vec::new(),
+        ReadPlan::AllExcept(_) | ReadPlan::OwnRoot => Vec::new(),
     };
     for readable in listed.iter().chain(&system) {
-        if let Some(denied) = policy.deny_read.iter().find(|denied| denied.path.starts_with(readable))
-            && tier == Tier::A
-        {
+        if let Some(denied) = policy.deny_read.iter().find(|denied| denied.path.starts_with(readable)) {
             return Err(Refusal::of(
                 "deny_read",
                 format!("{} lies inside {}, which is to be read", denied.path.display(), readable.display()),

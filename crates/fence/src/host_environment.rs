@@ -11,6 +11,7 @@ use crate::error::FenceSetupError;
 use crate::paths::{DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
 use crate::session_directory::{OwnDirectory, SessionDirectory};
 use crate::settings::FenceSettings;
+use crate::toolchain::Inference;
 use crate::{environment, toolchain};
 
 /// Where ringfence itself runs. Cheap to clone.
@@ -52,6 +53,16 @@ impl HostEnvironment {
         vet_scope(directory, self.home.as_deref(), Some(self.own.path()))
     }
 
+    /// What a program needs to read to start, found along `search_path`, without the paths of the default deny list.
+    pub fn needed_by(&self, program: &Path, search_path: &OsStr) -> Vec<PathBuf> {
+        let denied = sensitive_paths(self.home.as_deref(), rustix::process::geteuid().is_root());
+        toolchain::readable_for(program, self.inference(search_path, &denied))
+    }
+
+    fn inference<'a>(&'a self, search_path: &'a OsStr, denied: &'a [PathBuf]) -> Inference<'a> {
+        Inference { search_path, home: self.home.as_deref(), denied }
+    }
+
     fn search_path(&self) -> OsString {
         self.environment.get(OsStr::new("PATH")).cloned().unwrap_or_default()
     }
@@ -71,8 +82,8 @@ impl HostFacts {
         let mut facts = Self::without_program(settings, host);
         facts.needed = needed_by(program, &facts.denied, host);
         if settings.all_programs {
-            let closed = closed_to_programs(&facts.denied, host);
-            facts.needed.extend(toolchain::readable_for_all(&host.search_path(), &closed));
+            let denied = paths(&facts.denied);
+            facts.needed.extend(toolchain::readable_for_all(host.inference(&host.search_path(), &denied)));
         }
         facts
     }
@@ -84,16 +95,16 @@ impl HostFacts {
 
 /// What a program needs to read to start, without denied paths.
 pub(crate) fn needed_by(program: &Path, denied: &[DeniedPath], host: &HostEnvironment) -> Vec<PathBuf> {
-    let closed = closed_to_programs(denied, host);
-    let mut needed = toolchain::readable_for(program, &host.search_path(), &closed);
+    let denied = paths(denied);
+    let mut needed = toolchain::readable_for(program, host.inference(&host.search_path(), &denied));
     let toolchains = environment::toolchains(&host.environment, host.home.as_deref());
     needed.extend(toolchains.into_iter().map(|(_, path)| PathBuf::from(path)));
+    needed.retain(|path| !denied.iter().any(|denied| path.starts_with(denied)));
     needed
 }
 
-/// Paths that no program's prefix may contain.
-fn closed_to_programs(denied: &[DeniedPath], host: &HostEnvironment) -> Vec<PathBuf> {
-    host.home.iter().cloned().chain(denied.iter().map(|denied| denied.path.clone())).collect()
+fn paths(denied: &[DeniedPath]) -> Vec<PathBuf> {
+    denied.iter().map(|denied| denied.path.clone()).collect()
 }
 
 /// The default deny list as the settings change it.

@@ -9,7 +9,6 @@ use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -26,8 +25,8 @@ use crate::confinement::Confinement;
 use crate::error::LaunchError;
 use crate::kernel::Kernel;
 use crate::launch_request::{
-    CGROUP_FD, Canaries, DeniedCanary, EVENTS_FD, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD, LaunchRequest,
-    REQUEST_FD, RequestedCommand,
+    CGROUP_FD, Canaries, EVENTS_FD, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD, LaunchRequest, REQUEST_FD,
+    RequestedCommand,
 };
 use crate::plan::{NetworkNamespace, Plan, SeccompPlan};
 use crate::policy::Command;
@@ -165,7 +164,7 @@ impl Launcher {
             cgroups: members.len(),
             canaries: Canaries {
                 outside: outside.to_owned(),
-                denied: denied_canary(plan),
+                denied: plan.denied.clone(),
                 foreign_calls: self.is_first_of_its_kind(plan),
             },
         };
@@ -223,12 +222,6 @@ fn read_umask() -> u32 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     mask.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).unwrap_or(0o022)
-}
-
-fn denied_canary(plan: &Plan) -> Option<DeniedCanary> {
-    let path = &plan.denied.as_ref()?.path;
-    let metadata = path.metadata().ok()?;
-    Some(DeniedCanary { path: path.clone(), device: metadata.dev(), inode: metadata.ino() })
 }
 
 /// A file in memory that cannot be changed any more.

@@ -63,18 +63,11 @@ pub(crate) struct Canaries {
     /// A directory outside the fence, where it must not be able to create a file.
     #[serde(with = "raw_path")]
     pub(crate) outside: PathBuf,
-    /// A denied path that exists.
-    pub(crate) denied: Option<DeniedCanary>,
+    /// The denied paths that exist.
+    #[serde(with = "raw_path::list")]
+    pub(crate) denied: Vec<PathBuf>,
     /// Also try the system calls of other architectures, which costs a process.
     pub(crate) foreign_calls: bool,
-}
-
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct DeniedCanary {
-    #[serde(with = "raw_path")]
-    pub(crate) path: PathBuf,
-    pub(crate) device: u64,
-    pub(crate) inode: u64,
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -149,7 +149,7 @@ fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
 /// Tier B: this process is the first of its pid namespace. It goes into the fence itself and then starts the
 /// command, which inherits everything.
 fn become_init(request: &LaunchRequest) -> Result<Infallible, StepError> {
-    mounts::mount_all(&request.steps)?;
+    mounts::enter_own_root(&request.steps)?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init)?;
     let shown = confine(request)?;
     confirm(request, shown);
@@ -165,6 +165,7 @@ fn become_init(request: &LaunchRequest) -> Result<Infallible, StepError> {
 /// Puts all layers around this process. Returns the protections that canaries have confirmed.
 fn confine(request: &LaunchRequest) -> Result<Vec<ProtectionName>, StepError> {
     enter_directory(request)?;
+    process_attributes::limit_open_files(&request.steps.limits)?;
     process_attributes::new_keyring()?;
     process_attributes::close_on_exec()?;
     process_attributes::drop_capabilities()?;

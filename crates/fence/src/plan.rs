@@ -19,7 +19,7 @@ use crate::policy::{
 use crate::refusal::{Refusal, namespace_remedy};
 use crate::{assessment, consistency, raw_path};
 
-/// Directories with files and sockets of other programs: hidden in Tier B, not granted in Tier A.
+/// Directories with files and sockets of other programs: absent in Tier B, not granted in Tier A.
 pub(crate) const HIDDEN: &[&str] = &["/tmp", "/var/tmp", "/run", "/dev/shm", "/dev/mqueue"];
 
 /// What the parent and the launcher do for one policy on one host.
@@ -31,8 +31,8 @@ pub struct Plan {
     pub(crate) steps: Steps,
     /// The limits that a control group enforces.
     pub(crate) cgroup: CgroupPlan,
-    /// A denied path that exists, for the canary.
-    pub(crate) denied: Option<DeniedPath>,
+    /// The denied paths that exist, for the canaries.
+    pub(crate) denied: Vec<PathBuf>,
 }
 
 /// What each layer does: the part of the plan that the launcher gets.
@@ -66,13 +66,10 @@ pub(crate) struct LandlockPlan {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ReadPlan {
+    /// Everything: the root shows nothing else.
+    OwnRoot,
     /// All of the file system except these paths, and except files that appear beside them later.
-    AllExcept {
-        #[serde(with = "raw_path::list")]
-        denied: Vec<PathBuf>,
-        /// Directories can be listed everywhere, because covers hide what must not be seen.
-        list_everywhere: bool,
-    },
+    AllExcept(#[serde(with = "raw_path::list")] Vec<PathBuf>),
     Only(#[serde(with = "raw_path::list")] Vec<PathBuf>),
 }
 
@@ -86,21 +83,30 @@ pub(crate) struct SeccompPlan {
     pub(crate) nested_userns: bool,
 }
 
+/// The namespaces, and the root that the command has in them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct NamespacePlan {
     pub(crate) network: NetworkNamespace,
-    /// Hidden behind empty directories.
+    /// Paths of the host that the root shows read-only, without what is denied below them.
     #[serde(with = "raw_path::list")]
-    pub(crate) hidden: Vec<PathBuf>,
+    pub(crate) shown: Vec<PathBuf>,
     pub(crate) denied: Vec<DeniedPath>,
+    /// Not shown with a directory above them, like denied paths, but for what is listed below them.
+    #[serde(with = "raw_path::list")]
+    pub(crate) absent: Vec<PathBuf>,
+    /// Denied paths inside the scope, which can only be covered.
+    pub(crate) masked: Vec<DeniedPath>,
     /// Read-only paths inside read-write directories.
     #[serde(with = "raw_path::list")]
     pub(crate) protected: Vec<PathBuf>,
-    /// Readable paths inside hidden directories.
-    #[serde(with = "raw_path::list")]
-    pub(crate) exposed: Vec<PathBuf>,
-    /// The size of the private temporary directory.
+    /// The size of the private temporary directories.
     pub(crate) temp_bytes: Option<u64>,
+    /// Terminals of its own.
+    pub(crate) terminals: bool,
+    /// Processes inside can write their files in `/proc`.
+    pub(crate) writable_proc: bool,
+    /// All of `/sys`, and not only the parts that the root shows.
+    pub(crate) whole_sys: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -152,8 +158,13 @@ pub fn plan(policy: &Policy, kernel: &Kernel) -> Result<Plan, Refusal> {
         confinement,
         steps,
         cgroup: cgroup_plan(policy, kernel),
-        denied: policy.deny_read.iter().find(|denied| denied.kind != DeniedKind::Missing).cloned(),
+        denied: existing(&policy.deny_read),
     })
+}
+
+fn existing(denied: &[DeniedPath]) -> Vec<PathBuf> {
+    let exists = |denied: &&DeniedPath| denied.kind != DeniedKind::Missing;
+    denied.iter().filter(exists).map(|denied| denied.path.clone()).collect()
 }
 
 fn limit_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LimitPlan {
@@ -217,7 +228,10 @@ fn writable_temp(policy: &Policy, tier: Tier) -> Vec<PathBuf> {
 }
 
 fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
-    let (read, also_readable) = read_plan(policy, tier);
+    let (read, also_readable) = match tier {
+        Tier::A => read_plan(policy),
+        Tier::B => (ReadPlan::OwnRoot, Vec::new()),
+    };
     let (read_write, read_only) = if policy.read_only {
         (policy.read_write.clone(), policy.scope.clone())
     } else {
@@ -238,19 +252,25 @@ fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
     }
 }
 
-pub(crate) fn read_plan(policy: &Policy, tier: Tier) -> (ReadPlan, Vec<PathBuf>) {
+/// What Landlock lets a command of Tier A read.
+pub(crate) fn read_plan(policy: &Policy) -> (ReadPlan, Vec<PathBuf>) {
     match &policy.read {
         ReadMode::Open { also } => {
             let hidden = hidden(policy).chain(["/dev".into()]);
             let denied = policy.deny_read.iter().map(|denied| denied.path.clone()).chain(hidden).collect();
-            (ReadPlan::AllExcept { denied, list_everywhere: tier == Tier::B }, also.clone())
+            (ReadPlan::AllExcept(denied), also.clone())
         }
         ReadMode::Strict { readable } => {
-            let etc = ETC_READABLE.iter().map(|name| Path::new("/etc").join(name));
-            let system = SYSTEM_READABLE.iter().chain(KERNEL_READABLE).map(PathBuf::from);
-            (ReadPlan::Only(system.chain(etc).collect()), readable.clone())
+            let proc = PathBuf::from("/proc");
+            (ReadPlan::Only(system_paths().chain([proc]).collect()), readable.clone())
         }
     }
+}
+
+/// What every program may need to read.
+fn system_paths() -> impl Iterator<Item = PathBuf> {
+    let etc = ETC_READABLE.iter().map(|name| Path::new("/etc").join(name));
+    SYSTEM_READABLE.iter().chain(KERNEL_READABLE).map(PathBuf::from).chain(etc)
 }
 
 fn hidden(policy: &Policy) -> impl Iterator<Item = PathBuf> {
@@ -264,23 +284,36 @@ fn namespace_plan(policy: &Policy) -> NamespacePlan {
         Network::Localhost { ports } => NetworkNamespace::Loopback { proxy: false, mirrored: ports.clone() },
         Network::Http { .. } => NetworkNamespace::Loopback { proxy: true, mirrored: Vec::new() },
     };
-    let readable = match &policy.read {
-        ReadMode::Open { also } => also,
-        ReadMode::Strict { readable } => readable,
+    let (shown, absent) = match &policy.read {
+        ReadMode::Strict { readable } => {
+            (system_paths().chain(readable.iter().cloned()).collect(), hidden(policy).collect())
+        }
+        ReadMode::Open { also } => {
+            let kernels = ["/dev", "/proc", "/sys"].map(PathBuf::from);
+            let everything = std::iter::once(PathBuf::from("/"));
+            (everything.chain(also.iter().cloned()).collect(), hidden(policy).chain(kernels).collect())
+        }
     };
-    let is_hidden = |path: &Path| {
-        hidden(policy).any(|hidden| path.starts_with(hidden))
-            || policy.deny_read.iter().any(|denied| path.starts_with(&denied.path))
-    };
+    let (masked, denied) =
+        policy.deny_read.iter().cloned().partition(|denied| is_visible(policy, &denied.path));
     NamespacePlan {
         network,
-        hidden: hidden(policy).collect(),
-        denied: policy.deny_read.clone(),
+        shown,
+        denied,
+        absent,
+        masked,
         protected: policy.protected.clone(),
-        exposed: readable.iter().filter(|path| is_hidden(path)).cloned().collect(),
         temp_bytes: match policy.temp {
             Temp::Private { bytes, .. } => Some(bytes),
             Temp::None => None,
         },
+        terminals: policy.allows(Allowance::Terminals),
+        writable_proc: policy.allows(Allowance::NestedUserns),
+        whole_sys: matches!(policy.read, ReadMode::Open { .. }),
     }
+}
+
+/// Whether a path lies in the scope or in what may be written.
+pub(crate) fn is_visible(policy: &Policy, path: &Path) -> bool {
+    policy.scope.iter().chain(&policy.read_write).any(|root| path.starts_with(root.path()))
 }

@@ -178,10 +178,14 @@ mod tests {
         assert_eq!((stat.parent, stat.has_ended), (Some(getpid()), false));
         assert!(stat.start_time > 0);
         assert!(with_descendants(getpid()).contains(&pid));
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        // The parent goes on before the kernel has laid out the new program's environment.
+        while variable_of(pid, "RINGFENCE_TEST_MARK").is_none() {
+            assert!(std::time::Instant::now() < end);
+        }
         assert_eq!(variable_of(pid, "RINGFENCE_TEST_MARK").as_deref(), Some(&b"here"[..]));
         assert_eq!(variable_of(pid, "RINGFENCE_TEST"), None);
         drop(child.stdin.take());
-        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
         while !ProcessStat::of(pid).unwrap().has_ended {
             assert!(std::time::Instant::now() < end);
         }

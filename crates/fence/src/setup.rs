@@ -145,10 +145,13 @@ impl FenceSetup {
         }
     }
 
-    /// Makes paths readable beside those that the settings list.
+    /// Makes paths readable beside those that the settings list, except for denied ones: a program's own files may
+    /// have led to them.
     pub fn allow_reading(&mut self, paths: &[PathBuf]) {
+        let denied = &self.policy.deny_read;
+        let is_open = |path: &&PathBuf| !denied.iter().any(|denied| path.starts_with(&denied.path));
         let (ReadMode::Open { also: list } | ReadMode::Strict { readable: list }) = &mut self.policy.read;
-        list.extend(paths.iter().cloned());
+        list.extend(paths.iter().filter(is_open).cloned());
     }
 
     /// Looks through the scope for what a command left that could act outside later, and removes the session's

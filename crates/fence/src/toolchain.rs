@@ -12,37 +12,115 @@ const MAX_PROGRAMS: usize = 512;
 /// More prefixes than this make a rule set that takes long to install.
 const MAX_PREFIXES: usize = 128;
 
-/// The prefixes of a program and of the interpreters that run it. None of them contains a path of `closed`:
-/// the home directory, and what must not be read.
-pub fn readable_for(program: &Path, search_path: &OsStr, closed: &[PathBuf]) -> Vec<PathBuf> {
+/// What may become readable because a program needs it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inference<'a> {
+    pub(crate) search_path: &'a OsStr,
+    pub(crate) home: Option<&'a Path>,
+    /// Never readable, and never below what is.
+    pub(crate) denied: &'a [PathBuf],
+}
+
+/// The prefixes of a program and of the interpreters that run it. None of them contains the home directory or a denied
+/// path, and none lies in a denied one.
+///
+/// A script that an agent can write names any interpreter that it likes, and a link leads anywhere. So what a program
+/// outside the system and the search path leads to has to be a well-known interpreter, or lie beside the program.
+pub(crate) fn readable_for(program: &Path, inference: Inference<'_>) -> Vec<PathBuf> {
     let mut readable = Vec::new();
     let mut current = Some(program.to_owned());
+    let mut is_trusted = inference.is_installed(program);
     for _ in 0..MAX_INTERPRETERS {
         let Some(path) = current.take() else { break };
-        for spelling in [Some(path.clone()), path.canonicalize().ok()].into_iter().flatten() {
-            readable.extend(prefix(&spelling, closed));
+        if !is_file(&path) || inference.is_denied(&path) {
+            break;
         }
-        current = interpreter(&path, search_path);
+        let own = inference.prefix(&path);
+        readable.extend(own.clone());
+        if let Ok(real) = path.canonicalize()
+            && inference.may_lead_to(&real, own.as_deref(), is_trusted)
+        {
+            readable.extend(inference.prefix(&real));
+        }
+        current = interpreter(&path, inference.search_path)
+            .filter(|next| inference.may_lead_to(next, own.as_deref(), is_trusted));
+        is_trusted &= current.as_deref().is_some_and(|next| inference.is_installed(next));
     }
     readable.sort();
     readable.dedup();
     readable
 }
 
+impl Inference<'_> {
+    fn is_denied(&self, path: &Path) -> bool {
+        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        self.denied.iter().any(|denied| path.starts_with(denied) || real.starts_with(denied))
+    }
+
+    /// Whether a program lies where users and the system install programs, and no agent can write.
+    fn is_installed(&self, program: &Path) -> bool {
+        is_systems(program)
+            || program.parent().is_some_and(|directory| {
+                std::env::split_paths(self.search_path).any(|entry| entry == directory)
+            })
+    }
+
+    /// Whether a script or a link may make this program readable. `beside` is the prefix of the script or the link.
+    fn may_lead_to(&self, program: &Path, beside: Option<&Path>, is_trusted: bool) -> bool {
+        if !is_executable(program) || self.is_denied(program) {
+            return false;
+        }
+        let is_beside = beside.is_some_and(|prefix| program.starts_with(prefix) && !is_linked(program));
+        is_trusted || is_beside || self.is_installed(program) || is_known_interpreter(program)
+    }
+
+    fn prefix(&self, program: &Path) -> Option<PathBuf> {
+        let closed: Vec<PathBuf> =
+            self.home.map(Path::to_owned).into_iter().chain(self.denied.iter().cloned()).collect();
+        prefix(program, &closed).filter(|prefix| !self.is_denied(prefix))
+    }
+}
+
+fn is_systems(path: &Path) -> bool {
+    ["/usr", "/bin", "/sbin", "/lib", "/opt", "/nix/store"].iter().any(|system| path.starts_with(system))
+}
+
+fn is_file(path: &Path) -> bool {
+    path.metadata().is_ok_and(|metadata| metadata.is_file())
+}
+
+fn is_linked(path: &Path) -> bool {
+    path.canonicalize().is_ok_and(|real| real != path)
+}
+
+fn is_executable(path: &Path) -> bool {
+    is_file(path) && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+}
+
+/// Whether a program is a binary with the name of an interpreter.
+fn is_known_interpreter(program: &Path) -> bool {
+    let Ok(real) = program.canonicalize() else { return false };
+    let mut magic = [0; 4];
+    let is_binary = std::fs::File::open(&real).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
+        && &magic == b"\x7fELF";
+    is_binary && real.file_name().is_some_and(is_interpreter_name)
+}
+
 /// The prefixes of every program on a search path, except those in the system's directories, which are readable
 /// anyway.
-pub(crate) fn readable_for_all(search_path: &OsStr, closed: &[PathBuf]) -> Vec<PathBuf> {
-    let is_systems = |path: &PathBuf| {
-        ["/usr", "/bin", "/sbin"].iter().any(|system| path.starts_with(system)) || !path.is_absolute()
-    };
+pub(crate) fn readable_for_all(inference: Inference<'_>) -> Vec<PathBuf> {
+    let is_anyway = |path: &Path| is_systems(path) || !path.is_absolute();
     let mut readable = Vec::new();
-    for directory in std::env::split_paths(search_path).filter(|path| !is_systems(path) && path.is_dir()) {
+    for directory in
+        std::env::split_paths(inference.search_path).filter(|path| !is_anyway(path) && path.is_dir())
+    {
         // Any name in it will do: what matters is where it lies.
-        readable.extend(prefix(&directory.join("program"), closed).filter(|prefix| prefix.is_dir()));
+        readable.extend(inference.prefix(&directory.join("program")).filter(|prefix| prefix.is_dir()));
         let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten().take(MAX_PROGRAMS);
         let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
         let elsewhere = links.filter_map(|link| link.path().canonicalize().ok());
-        readable.extend(elsewhere.filter(|path| !is_systems(path)).filter_map(|path| prefix(&path, closed)));
+        let elsewhere = elsewhere.filter(|path| !is_anyway(path) && is_executable(path));
+        readable.extend(elsewhere.filter_map(|path| inference.prefix(&path)));
     }
     readable.sort();
     readable.dedup();
@@ -79,13 +157,16 @@ fn is_project(directory: &Path) -> bool {
 const INTERPRETERS: &[&str] =
     &["bash", "bun", "dash", "deno", "node", "perl", "php", "python", "ruby", "sh", "tsx", "zsh"];
 
+fn is_interpreter_name(name: &OsStr) -> bool {
+    // As in `python3.12`.
+    let name = name.to_str().unwrap_or_default().trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
+    INTERPRETERS.contains(&name)
+}
+
 /// The script that an interpreter is given: the first word that is no option, if it names a file. Returns its
 /// place and its absolute path. Returns `None` for programs that are no interpreters.
 pub fn script_among(program: &OsStr, arguments: &[OsString], directory: &Path) -> Option<(usize, PathBuf)> {
-    let name = Path::new(program).file_name()?.to_str()?;
-    // As in `python3.12`.
-    let name = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '.');
-    if !INTERPRETERS.contains(&name) {
+    if !is_interpreter_name(Path::new(program).file_name()?) {
         return None;
     }
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
@@ -112,6 +193,73 @@ fn interpreter(script: &Path, search_path: &OsStr) -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    fn inference<'a>(search_path: &'a OsStr, denied: &'a [PathBuf]) -> Inference<'a> {
+        Inference { search_path, home: None, denied }
+    }
+
+    fn make_executable(path: &Path) {
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    }
+
+    /// A program of the workspace that starts `#!interpreter`, and what becomes readable because of it.
+    fn readable_for_script(base: &Path, interpreter: &Path, denied: &[PathBuf]) -> Vec<PathBuf> {
+        let script = base.join("project/tool/server");
+        std::fs::create_dir_all(script.parent().unwrap()).unwrap();
+        std::fs::write(&script, format!("#!{}\n", interpreter.display())).unwrap();
+        make_executable(&script);
+        readable_for(&script, inference(OsStr::new("/usr/bin"), denied))
+    }
+
+    #[test]
+    fn a_script_cannot_make_readable_what_it_names() {
+        let base = crate::test_directory::directory("toolchain-shebang");
+        let keys = base.join("home/.ssh");
+        std::fs::create_dir_all(&keys).unwrap();
+        let key = keys.join("id_rsa");
+        std::fs::write(&key, "secret").unwrap();
+        make_executable(&key);
+        let own = [base.join("project/tool")];
+        assert_eq!(readable_for_script(&base, &key, std::slice::from_ref(&keys)), own, "denied");
+        assert_eq!(readable_for_script(&base, &keys.join("missing"), &[]), own, "missing");
+        let private = base.join("home/private/notes");
+        std::fs::create_dir_all(private.parent().unwrap()).unwrap();
+        std::fs::write(&private, "#!/bin/sh\n").unwrap();
+        assert_eq!(readable_for_script(&base, &private, &[]), own, "not executable");
+        make_executable(&private);
+        assert_eq!(readable_for_script(&base, &private, &[]), own, "executable, but no interpreter");
+        // The control: an interpreter that a user installed.
+        let python = base.join("home/tools/python/bin/python3.12");
+        std::fs::create_dir_all(python.parent().unwrap()).unwrap();
+        std::fs::write(&python, "\x7fELF").unwrap();
+        make_executable(&python);
+        let shown = readable_for_script(&base, &python, &[]);
+        assert_eq!(shown, [base.join("home/tools/python"), own[0].clone()]);
+    }
+
+    #[test]
+    fn a_link_of_the_workspace_leads_to_interpreters_only() {
+        let base = crate::test_directory::directory("toolchain-links");
+        let environment = base.join("project/.venv/bin");
+        std::fs::create_dir_all(&environment).unwrap();
+        std::fs::create_dir_all(base.join("home/private")).unwrap();
+        std::fs::create_dir_all(base.join("home/python/bin")).unwrap();
+        let (private, python) = (base.join("home/private/tool"), base.join("home/python/bin/python3"));
+        for program in [&private, &python] {
+            std::fs::write(program, "\x7fELF").unwrap();
+            make_executable(program);
+        }
+        let link = environment.join("python");
+        let own = base.join("project/.venv");
+        for (target, expected) in
+            [(private, vec![own.clone()]), (python, vec![base.join("home/python"), own.clone()])]
+        {
+            let _ = std::fs::remove_file(&link);
+            symlink(target, &link).unwrap();
+            assert_eq!(readable_for(&link, inference(OsStr::new("/usr/bin"), &[])), expected);
+        }
+    }
 
     #[test]
     fn the_interpreter_of_a_script_is_readable_too() {
@@ -120,7 +268,9 @@ mod tests {
         std::fs::create_dir_all(base.join("node/bin")).unwrap();
         std::fs::write(base.join("tools/bin/npx"), "#!/usr/bin/env node\n").unwrap();
         std::fs::write(base.join("node/bin/node"), "\x7fELF").unwrap();
-        let readable = readable_for(&base.join("tools/bin/npx"), base.join("node/bin").as_os_str(), &[]);
+        make_executable(&base.join("node/bin/node"));
+        let search_path = base.join("node/bin");
+        let readable = readable_for(&base.join("tools/bin/npx"), inference(search_path.as_os_str(), &[]));
         assert_eq!(readable, [base.join("node"), base.join("tools")]);
     }
 
@@ -134,13 +284,15 @@ mod tests {
             std::fs::create_dir_all(base.join(directory)).unwrap();
         }
         std::fs::write(home.join(".local/share/tools/x/bin/x"), "").unwrap();
+        make_executable(&home.join(".local/share/tools/x/bin/x"));
         std::os::unix::fs::symlink(home.join(".local/share/tools/x/bin/x"), home.join(".local/bin/x"))
             .unwrap();
         let directories = [home.join(".cargo/bin"), home.join(".local/bin"), base.join("opt/node/bin")];
         let search_path = std::env::join_paths(directories).unwrap();
-        let closed = [home.clone(), home.join(".cargo/credentials.toml"), home.join(".local/share/keyrings")];
+        let denied = [home.join(".cargo/credentials.toml"), home.join(".local/share/keyrings")];
+        let inference = Inference { search_path: &search_path, home: Some(&home), denied: &denied };
         assert_eq!(
-            readable_for_all(&search_path, &closed),
+            readable_for_all(inference),
             [
                 home.join(".cargo/bin"),
                 home.join(".local/bin"),

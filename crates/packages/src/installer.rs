@@ -140,11 +140,7 @@ impl Installer<'_> {
         let mut readable = vec![generation.tree];
         if generation.marker.package.tool == Tool::Uvx {
             // The script does not always name its interpreter: a path too long for `#!` goes through a shell.
-            let home = self.host_environment.home.as_deref();
-            let sensitive = fence::sensitive_paths(home, false);
-            let closed: Vec<PathBuf> = home.map(Path::to_owned).into_iter().chain(sensitive).collect();
-            let python =
-                fence::toolchain::readable_for(&programs.join("python"), &self.search_path(), &closed);
+            let python = self.host_environment.needed_by(&programs.join("python"), &self.search_path());
             let is_outside = |prefix: &PathBuf| !prefix.starts_with(&readable[0]);
             let python: Vec<PathBuf> = python.into_iter().filter(is_outside).collect();
             readable.extend(python);

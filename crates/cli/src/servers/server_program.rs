@@ -2,7 +2,7 @@
 //! runs in.
 
 use std::ffi::{OsStr, OsString};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -42,8 +42,7 @@ pub(super) fn found(mut program: Program, host_environment: &HostEnvironment) ->
     // The server starts in its session's directory, but a relative path to a script is relative to this one.
     let script = toolchain::script_among(&written, &program.arguments, &std::env::current_dir()?);
     if let Some((place, script)) = script {
-        let closed: Vec<PathBuf> = host_environment.home.iter().cloned().collect();
-        program.readable = toolchain::readable_for(&script, &path, &closed);
+        program.readable = host_environment.needed_by(&script, &path);
         program.arguments[place] = script.into_os_string();
     }
     program.program = packages::find_program(&written, &path)?.into_os_string();

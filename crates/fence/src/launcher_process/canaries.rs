@@ -1,6 +1,7 @@
 //! Tries what must fail, in the process that becomes the command. A surprise in either direction ends the launch, so a
 //! fence is known to hold and not only to be configured.
 
+use std::os::fd::OwnedFd;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -16,19 +17,21 @@ const REFUSALS: &[Errno] = &[Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOE
 /// Tries files, before the filter is installed.
 pub(super) fn after_landlock(request: &LaunchRequest) -> Result<Vec<Name>, StepError> {
     let mut shown = Vec::new();
-    write_outside(&request.canaries.outside)?;
+    let tier = request.steps.tier;
+    write_outside(tier, &request.canaries.outside)?;
     for root in &request.steps.landlock.read_write {
         write_inside(root.path())?;
     }
     for root in &request.steps.landlock.read_only {
-        write_outside(root.path())?;
+        write_outside(tier, root.path())?;
     }
     shown.push(Name::FsWriteScope);
     if read_denied(request)? {
         shown.push(Name::DenyRead);
     }
-    if request.steps.tier == Tier::B {
+    if tier == Tier::B {
         own_process_namespace()?;
+        own_root()?;
         shown.extend([Name::ProcVisibility, Name::Signals]);
     } else if request.steps.landlock.version >= 6 {
         expect(
@@ -56,6 +59,9 @@ pub(super) fn after_seccomp(request: &LaunchRequest) -> Result<Vec<Name>, StepEr
     expect("AF_VSOCK", socket(libc::AF_VSOCK, libc::SOCK_STREAM), &[libc::EPERM])?;
     if seccomp.unix_sockets == UnixSockets::Deny {
         expect("AF_UNIX", socket(libc::AF_UNIX, libc::SOCK_STREAM), &[libc::EPERM])?;
+        expect("AF_UNIX datagrams", socket(libc::AF_UNIX, libc::SOCK_DGRAM), &[libc::EPERM])?;
+        expect("pair of AF_UNIX datagrams", socket_pair(libc::SOCK_DGRAM), &[libc::EPERM])?;
+        expect("pair of raw AF_UNIX sockets", socket_pair(libc::SOCK_RAW), &[libc::EPERM])?;
         shown.extend([Name::UnixPathname, Name::UnixAbstract]);
     }
     match seccomp.network {
@@ -83,7 +89,19 @@ pub(super) fn after_seccomp(request: &LaunchRequest) -> Result<Vec<Name>, StepEr
         shown.push(Name::Ptrace);
     }
     if request.steps.tier == Tier::A {
-        expect("shmat", sys::attempt(libc::SYS_shmat, [-1, 0, 0, 0]), &[libc::EPERM])?;
+        for (what, call) in [
+            ("shmat", libc::SYS_shmat),
+            ("shmctl", libc::SYS_shmctl),
+            ("semop", libc::SYS_semop),
+            ("semctl", libc::SYS_semctl),
+            ("msgsnd", libc::SYS_msgsnd),
+            ("msgrcv", libc::SYS_msgrcv),
+            ("msgctl", libc::SYS_msgctl),
+            ("mq_open", libc::SYS_mq_open),
+            ("mq_unlink", libc::SYS_mq_unlink),
+        ] {
+            expect(what, sys::attempt(call, [-1, 0, 0, 0]), &[libc::EPERM])?;
+        }
         expect("setpriority", sys::attempt(libc::SYS_setpriority, [2, 0, 19, 0]), &[libc::EPERM])?;
         shown.extend([Name::SysvIpc, Name::SchedControl]);
     }
@@ -111,16 +129,34 @@ fn socket(family: i32, kind: i32) -> Option<i32> {
     sys::attempt(libc::SYS_socket, [family.into(), kind.into(), 0, 0])
 }
 
-fn write_outside(directory: &Path) -> Result<(), StepError> {
-    let path = directory.join("canary");
-    match rustix::fs::open(
-        &path,
-        OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC,
-        Mode::from_raw_mode(0o600),
-    ) {
+/// Tries to make a pair. There is no place to put it, so the kernel refuses in any case, but with another error.
+fn socket_pair(kind: i32) -> Option<i32> {
+    sys::attempt(libc::SYS_socketpair, [libc::AF_UNIX.into(), kind.into(), 0, 0])
+}
+
+fn write_outside(tier: Tier, directory: &Path) -> Result<(), StepError> {
+    match create_canary(directory) {
+        // The place of a mount below it, in the private temporary directory.
+        Ok(file) if is_of_own_root(tier, &file) => {
+            let _ = rustix::fs::unlink(directory.join(CANARY));
+            Ok(())
+        }
+        created => must_be_refused("write outside the scope", created),
+    }
+}
+
+const CANARY: &str = "canary";
+
+fn create_canary(directory: &Path) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::CLOEXEC;
+    rustix::fs::open(directory.join(CANARY), flags, Mode::from_raw_mode(0o600))
+}
+
+fn must_be_refused(what: &str, opened: rustix::io::Result<OwnedFd>) -> Result<(), StepError> {
+    match opened {
         Err(errno) if REFUSALS.contains(&errno) => Ok(()),
-        Err(errno) => Err(surprise("write outside the scope", &format!("unexpected {errno}"))),
-        Ok(_) => Err(surprise("write outside the scope", "was not refused")),
+        Err(errno) => Err(surprise(what, &format!("unexpected {errno}"))),
+        Ok(_) => Err(surprise(what, "was not refused")),
     }
 }
 
@@ -134,16 +170,31 @@ fn write_inside(directory: &Path) -> Result<(), StepError> {
     }
 }
 
-/// Checks that a denied path is gone or covered. Returns false if no denied path exists.
+/// Checks that no denied path can be read. Returns false if none exists.
 fn read_denied(request: &LaunchRequest) -> Result<bool, StepError> {
-    let Some(denied) = &request.canaries.denied else { return Ok(false) };
-    match rustix::fs::open(&denied.path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-        Err(_) => Ok(true),
-        Ok(file) => match rustix::fs::fstat(&file) {
-            Ok(stat) if (stat.st_dev, stat.st_ino) != (denied.device, denied.inode) => Ok(true),
-            _ => Err(surprise(&denied.path.display().to_string(), "can be read")),
-        },
+    for path in &request.canaries.denied {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let Ok(file) = rustix::fs::open(path, flags, Mode::empty()) else { continue };
+        // In a root of its own, the place of something below it that is shown, or what covers it.
+        if !is_of_own_root(request.steps.tier, &file) {
+            return Err(surprise(&path.display().to_string(), "can be read"));
+        }
     }
+    Ok(!request.canaries.denied.is_empty())
+}
+
+/// Whether a file lies in the tmpfs that is the root of this fence.
+fn is_of_own_root(tier: Tier, file: &OwnedFd) -> bool {
+    let root = rustix::fs::stat("/").map(|stat| stat.st_dev);
+    tier == Tier::B && rustix::fs::fstat(file).is_ok_and(|stat| root == Ok(stat.st_dev))
+}
+
+/// Checks that the root is this fence's own and that the kernel's settings in it cannot be changed.
+fn own_root() -> Result<(), StepError> {
+    must_be_refused("write in the root", create_canary(Path::new("/")))?;
+    let settings = "/proc/sys/kernel/hostname";
+    let opened = rustix::fs::open(settings, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
+    must_be_refused(settings, opened)
 }
 
 fn own_process_namespace() -> Result<(), StepError> {

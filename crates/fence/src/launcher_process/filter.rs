@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use libc::sock_filter as Instruction;
 
 use self::assemble::AssembleError;
-use self::refused_calls::{ABSENT, DEBUGGING, KERNEL, KERNEL_OF_ARCHITECTURE, MOUNTING, SYSV};
+use self::refused_calls::{ABSENT, DEBUGGING, IPC, KERNEL, KERNEL_OF_ARCHITECTURE, MOUNTING};
 use super::{InStep, StepError, sys};
 use crate::plan::SeccompPlan;
 use crate::policy::{Network, Tier, UnixSockets};
@@ -168,7 +168,7 @@ impl Rules {
         self.refuse_if(libc::SYS_prlimit64, &[is_not(0, 0)]);
     }
 
-    /// Without a pid namespace: priorities and shared memory of other processes.
+    /// Without namespaces: priorities, shared memory and queues of other processes.
     fn refuse_reaching_others(&mut self) {
         const USER: u32 = 2; // PRIO_USER
         const IO_USER: u32 = 3; // IOPRIO_WHO_USER
@@ -184,7 +184,7 @@ impl Rules {
             self.refuse_if(call, &[is_not(1, 0)]);
             self.refuse_if(call, &[is(0, user)]);
         }
-        self.refuse_all(SYSV);
+        self.refuse_all(IPC);
     }
 
     fn refuse_sockets(&mut self, plan: &SeccompPlan) {
@@ -192,9 +192,14 @@ impl Rules {
         const INET6: u32 = libc::AF_INET6.unsigned_abs();
         const UNIX: u32 = libc::AF_UNIX.unsigned_abs();
         const NETLINK: u32 = libc::AF_NETLINK.unsigned_abs();
-        // A pair of connected sockets reaches no other process.
         self.refuse_if(libc::SYS_socketpair, &[is_not(0, UNIX)]);
         let unix = (plan.unix_sockets == UnixSockets::Allow).then_some(UNIX);
+        if unix.is_none() {
+            // A pair reaches no other process, as long as it cannot send elsewhere: one of datagrams can, to any path.
+            let kind_is_not = |kind: i32| Condition { mask: TYPE_MASK, ..is_not(1, kind.unsigned_abs()) };
+            let others = [kind_is_not(libc::SOCK_STREAM), kind_is_not(libc::SOCK_SEQPACKET)];
+            self.refuse_if(libc::SYS_socketpair, &others);
+        }
         let mut families: Vec<u32> = unix.into_iter().collect();
         match &plan.network {
             Network::None => {
@@ -299,7 +304,7 @@ mod tests {
     #[test]
     fn every_refused_call_gets_its_answer_and_the_others_pass() {
         let plan = plan(Network::All);
-        for call in MOUNTING.iter().chain(KERNEL).chain(KERNEL_OF_ARCHITECTURE).chain(DEBUGGING).chain(SYSV) {
+        for call in MOUNTING.iter().chain(KERNEL).chain(KERNEL_OF_ARCHITECTURE).chain(DEBUGGING).chain(IPC) {
             assert_eq!(answer(&plan, *call, [0; 4]), Some(libc::EPERM.unsigned_abs()), "{call}");
         }
         for call in ABSENT {
@@ -345,8 +350,17 @@ mod tests {
         for network in [&Network::All, &Network::None, &ports, &Network::Http { hosts: None }] {
             assert_eq!(socket(network, unix, stream, 0), refused);
             assert_eq!(socket(network, libc::AF_VSOCK, stream, 0), refused);
-            let pair = answer(&plan(network.clone()), libc::SYS_socketpair, [unix.unsigned_abs(), 1, 0, 0]);
-            assert_eq!(pair, None, "pairs reach nobody");
+            let pair = |kind: i32| {
+                let arguments = [unix.unsigned_abs(), kind.unsigned_abs(), 0, 0];
+                answer(&plan(network.clone()), libc::SYS_socketpair, arguments)
+            };
+            for kind in [stream, libc::SOCK_SEQPACKET, stream | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK] {
+                assert_eq!(pair(kind), None, "these pairs reach no other process");
+            }
+            // The kernel takes a raw socket of this family for one of datagrams.
+            for kind in [datagram, libc::SOCK_RAW, datagram | libc::SOCK_CLOEXEC] {
+                assert_eq!(pair(kind), refused, "{kind}");
+            }
         }
         assert_eq!(socket(&ports, inet, stream, 6), None);
         assert_eq!(socket(&ports, inet, stream, PROTOCOL_MPTCP), Some(libc::EPROTONOSUPPORT.unsigned_abs()));

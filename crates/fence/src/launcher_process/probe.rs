@@ -19,42 +19,42 @@ pub(crate) fn probe_namespaces(executable: &std::path::Path) -> Namespaces {
     }
 }
 
+/// The exit code of a child that has told the answer itself.
+const ANSWERED: i32 = 1;
+
 /// In that process: takes the first steps of a launch, and reports how far it got.
 pub(super) fn answer() -> ! {
-    let found = attempt().err().map_or(Namespaces::Available, |(step, reason)| Namespaces::Missing {
-        step: step.to_owned(),
-        reason,
-    });
-    let text = serde_json::to_vec(&found).unwrap_or_default();
-    let mut output = std::io::stdout();
-    let _ = output.write_all(&text).and_then(|()| output.flush());
+    let missing = |step: &str, reason: String| Namespaces::Missing { step: step.to_owned(), reason };
+    if let Err(error) = namespaces::unshare(true) {
+        tell(&missing("creating namespaces", error.to_string()));
+        sys::exit(0);
+    }
+    // Only a child is in the new pid namespace, which the mounts need.
+    match sys::fork() {
+        Err(error) => tell(&missing("fork", error.to_string())),
+        Ok(0) => {
+            if let Err(error) = mounts::try_own_root() {
+                let reason = format!("{}: {}", error.step, error.reason);
+                tell(&missing("mounting in a namespace", reason));
+                sys::exit(ANSWERED);
+            }
+            sys::exit(0)
+        }
+        Ok(child) => {
+            let waited =
+                rustix::process::waitpid(rustix::process::Pid::from_raw(child), WaitOptions::empty());
+            match waited.ok().flatten().and_then(|(_, status)| status.exit_status()) {
+                Some(0) => tell(&Namespaces::Available),
+                Some(ANSWERED) => {}
+                _ => tell(&missing("wait", "the probe's child was lost".to_owned())),
+            }
+        }
+    }
     sys::exit(0)
 }
 
-fn attempt() -> Result<(), (&'static str, String)> {
-    namespaces::unshare(true).map_err(|error| ("creating namespaces", error.to_string()))?;
-    let child = sys::fork().map_err(|error| ("fork", error.to_string()))?;
-    if child == 0 {
-        sys::exit(match prepare_mounts() {
-            Ok(()) => 0,
-            Err(errno) => errno,
-        });
-    }
-    match rustix::process::waitpid(rustix::process::Pid::from_raw(child), WaitOptions::empty()) {
-        Ok(Some((_, status))) if status.exit_status() == Some(0) => Ok(()),
-        Ok(Some((_, status))) => {
-            let errno = status.exit_status().unwrap_or(libc::EIO);
-            Err(("mounting in a namespace", std::io::Error::from_raw_os_error(errno).to_string()))
-        }
-        _ => Err(("wait", "the probe's child was lost".to_owned())),
-    }
-}
-
-fn prepare_mounts() -> Result<(), i32> {
-    use rustix::mount::MountPropagationFlags as Propagation;
-    rustix::mount::mount_change("/", Propagation::REC | Propagation::PRIVATE)
-        .map_err(rustix::io::Errno::raw_os_error)?;
-    sys::mount_setattr(None, c"/", libc::MOUNT_ATTR_RDONLY, true)
-        .map_err(|error| error.raw_os_error().unwrap_or(libc::EIO))?;
-    mounts::fresh("proc", "/proc").map_err(rustix::io::Errno::raw_os_error)
+fn tell(found: &Namespaces) {
+    let text = serde_json::to_vec(found).unwrap_or_default();
+    let mut output = std::io::stdout();
+    let _ = output.write_all(&text).and_then(|()| output.flush());
 }

@@ -51,13 +51,15 @@ pub(super) fn set_limits(limits: &LimitPlan) -> Result<(), StepError> {
     lower(Resource::Core, 0)?;
     lower(Resource::Memlock, 8 * 1024 * 1024)?;
     lower(Resource::Msgqueue, 0)?;
-    if let Some(files) = limits.open_files {
-        lower(Resource::Nofile, files)?;
-    }
     if let Some(bytes) = limits.file_size {
         lower(Resource::Fsize, bytes)?;
     }
     Ok(())
+}
+
+/// Limits the descriptors of the command. A launcher needs some more for its mounts.
+pub(super) fn limit_open_files(limits: &LimitPlan) -> Result<(), StepError> {
+    limits.open_files.map_or(Ok(()), |files| lower(Resource::Nofile, files))
 }
 
 pub(super) fn limit_processes(limits: &LimitPlan) -> Result<(), StepError> {

@@ -1,80 +1,121 @@
-//! "Everything but these" for Landlock, which has no such rule: every entry of every directory above a denied
-//! path is allowed, but for the denied one and what appears there later.
+//! "Everything but these": walks the directories above denied paths, because neither Landlock nor a bind mount can
+//! take a part of a directory back. Every entry of such a directory is found, except for the denied one and what
+//! appears there later.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Component, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Dir, FileType, Mode, OFlags};
+use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{InStep, StepError};
 
 /// The denied paths as a tree of names.
 #[derive(Default)]
-struct Denied {
+pub(super) struct Denied {
     /// This path itself is denied.
     is_end: bool,
     below: BTreeMap<OsString, Denied>,
 }
 
+/// How a path lies to the denied ones.
+pub(super) enum Lies<'a> {
+    /// It is denied, or below a denied one.
+    Inside,
+    /// Denied paths are below it.
+    Above(&'a Denied),
+    Apart,
+}
+
 impl Denied {
-    fn add(&mut self, path: &std::path::Path) {
+    pub(super) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
+        let mut tree = Self::default();
+        for path in paths {
+            tree.add(path);
+        }
+        tree
+    }
+
+    fn add(&mut self, path: &Path) {
         let mut node = self;
-        for component in path.components() {
-            if let Component::Normal(name) = component {
-                node = node.below.entry(name.to_owned()).or_default();
-            }
+        for name in names(path) {
+            node = node.below.entry(name.to_owned()).or_default();
         }
         node.is_end = true;
     }
-}
 
-/// An entry that may be read with all that is below it.
-pub(super) struct Readable {
-    pub(super) entry: OwnedFd,
-    pub(super) is_directory: bool,
-}
-
-/// Calls `each` for what may be read.
-pub(super) fn all_except(
-    denied: &[PathBuf],
-    each: &mut dyn FnMut(Readable) -> Result<(), StepError>,
-) -> Result<(), StepError> {
-    let mut tree = Denied::default();
-    for path in denied {
-        tree.add(path);
+    pub(super) fn lies(&self, path: &Path) -> Lies<'_> {
+        let mut node = self;
+        for name in names(path) {
+            if node.is_end {
+                return Lies::Inside;
+            }
+            match node.below.get(name) {
+                Some(below) => node = below,
+                None => return Lies::Apart,
+            }
+        }
+        if node.is_end { Lies::Inside } else { Lies::Above(node) }
     }
-    let root = open_directory(CWD, OsStr::new("/")).step("read rules")?;
-    walk(&root, &tree, each)
+}
+
+fn names(path: &Path) -> impl Iterator<Item = &OsStr> {
+    path.components().filter_map(|component| match component {
+        Component::Normal(name) => Some(name),
+        _ => None,
+    })
+}
+
+/// An entry of a directory above a denied path.
+pub(super) struct Found {
+    pub(super) path: PathBuf,
+    pub(super) kind: FoundKind,
+}
+
+pub(super) enum FoundKind {
+    /// May be read with all that is below it.
+    Tree { entry: OwnedFd, is_directory: bool },
+    /// A symbolic link. Its target is denied or not at its own path.
+    Link,
+}
+
+/// Calls `each` for what may be read below a directory that has denied paths below it.
+pub(super) fn all_except(
+    directory: &Path,
+    denied: &Denied,
+    each: &mut dyn FnMut(Found) -> Result<(), StepError>,
+) -> Result<(), StepError> {
+    let opened = open_directory(rustix::fs::CWD, directory.as_os_str()).step("read rules")?;
+    walk(&opened, directory, denied, each)
 }
 
 fn walk(
     directory: &OwnedFd,
+    path: &Path,
     denied: &Denied,
-    each: &mut dyn FnMut(Readable) -> Result<(), StepError>,
+    each: &mut dyn FnMut(Found) -> Result<(), StepError>,
 ) -> Result<(), StepError> {
     for entry in Dir::read_from(directory).step("read rules")? {
         let entry = entry.step("read rules")?;
         let name = OsStr::from_bytes(entry.file_name().to_bytes());
-        // The target of a link is allowed or denied at its own path.
-        if name == "." || name == ".." || entry.file_type() == FileType::Symlink {
+        if name == "." || name == ".." {
             continue;
         }
         match denied.below.get(name) {
             Some(node) if node.is_end => {}
-            Some(node) => {
+            Some(node) if entry.file_type() != FileType::Symlink => {
                 // If it is not a directory, it has no entries to allow; if this user cannot list it, neither can the
                 // command.
                 if let Ok(below) = open_directory(directory, name) {
-                    walk(&below, node, each)?;
+                    walk(&below, &path.join(name), node, each)?;
                 }
             }
-            None => {
+            _ => {
                 // Gone since it was listed, or closed to this user and so to the command.
-                let Ok(found) = open_entry(directory, name, entry.file_type()) else { continue };
-                each(found)?;
+                let Ok(kind) = open_entry(directory, name, entry.file_type()) else { continue };
+                each(Found { path: path.join(name), kind })?;
             }
         }
     }
@@ -83,10 +124,13 @@ fn walk(
 
 fn open_directory(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    rustix::fs::openat(parent, name, flags, Mode::empty())
+    rustix::fs::openat2(parent, name, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS)
 }
 
-fn open_entry(parent: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io::Result<Readable> {
+fn open_entry(parent: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io::Result<FoundKind> {
+    if kind == FileType::Symlink {
+        return Ok(FoundKind::Link);
+    }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let entry = rustix::fs::openat(parent, name, flags, Mode::empty())?;
     let kind = match kind {
@@ -94,7 +138,10 @@ fn open_entry(parent: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io::Res
         FileType::Unknown => FileType::from_raw_mode(rustix::fs::fstat(&entry)?.st_mode),
         known => known,
     };
-    Ok(Readable { entry, is_directory: kind.is_dir() })
+    Ok(match kind {
+        FileType::Symlink => FoundKind::Link,
+        kind => FoundKind::Tree { entry, is_directory: kind.is_dir() },
+    })
 }
 
 #[cfg(test)]
@@ -106,19 +153,36 @@ mod tests {
         let base = crate::test_directory::directory("reads");
         std::fs::create_dir_all(base.join("secret/deep")).unwrap();
         std::fs::write(base.join("plain"), "").unwrap();
-        let mut granted = Vec::new();
-        all_except(&[base.join("secret")], &mut |readable| {
-            let path = std::fs::read_link(format!(
-                "/proc/self/fd/{}",
-                std::os::fd::AsRawFd::as_raw_fd(&readable.entry)
-            ));
-            granted.push(path.unwrap());
+        std::os::unix::fs::symlink("secret", base.join("link")).unwrap();
+        let (mut granted, mut links) = (Vec::new(), Vec::new());
+        let secret = base.join("secret");
+        let denied = Denied::of([secret.as_path()]);
+        all_except(Path::new("/"), &denied, &mut |found| {
+            match found.kind {
+                FoundKind::Tree { .. } => granted.push(found.path),
+                FoundKind::Link => links.push(found.path),
+            }
             Ok(())
         })
         .unwrap();
         assert!(granted.contains(&base.join("plain")) && granted.contains(&"/etc".into()));
-        for withheld in [base.join("secret"), base.clone(), "/".into()] {
+        for withheld in [base.join("secret"), base.clone(), "/".into(), base.join("link")] {
             assert!(!granted.contains(&withheld), "{}", withheld.display());
+        }
+        assert!(links.contains(&base.join("link")));
+    }
+
+    #[test]
+    fn a_path_lies_inside_above_or_apart() {
+        let denied = Denied::of(["/home/u/.ssh", "/etc/shadow"].map(Path::new));
+        for inside in ["/home/u/.ssh", "/home/u/.ssh/id", "/etc/shadow"] {
+            assert!(matches!(denied.lies(Path::new(inside)), Lies::Inside), "{inside}");
+        }
+        for above in ["/", "/home", "/home/u", "/etc"] {
+            assert!(matches!(denied.lies(Path::new(above)), Lies::Above(_)), "{above}");
+        }
+        for apart in ["/usr", "/home/u/.sshd", "/home/v/.ssh"] {
+            assert!(matches!(denied.lies(Path::new(apart)), Lies::Apart), "{apart}");
         }
     }
 }

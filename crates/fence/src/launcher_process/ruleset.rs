@@ -1,7 +1,7 @@
 //! Landlock: which files may be read and written, independently of the mounts.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use landlock::{
     ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
@@ -9,7 +9,8 @@ use landlock::{
 };
 use rustix::fs::{FileType, Mode, OFlags};
 
-use super::{InStep, StepError, reads, sys};
+use super::reads::{self, Denied, FoundKind};
+use super::{InStep, StepError, sys};
 use crate::paths::VettedDirectory;
 use crate::plan::{LandlockPlan, ReadPlan};
 
@@ -157,13 +158,15 @@ impl Rules {
                 }
                 Ok(())
             }
-            ReadPlan::AllExcept { denied, list_everywhere } => {
-                if *list_everywhere {
-                    self.allow_if_present(Path::new("/"), AccessFs::ReadDir.into())?;
-                }
-                reads::all_except(denied, &mut |readable| {
-                    let file = AccessFs::ReadFile | AccessFs::Execute;
-                    self.add(&readable.entry, if readable.is_directory { rights } else { file })
+            ReadPlan::OwnRoot => self.allow_if_present(Path::new("/"), rights),
+            ReadPlan::AllExcept(denied) => {
+                let denied = Denied::of(denied.iter().map(PathBuf::as_path));
+                reads::all_except(Path::new("/"), &denied, &mut |found| match found.kind {
+                    FoundKind::Tree { entry, is_directory } => {
+                        let file = AccessFs::ReadFile | AccessFs::Execute;
+                        self.add(&entry, if is_directory { rights } else { file })
+                    }
+                    FoundKind::Link => Ok(()),
                 })
             }
         }

@@ -46,4 +46,4 @@ pub(super) const ETC_READABLE: &[&str] = &[
 
 /// The parts of the kernel's own file systems that programs need.
 pub(super) const KERNEL_READABLE: &[&str] =
-    &["/proc", "/sys/devices/system/cpu", "/sys/fs/cgroup", "/sys/kernel/mm"];
+    &["/sys/devices/system/cpu", "/sys/devices/system/node", "/sys/fs/cgroup", "/sys/kernel/mm"];

@@ -79,5 +79,20 @@ pub(super) const KERNEL_OF_ARCHITECTURE: &[i64] = &[
 #[cfg(not(target_arch = "x86_64"))]
 pub(super) const KERNEL_OF_ARCHITECTURE: &[i64] = &[libc::SYS_kexec_file_load];
 
-/// System V IPC, refused where there is no ipc namespace.
-pub(super) const SYSV: &[i64] = &[libc::SYS_shmget, libc::SYS_shmat, libc::SYS_semget, libc::SYS_msgget];
+/// System V IPC and message queues, refused where there is no ipc namespace. All of them take ids or names that any
+/// process can guess, so refusing to make objects would not be enough.
+pub(super) const IPC: &[i64] = &[
+    libc::SYS_shmget,
+    libc::SYS_shmat,
+    libc::SYS_shmctl,
+    libc::SYS_semget,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_semctl,
+    libc::SYS_msgget,
+    libc::SYS_msgsnd,
+    libc::SYS_msgrcv,
+    libc::SYS_msgctl,
+    libc::SYS_mq_open,
+    libc::SYS_mq_unlink,
+];

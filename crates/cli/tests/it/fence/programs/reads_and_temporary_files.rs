@@ -36,7 +36,7 @@ async fn strict_reads_stop_at_other_projects_and_the_home() {
         run.write_in_scope("own", "own\n");
         run.ground.belongs_to_caller();
         let script = format!(
-            "cat own; for file in '{}' '{}'; do cat \"$file\" || echo refused; done; ls '{}' || echo refused",
+            "cat own; for file in '{}' '{}'; do cat \"$file\" || echo refused; done; ls '{}' | grep note || echo refused",
             project.display(),
             note.display(),
             run.ground.home().display()

@@ -1,0 +1,202 @@
+//! Finds what the command's root shows: the trees of the host to mount, and the symbolic links on the way to them.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+
+use super::super::reads::{self, Denied, FoundKind, Lies};
+use super::super::ruleset::open_vetted;
+use super::super::{InStep, StepError};
+use super::copy_of;
+use super::root::ATTACHED_AT;
+use crate::paths::VettedDirectory;
+
+/// The kernel follows as many links in one path.
+const MAX_LINKS: usize = 40;
+
+/// A directory or file of the host.
+pub(super) struct Tree {
+    /// Opened ahead if the new root will cover the path. There may be more trees than descriptors.
+    opened: Option<OwnedFd>,
+    pub(super) is_directory: bool,
+}
+
+/// What the root shows, by path.
+#[derive(Default)]
+pub(super) struct Shown {
+    /// Read-only. None lies inside another one or inside a writable one.
+    pub(super) readable: BTreeMap<PathBuf, Tree>,
+    pub(super) links: BTreeMap<PathBuf, OsString>,
+}
+
+/// Collects what is shown.
+pub(super) struct Survey<'a> {
+    denied: Denied,
+    /// Directories that the command can write. Their links are not trusted, and all of them is visible anyway.
+    writable: Vec<&'a Path>,
+    shown: Shown,
+}
+
+impl<'a> Survey<'a> {
+    pub(super) fn new<'d>(
+        denied: impl IntoIterator<Item = &'d Path>,
+        writable: impl IntoIterator<Item = &'a VettedDirectory>,
+    ) -> Self {
+        Self {
+            denied: Denied::of(denied),
+            writable: writable.into_iter().map(VettedDirectory::path).collect(),
+            shown: Shown::default(),
+        }
+    }
+
+    /// Shows a path of the host, if it exists, without what is denied below it. A path below a denied one is shown
+    /// too, because the operator named it, but no link that leads there is followed.
+    pub(super) fn show(&mut self, path: &Path) -> Result<(), StepError> {
+        let is_below = |parent| matches!(self.denied.lies(parent), Lies::Inside);
+        let is_named_inside = path.parent().is_some_and(is_below);
+        let Some(place) = self.resolve(path) else { return Ok(()) };
+        if self.is_writable(&place) {
+            return Ok(());
+        }
+        match self.denied.lies(&place) {
+            Lies::Inside if !is_named_inside => Ok(()),
+            Lies::Inside | Lies::Apart => {
+                if let Some((source, is_directory)) = open(&place) {
+                    let tree = Tree::new(&place, source, is_directory);
+                    self.shown.readable.insert(place, tree);
+                }
+                Ok(())
+            }
+            Lies::Above(below) => {
+                let shown = &mut self.shown;
+                reads::all_except(&place, below, &mut |found| {
+                    match found.kind {
+                        FoundKind::Tree { entry, is_directory } => {
+                            let tree = Tree::new(&found.path, entry, is_directory);
+                            shown.readable.insert(found.path, tree);
+                        }
+                        FoundKind::Link => {
+                            if let Some(target) = link_target(&found.path) {
+                                shown.links.insert(found.path, target);
+                            }
+                        }
+                    }
+                    Ok(())
+                })
+            }
+        }
+    }
+
+    /// Drops what lies inside something else that is shown.
+    pub(super) fn finish(mut self) -> Shown {
+        let roots: BTreeSet<PathBuf> = self.shown.readable.keys().cloned().collect();
+        let has_root_above = |path: &Path, is_itself: bool| {
+            let above = path.ancestors().skip(usize::from(!is_itself));
+            above.into_iter().any(|ancestor| roots.contains(ancestor))
+        };
+        let writable = std::mem::take(&mut self.writable);
+        let is_in_writable = |path: &Path| writable.iter().any(|root| path.starts_with(root));
+        self.shown.readable.retain(|path, _| !has_root_above(path, false) && !is_in_writable(path));
+        self.shown.links.retain(|path, _| !has_root_above(path, true) && !is_in_writable(path));
+        self.shown
+    }
+
+    fn is_writable(&self, path: &Path) -> bool {
+        self.writable.iter().any(|root| path.starts_with(root))
+    }
+
+    /// The path without links, if it exists. Records the links on the way, so that the path works in the new root as
+    /// it was written. Does not follow links that the command could have made.
+    fn resolve(&mut self, path: &Path) -> Option<PathBuf> {
+        let mut place = PathBuf::from("/");
+        let mut rest: VecDeque<OsString> = names(path);
+        let mut followed = 0;
+        while let Some(name) = rest.pop_front() {
+            if name == ".." {
+                place.pop();
+                continue;
+            }
+            place.push(&name);
+            let stat = rustix::fs::statat(CWD, &place, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+            if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
+                continue;
+            }
+            followed += 1;
+            if followed > MAX_LINKS || self.is_writable(&place) {
+                return None;
+            }
+            let target = link_target(&place)?;
+            self.shown.links.insert(place.clone(), target.clone());
+            place.pop();
+            if Path::new(&target).is_absolute() {
+                place = PathBuf::from("/");
+            }
+            for name in names(Path::new(&target)).into_iter().rev() {
+                rest.push_front(name);
+            }
+        }
+        Some(place)
+    }
+}
+
+/// The names of a path, with `..` as a name.
+fn names(path: &Path) -> VecDeque<OsString> {
+    let name = |component| match component {
+        Component::Normal(name) => Some(name.to_owned()),
+        Component::ParentDir => Some(OsStr::new("..").to_owned()),
+        _ => None,
+    };
+    path.components().filter_map(name).collect()
+}
+
+fn link_target(path: &Path) -> Option<OsString> {
+    let target = rustix::fs::readlinkat(CWD, path, Vec::new()).ok()?;
+    Some(OsString::from_vec(target.into_bytes()))
+}
+
+/// Opens a path that has no links. Returns `None` if it is gone, or was replaced by a link meanwhile.
+fn open(path: &Path) -> Option<(OwnedFd, bool)> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let source = rustix::fs::openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()?;
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&source).ok()?.st_mode);
+    (kind != FileType::Symlink).then_some((source, kind.is_dir()))
+}
+
+/// Opens the vetted directories that lie in none of the others.
+pub(super) fn outermost(roots: &[VettedDirectory]) -> Result<BTreeMap<PathBuf, Tree>, StepError> {
+    let mut trees = BTreeMap::new();
+    for root in roots {
+        let is_inside =
+            roots.iter().any(|other| other.path() != root.path() && root.path().starts_with(other.path()));
+        if !is_inside {
+            let opened = Some(open_vetted(root)?);
+            trees.insert(root.path().to_owned(), Tree { opened, is_directory: true });
+        }
+    }
+    Ok(trees)
+}
+
+impl Tree {
+    fn new(path: &Path, source: OwnedFd, is_directory: bool) -> Self {
+        Self { opened: path.starts_with(ATTACHED_AT).then_some(source), is_directory }
+    }
+
+    /// A copy of the tree with the mounts below it, attached nowhere yet. Returns `None` if it is gone by now.
+    pub(super) fn copy(&self, path: &Path) -> Result<Option<OwnedFd>, StepError> {
+        let copied = match &self.opened {
+            Some(source) => copy_of(source, c""),
+            None => match open(path) {
+                Some((source, _)) => copy_of(&source, c""),
+                None => return Ok(None),
+            },
+        };
+        match copied {
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            copied => copied.map(Some).step("copy of a mount"),
+        }
+    }
+}
