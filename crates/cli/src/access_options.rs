@@ -67,6 +67,11 @@ impl AccessOptions {
         Ok(Access { authentication, tls })
     }
 
+    /// The files that decide who may connect.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        [&self.auth_token_file, &self.tls_cert, &self.tls_key].into_iter().flatten().cloned().collect()
+    }
+
     /// Files that no fenced server may read.
     pub(crate) fn secret_files(&self) -> impl Iterator<Item = PathBuf> {
         let files = [&self.auth_token_file, &self.tls_key];

@@ -33,6 +33,8 @@ pub(crate) enum Error {
     NotTheBuiltIn,
     /// An option that does not apply to the servers of a configuration file.
     NotWithConfiguration(&'static str),
+    /// A changed file would weaken a fence of the running gateway.
+    Weakening(config::Weakening),
     /// Both a file and a command line name servers.
     ConfigurationAndCommand,
     /// A program whose name depends on the session.
@@ -89,6 +91,7 @@ impl Error {
             Self::NothingToDo
             | Self::NotTheBuiltIn
             | Self::NotWithConfiguration(_)
+            | Self::Weakening(_)
             | Self::ConfigurationAndCommand
             | Self::ProgramNotFixed
             | Self::NotAPackage(_)
@@ -131,6 +134,7 @@ impl Error {
             Self::NotWithConfiguration(option) => {
                 format!("{option} cannot be used with a configuration file")
             }
+            Self::Weakening(weakening) => weakening.to_string(),
             Self::ConfigurationAndCommand => "both a configuration file and a command were given".to_owned(),
             Self::ProgramNotFixed => "the program of a server cannot depend on the session".to_owned(),
             Self::NotAPackage(command) => {
@@ -201,6 +205,7 @@ impl Error {
                 "leave out the command after `--`, or --durable-writes and the rules about tools, paths and commands"
             }
             Self::NotWithConfiguration(_) => "set it in the file, for each server: docs/configuration.md",
+            Self::Weakening(_) => "restart the gateway to take the change",
             Self::ConfigurationAndCommand => "leave out --config, or the command after `--`",
             Self::ProgramNotFixed => "only arguments and variables can hold {workingDirectory} and the like",
             Self::NotAPackage(_) => "write npx -y PACKAGE, or uvx PACKAGE, with a package of a registry",

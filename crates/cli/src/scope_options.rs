@@ -115,7 +115,7 @@ impl ScopeOptions {
                 return Err(Error::BadWorkspace(format!("{name}={}", directory.display())));
             }
             let directory = canonical(directory)?;
-            host_environment.vet(&directory)?;
+            host_environment.vet_named(&directory)?;
             if names.insert(name.clone(), directory).is_some() {
                 return Err(Error::BadWorkspace(format!("{name} is defined twice")));
             }

@@ -10,8 +10,10 @@ mod configuration_file;
 mod planner;
 mod server_program;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
+use clap::ValueEnum;
 use fence::HostEnvironment;
 use packages::InstalledProgram;
 use session::{ScopeRules, ServerSet};
@@ -19,6 +21,7 @@ use upstream::Lifecycle;
 
 pub(crate) use self::configuration_file::{ConfigurationFile, Reload};
 pub(crate) use self::planner::{ClientPlace, ServerPlanner};
+use crate::clients::Client;
 use crate::error::Error;
 use crate::server_options::ServerOptions;
 
@@ -32,16 +35,24 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
+    /// `trusted_files` are more files that no scope may reach, such as those with tokens.
+    ///
     /// Takes the servers of the configuration file, or else the one of the command line, which has this lifecycle.
     /// Blocks, for minutes if a package has to be installed.
     pub(crate) fn of(
         options: &ServerOptions,
         lifecycle: Lifecycle,
         clients: ClientPlace,
+        trusted_files: &[PathBuf],
     ) -> Result<Self, Error> {
         let file = ConfigurationFile::of(options)?;
         let host_environment = Arc::new(HostEnvironment::of_this_process()?);
+        reserve(options, trusted_files, &host_environment);
+        if let Some(file) = &file {
+            file.reserve(&host_environment);
+        }
         let rules = options.scope.rules(&options.fence.scope, &host_environment)?;
+        warn_of_default_scope(&rules);
         let Some(file) = file else {
             let (server, package) = command_line::server(options, lifecycle, &host_environment)?;
             return Ok(Self { set: ServerSet::One(server), rules, package, reload: None });
@@ -49,5 +60,34 @@ impl Servers {
         let planner = Arc::new(ServerPlanner::new(options, host_environment)?);
         let set = planner.server_set(&file.configuration, clients);
         Ok(Self { set, rules, package: None, reload: Some(Reload { file, planner, clients }) })
+    }
+}
+
+/// Keeps what this process trusts out of every scope.
+fn reserve(options: &ServerOptions, trusted_files: &[PathBuf], host_environment: &HostEnvironment) {
+    if let Some(log) = &options.upstream.audit_log {
+        host_environment.reserve("the audit log", log);
+    }
+    if let Some(storage) = planner::storage_directory(host_environment) {
+        host_environment.reserve("the data of servers", &storage);
+    }
+    for file in trusted_files {
+        host_environment.reserve("a file that decides who may connect", file);
+    }
+    for file in Client::value_variants().iter().filter_map(|client| client.file()) {
+        host_environment.reserve("the settings of a client", &file);
+    }
+}
+
+/// Tells the operator at start that clients which name no directory will be refused, and why.
+fn warn_of_default_scope(rules: &ScopeRules) {
+    for path in rules.default.iter().flatten() {
+        if let Err(error) = rules.host_environment.vet_named(path) {
+            tracing::warn!(
+                "clients that name no directory are refused: {error}; hint: {}; or name a default with \
+                 --sandbox-scope DIR",
+                error.hint()
+            );
+        }
     }
 }

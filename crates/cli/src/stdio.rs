@@ -21,7 +21,7 @@ Examples:
 
 pub(crate) fn run(options: &ServerOptions) -> Result<(), Error> {
     logging::start(options.upstream.log);
-    let servers = Servers::of(options, Lifecycle::Session, ClientPlace::Stdin)?;
+    let servers = Servers::of(options, Lifecycle::Session, ClientPlace::Stdin, &[])?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(options, servers));
     // A read of stdin may still block a thread, and cannot be interrupted.

@@ -31,6 +31,7 @@ mod secrets;
 mod shell_words;
 mod template;
 mod variables_file;
+mod weakening;
 
 pub use diagnostic::{ConfigError, Diagnostic};
 pub use file_stamp::FileStamp;
@@ -44,3 +45,4 @@ pub use schema::schema;
 pub use secrets::{SecretSource, Secrets};
 pub use template::{MissingValueError, Piece, Template, TemplateError, Values};
 pub use variables_file::read_variables;
+pub use weakening::Weakening;

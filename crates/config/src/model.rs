@@ -210,10 +210,15 @@ impl Configuration {
 }
 
 impl Configuration {
+    /// The files that hold variables of servers, and secrets.
+    pub fn secret_files(&self) -> Vec<PathBuf> {
+        let files = self.servers.iter().filter_map(|server| server.variables_file.clone());
+        files.chain(self.secrets.files()).collect()
+    }
+
     /// Denies every server to read the files that hold secrets.
     pub(crate) fn hide_secret_files(&mut self) {
-        let files = self.servers.iter().filter_map(|server| server.variables_file.clone());
-        let files: Vec<PathBuf> = files.chain(self.secrets.files()).collect();
+        let files = self.secret_files();
         for server in &mut self.servers {
             server.fence.deny_read.extend(files.iter().cloned());
         }

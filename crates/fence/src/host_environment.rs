@@ -8,7 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::FenceSetupError;
-use crate::paths::{DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
+use crate::paths::{
+    DeniedPath, ScopeError, VettedDirectory, holds_settings_of_a_user, sensitive_paths, vet_scope,
+};
+use crate::reserved::Reserved;
 use crate::session_directory::{OwnDirectory, SessionDirectory};
 use crate::settings::FenceSettings;
 use crate::toolchain::Inference;
@@ -20,6 +23,7 @@ pub struct HostEnvironment {
     pub environment: Arc<BTreeMap<OsString, OsString>>,
     pub home: Option<PathBuf>,
     pub(crate) own: OwnDirectory,
+    reserved: Arc<Reserved>,
 }
 
 impl HostEnvironment {
@@ -29,7 +33,26 @@ impl HostEnvironment {
         let home = path("HOME").filter(|home| home.is_absolute());
         let own = OwnDirectory::open(path("XDG_CACHE_HOME").as_deref(), home.as_deref())
             .map_err(FenceSetupError::Directory)?;
-        Ok(Self { environment: Arc::new(environment), home, own })
+        let host = Self { environment: Arc::new(environment), home, own, reserved: Arc::default() };
+        host.reserve_own_files();
+        Ok(host)
+    }
+
+    fn reserve_own_files(&self) {
+        self.reserve("ringfence's own files", self.own.path());
+        if let Ok(program) = std::env::current_exe() {
+            self.reserve("ringfence's program", &program);
+        }
+        for name in [".config/ringfence", ".local/state/ringfence", ".local/share/ringfence"] {
+            if let Some(home) = &self.home {
+                self.reserve("ringfence's own files", &home.join(name));
+            }
+        }
+    }
+
+    /// Keeps a path out of every scope.
+    pub fn reserve(&self, what: &'static str, path: &Path) {
+        self.reserved.add(what, path);
     }
 
     /// Ringfence's own directory, which no command may write.
@@ -48,9 +71,27 @@ impl HostEnvironment {
         SessionDirectory::create(&self.own).map_err(FenceSetupError::Directory)
     }
 
-    /// Checks that a directory can be a scope, without changing anything.
+    /// Checks that a directory that a client named can be a scope, without changing anything.
     pub fn vet(&self, directory: &Path) -> Result<VettedDirectory, ScopeError> {
-        vet_scope(directory, self.home.as_deref(), Some(self.own.path()))
+        let vetted = self.vet_named(directory)?;
+        if self.holds_settings(vetted.path()) {
+            return Err(ScopeError::Settings(vetted.path().to_owned()));
+        }
+        Ok(vetted)
+    }
+
+    /// Whether a directory is one of a home in which programs keep settings, or the user keeps programs.
+    pub fn holds_settings(&self, directory: &Path) -> bool {
+        holds_settings_of_a_user(directory, self.home.as_deref())
+    }
+
+    /// The same for a directory that the operator named. It may hold settings of programs.
+    pub fn vet_named(&self, directory: &Path) -> Result<VettedDirectory, ScopeError> {
+        let vetted = vet_scope(directory, self.home.as_deref(), Some(self.own.path()))?;
+        match self.reserved.reached_from(vetted.path()) {
+            Some(reserved) => Err(ScopeError::Reserved { scope: vetted.path().to_owned(), reserved }),
+            None => Ok(vetted),
+        }
     }
 
     /// What a program needs to read to start, found along `search_path`, without the paths of the default deny list.
@@ -80,16 +121,18 @@ pub struct HostFacts {
 impl HostFacts {
     pub fn new(settings: &FenceSettings, program: &Path, host: &HostEnvironment) -> Self {
         let mut facts = Self::without_program(settings, host);
-        facts.needed = needed_by(program, &facts.denied, host);
-        if settings.all_programs {
-            let denied = paths(&facts.denied);
-            facts.needed.extend(toolchain::readable_for_all(host.inference(&host.search_path(), &denied)));
-        }
+        facts.needed.extend(needed_by(program, &facts.denied, host));
         facts
     }
 
     pub(crate) fn without_program(settings: &FenceSettings, host: &HostEnvironment) -> Self {
-        Self { denied: deny_list(settings, host.home.as_deref()), needed: Vec::new() }
+        let denied = deny_list(settings, host.home.as_deref());
+        let needed = if settings.all_programs {
+            toolchain::readable_for_all(host.inference(&host.search_path(), &paths(&denied)))
+        } else {
+            Vec::new()
+        };
+        Self { denied, needed }
     }
 }
 

@@ -31,13 +31,16 @@ pub mod environment;
 mod error;
 mod host_environment;
 mod kernel;
+mod link_walk;
 mod memory;
+mod mount_table;
 mod network;
 mod paths;
 mod plan;
 mod policy;
 mod raw_path;
 mod refusal;
+mod reserved;
 mod scope_scan;
 mod session_directory;
 mod settings;
@@ -93,6 +96,7 @@ pub use policy::{
     TierChoice, UnixSockets,
 };
 pub use refusal::{Refusal, UnmetRequirement};
+pub use reserved::{Reserved, ReservedPath};
 pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
 pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};
 pub use settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};

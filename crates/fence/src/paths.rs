@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 use crate::raw_path;
+use crate::reserved::ReservedPath;
 
 /// Whole trees that belong to the system.
 const SYSTEM_TREES: &[&str] = &[
@@ -86,7 +87,7 @@ const SENSITIVE_IN_HOME: &[&str] = &[
     ".config/BraveSoftware",
     ".config/vivaldi",
     ".config/opera",
-    ".mozilla/firefox",
+    ".mozilla",
     "Library/Keychains",
     "Library/Cookies",
     ".bash_history",
@@ -100,10 +101,72 @@ const SENSITIVE_IN_HOME: &[&str] = &[
     ".lesshst",
     ".viminfo",
     ".local/share/fish/fish_history",
+    ".claude/.credentials.json",
+    ".claude.json",
+    ".codex/auth.json",
+    ".gemini/oauth_creds.json",
+    ".gemini/google_accounts.json",
+    ".config/github-copilot",
+    ".copilot",
+    ".config/Cursor",
+    ".config/Code/User/globalStorage",
+    ".continue",
+    ".aider.conf.yml",
+    ".pgpass",
+    ".my.cnf",
+    ".mylogin.cnf",
+    ".config/rclone",
+    ".s3cfg",
+    ".boto",
+    ".oci",
+    ".config/doctl",
+    ".config/hub",
+    ".config/glab-cli",
+    ".config/helm",
+    ".config/containers",
+    ".dockercfg",
+    ".minikube",
+    ".config/heroku",
+    ".fly",
+    ".config/netlify",
+    ".local/share/com.vercel.cli",
+    ".wrangler",
+    ".config/.wrangler",
+    ".supabase",
+    ".config/stripe",
+    ".config/ngrok",
+    ".ngrok2",
+    ".config/sops",
+    ".config/age",
+    ".gem/credentials",
+    ".m2/settings.xml",
+    ".m2/settings-security.xml",
+    ".gradle/gradle.properties",
+    ".nuget/NuGet",
+    ".composer/auth.json",
+    ".config/composer/auth.json",
+    ".config/keepassxc",
+    ".config/Bitwarden",
+    ".config/1Password",
+    ".local/share/kwalletd",
+    ".thunderbird",
+    ".config/Signal",
+    ".config/Slack",
+    ".config/discord",
+    ".var/app",
+    ".zhistory",
+    ".histfile",
+    ".irb_history",
+    ".local/share/zsh",
+    ".local/share/atuin",
+    ".config/nushell/history.txt",
     ".config/ringfence",
     ".local/state/ringfence",
     ".local/share/ringfence",
 ];
+
+/// Directories of a home that hold settings or programs, beside those whose name begins with a dot.
+const SETTINGS_IN_HOME: &[&str] = &["bin", "Library", "snap"];
 
 /// What only root can read, so it matters only to a fence that root starts.
 const SENSITIVE_FOR_ROOT: &[&str] = &["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
@@ -154,6 +217,10 @@ pub enum ScopeError {
     Home(PathBuf),
     #[error("{} holds ringfence's own files", .0.display())]
     Ringfence(PathBuf),
+    #[error("{} and {reserved} are not apart", .scope.display())]
+    Reserved { scope: PathBuf, reserved: ReservedPath },
+    #[error("{} holds settings or programs that a user's sessions start with", .0.display())]
+    Settings(PathBuf),
 }
 
 impl ScopeError {
@@ -169,6 +236,13 @@ impl ScopeError {
             }
             Self::Home(_) => "name the directory of one project; the home directory holds keys and settings",
             Self::Ringfence(_) => "name the directory of one project",
+            Self::Reserved { .. } => {
+                "a server could change what ringfence trusts; move the file out of the directory, or name another \
+                 directory"
+            }
+            Self::Settings(_) => {
+                "what is written there runs outside the fence later; the operator can allow it with --allow-scope"
+            }
         }
     }
 }
@@ -199,6 +273,22 @@ pub fn vet_scope(
         return Err(ScopeError::AnothersOfRoot(canonical.to_owned()));
     }
     Ok(vetted)
+}
+
+/// Whether a directory is one of those below a home directory that hold settings, or programs of the search path.
+pub(crate) fn holds_settings_of_a_user(path: &Path, home: Option<&Path>) -> bool {
+    let below_home = home.and_then(|home| path.strip_prefix(real(home)).ok());
+    let below_another = ["/home", "/Users"].iter().find_map(|homes| {
+        let mut names = path.strip_prefix(homes).ok()?.components();
+        names.next();
+        Some(names.as_path())
+    });
+    let below_root = path.strip_prefix("/root").ok();
+    [below_home, below_another, below_root].into_iter().flatten().any(|below| {
+        let first =
+            below.components().next().and_then(|first| first.as_os_str().to_str()).unwrap_or_default();
+        first.starts_with('.') || SETTINGS_IN_HOME.contains(&first)
+    })
 }
 
 /// Root may write everything, but not inside a fence, where it has no capabilities.
@@ -330,6 +420,24 @@ mod tests {
         assert!(matches!(vet_scope(&directory, Some(&deep), None), Err(ScopeError::Home(_))));
         assert!(vet_scope(&deep, Some(&directory), None).is_ok());
         assert!(matches!(vet_scope(&deep, None, Some(&directory)), Err(ScopeError::Ringfence(_))));
+    }
+
+    #[test]
+    fn settings_of_users_are_told_apart_from_projects() {
+        let home = Some(Path::new("/srv/people/u"));
+        for path in [
+            "/srv/people/u/.config",
+            "/srv/people/u/.local/bin",
+            "/srv/people/u/bin",
+            "/home/v/.config/autostart",
+            "/root/.ssh",
+            "/Users/w/Library/LaunchAgents",
+        ] {
+            assert!(holds_settings_of_a_user(Path::new(path), home), "{path}");
+        }
+        for path in ["/srv/people/u/project", "/srv/people/u/project/.config", "/home/v/project", "/srv/.x"] {
+            assert!(!holds_settings_of_a_user(Path::new(path), home), "{path}");
+        }
     }
 
     #[test]

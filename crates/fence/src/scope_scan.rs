@@ -1,10 +1,17 @@
 //! Walks of the scope: before a run for files that have another name outside, after it for files that could act outside
 //! later. Both are bounded and report when they did not see everything.
+//!
+//! Servers of other sessions may work on the scope meanwhile, and replace a file by a link between two steps. So a walk
+//! goes through descriptors only, follows no link, and changes no file but the one that it has looked at.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::fs::Metadata;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use crate::policy::HardlinkCount;
 
@@ -43,11 +50,12 @@ pub fn shared_files(scope: &[PathBuf]) -> SharedFiles {
         path: PathBuf,
     }
     let mut files: HashMap<(u64, u64), Links> = HashMap::new();
-    let is_partial = walk(scope, &mut |path, metadata| {
-        if metadata.is_file() && metadata.nlink() > 1 {
-            let links = files.entry((metadata.dev(), metadata.ino()));
-            links.or_insert_with(|| Links { all: metadata.nlink(), seen: 0, path: path.to_owned() }).seen +=
-                1;
+    let is_partial = walk(scope, &mut |entry| {
+        let links = u64::from(entry.stat.st_nlink);
+        if entry.kind() == FileType::RegularFile && links > 1 {
+            let identity = (entry.stat.st_dev, entry.stat.st_ino);
+            let new = || Links { all: links, seen: 0, path: entry.path.clone() };
+            files.entry(identity).or_insert_with(new).seen += 1;
         }
     });
     let mut found = SharedFiles { is_partial, ..SharedFiles::default() };
@@ -85,26 +93,28 @@ pub struct PostRunScan {
     pub outward_links: Vec<(PathBuf, PathBuf)>,
 }
 
-/// Looks at what changed since `since` (seconds of the epoch), and takes set-id bits away.
-pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64) -> PostRunScan {
+/// Looks at what changed since `since` (seconds of the epoch), and takes set-id bits away unless `is_in_use`: another
+/// session works on the scope, and the last one does it.
+pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() -> bool) -> PostRunScan {
     let mut left = PostRunScan::default();
-    walk(scope, &mut |path, metadata| {
-        if metadata.ctime() < since {
+    walk(scope, &mut |entry| {
+        if i64::from(entry.stat.st_ctime) < since {
             return;
         }
-        if metadata.is_symlink() {
-            let target =
-                path.parent().map(|parent| parent.join(std::fs::read_link(path).unwrap_or_default()));
-            let Some(target) = target else { return };
-            let real = target.canonicalize().unwrap_or_else(|_| lexical(&target));
-            if left.outward_links.len() < MAX_NAMED && !scope.iter().any(|root| real.starts_with(root)) {
-                left.outward_links.push((path.to_owned(), real));
+        match entry.kind() {
+            FileType::Symlink => {
+                let Some(target) = entry.link_target() else { return };
+                if left.outward_links.len() < MAX_NAMED && !scope.iter().any(|root| target.starts_with(root))
+                {
+                    left.outward_links.push((entry.path.clone(), target));
+                }
             }
-        } else if metadata.is_file() && metadata.mode() & SET_ID != 0 {
-            let plain = std::fs::Permissions::from_mode(metadata.mode() & 0o1777);
-            if std::fs::set_permissions(path, plain).is_ok() {
-                left.set_id.push(path.to_owned());
+            FileType::RegularFile if entry.stat.st_mode & SET_ID != 0 => {
+                if !is_in_use() && entry.take_set_id_away().is_ok() {
+                    left.set_id.push(entry.path.clone());
+                }
             }
+            _ => {}
         }
     });
     left
@@ -125,36 +135,200 @@ fn lexical(path: &Path) -> PathBuf {
     result
 }
 
-/// Calls `each` for every entry below `roots`, package directories first. Returns true if it ended early.
-fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Path, &Metadata)) -> bool {
-    let mut waiting: VecDeque<PathBuf> = roots.iter().cloned().collect();
+/// An entry of a directory, as it was when it was looked at.
+struct Entry<'a> {
+    directory: &'a OwnedFd,
+    name: &'a OsStr,
+    path: PathBuf,
+    stat: Stat,
+}
+
+impl Entry<'_> {
+    fn kind(&self) -> FileType {
+        FileType::from_raw_mode(self.stat.st_mode)
+    }
+
+    /// Where a link leads by its text. The walk does not follow it, and names the next link if it leads to one.
+    fn link_target(&self) -> Option<PathBuf> {
+        let target = rustix::fs::readlinkat(self.directory, self.name, Vec::new()).ok()?;
+        Some(lexical(&self.path.parent()?.join(OsStr::from_bytes(target.as_bytes()))))
+    }
+
+    /// Takes the bits from the file that was looked at, and from no other that has its name now.
+    fn take_set_id_away(&self) -> io::Result<()> {
+        let file = open_for_change(self.directory, self.name)?;
+        let stat = rustix::fs::fstat(&file)?;
+        if (stat.st_dev, stat.st_ino) != (self.stat.st_dev, self.stat.st_ino) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        change_mode(&file, stat.st_mode & 0o1777)
+    }
+}
+
+/// Opens a file to change its mode. No link is followed.
+pub(crate) fn open_for_change(directory: &OwnedFd, name: &OsStr) -> io::Result<OwnedFd> {
+    // A file that cannot be read can be opened as a path. Elsewhere than on Linux it stays as it is.
+    let flags = if cfg!(target_os = "linux") { OFlags::PATH } else { OFlags::RDONLY | OFlags::NONBLOCK };
+    Ok(rustix::fs::openat(directory, name, flags | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?)
+}
+
+/// Changes the mode of what a descriptor of [`open_for_change`] holds.
+pub(crate) fn change_mode(file: &OwnedFd, mode: u32) -> io::Result<()> {
+    let mode = Mode::from_raw_mode(mode as rustix::fs::RawMode);
+    #[cfg(target_os = "linux")]
+    {
+        // `fchmod` takes no such descriptor. Its link in /proc leads to the file itself, whatever its name is now.
+        use std::os::fd::AsRawFd;
+        let link = format!("/proc/self/fd/{}", file.as_raw_fd());
+        Ok(rustix::fs::chmodat(rustix::fs::CWD, link, mode, AtFlags::empty())?)
+    }
+    #[cfg(not(target_os = "linux"))]
+    Ok(rustix::fs::fchmod(file, mode)?)
+}
+
+/// Calls `each` for every entry below `roots` that is no directory, package directories first. Returns true if it ended
+/// early.
+fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Entry<'_>)) -> bool {
     let mut seen = 0;
-    while let Some(directory) = waiting.pop_front() {
-        for entry in std::fs::read_dir(&directory).into_iter().flatten().flatten() {
-            seen += 1;
-            if seen > MAX_ENTRIES {
-                return true;
-            }
-            let path = entry.path();
-            let Ok(metadata) = entry.metadata() else { continue };
-            if !metadata.is_dir() {
-                each(&path, &metadata);
-            } else if path.ends_with(".git/objects") {
-                // Clones of git link these among each other, and they are never changed in place.
-            } else if entry.file_name().to_str().is_some_and(|name| LINKED_INTO.contains(&name)) {
-                waiting.push_front(path);
-            } else {
-                waiting.push_back(path);
+    for root in roots {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let Ok(top) = rustix::fs::open(root, flags, Mode::empty()) else { continue };
+        let mut waiting = VecDeque::from([PathBuf::new()]);
+        while let Some(directory) = waiting.pop_front() {
+            let Ok(opened) = open_below(&top, &directory) else { continue };
+            for name in names_in(&opened) {
+                seen += 1;
+                if seen > MAX_ENTRIES {
+                    return true;
+                }
+                let Ok(stat) = rustix::fs::statat(&opened, &name, AtFlags::SYMLINK_NOFOLLOW) else {
+                    continue;
+                };
+                let below = directory.join(&name);
+                let entry = Entry { directory: &opened, name: &name, path: root.join(&below), stat };
+                if !entry.kind().is_dir() {
+                    each(&entry);
+                } else if below.ends_with(".git/objects") {
+                    // Clones of git link these among each other, and they are never changed in place.
+                } else if name.to_str().is_some_and(|name| LINKED_INTO.contains(&name)) {
+                    waiting.push_front(below);
+                } else {
+                    waiting.push_back(below);
+                }
             }
         }
     }
     false
 }
 
+/// Opens a directory below another one, without following a link on the way.
+fn open_below(top: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let mut current = top.try_clone()?;
+    for name in path {
+        current = rustix::fs::openat(&current, name, flags, Mode::empty())?;
+    }
+    Ok(current)
+}
+
+fn names_in(directory: &OwnedFd) -> Vec<std::ffi::OsString> {
+    let entries = Dir::read_from(directory).into_iter().flatten().flatten();
+    let names = entries.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
+    names.filter(|name| name != "." && name != "..").collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::test_directory;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const NOT_IN_USE: &dyn Fn() -> bool = &|| false;
+
+    /// Flips a name between a set-id file and a link to a file outside, as a server of another session could.
+    struct Race {
+        scope: PathBuf,
+        outside: PathBuf,
+    }
+
+    impl Race {
+        fn new(name: &str) -> Self {
+            let base = test_directory::directory(name);
+            let race = Self { scope: base.join("scope"), outside: base.join("outside") };
+            std::fs::create_dir_all(&race.scope).unwrap();
+            std::fs::write(&race.outside, "").unwrap();
+            std::fs::set_permissions(&race.outside, std::fs::Permissions::from_mode(0o4600)).unwrap();
+            symlink(&race.outside, race.scope.join("link")).unwrap();
+            std::fs::write(race.scope.join("file"), "").unwrap();
+            std::fs::set_permissions(race.scope.join("file"), std::fs::Permissions::from_mode(0o4755))
+                .unwrap();
+            race
+        }
+
+        /// Runs `round` while the attacker flips, until `ends`. Returns whether the file outside was changed.
+        fn run(&self, mut round: impl FnMut(), mut ends: impl FnMut(bool) -> bool) -> bool {
+            let is_over = AtomicBool::new(false);
+            let was_hit = || self.outside.metadata().unwrap().mode() & SET_ID == 0;
+            std::thread::scope(|threads| {
+                threads.spawn(|| {
+                    let (name, file, link) =
+                        (self.scope.join("tool"), self.scope.join("file"), self.scope.join("link"));
+                    while !is_over.load(Ordering::Relaxed) {
+                        let _ = std::fs::rename(&file, &name);
+                        let _ = std::fs::rename(&name, &file);
+                        let _ = std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o4755));
+                        let _ = std::fs::rename(&link, &name);
+                        let _ = std::fs::rename(&name, &link);
+                    }
+                });
+                loop {
+                    round();
+                    if ends(was_hit()) {
+                        break;
+                    }
+                }
+                is_over.store(true, Ordering::Relaxed);
+            });
+            was_hit()
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_swapped_for_a_link_is_not_followed() {
+        let race = Race::new("scan-race");
+        let scope = [race.scope.clone()];
+        let mut rounds = 0;
+        let round = || drop(post_run_scan(&scope, 0, NOT_IN_USE));
+        let was_hit = race.run(round, |was_hit| {
+            rounds += 1;
+            was_hit || rounds >= 100_000
+        });
+        assert!(!was_hit, "in round {rounds}");
+    }
+
+    #[test]
+    fn the_race_is_lost_by_a_walk_that_uses_paths() {
+        let race = Race::new("scan-race-by-path");
+        let name = race.scope.join("tool");
+        let by_path = || {
+            if name.symlink_metadata().is_ok_and(|metadata| metadata.is_file()) {
+                let _ = std::fs::set_permissions(&name, std::fs::Permissions::from_mode(0o755));
+            }
+        };
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        assert!(race.run(by_path, |was_hit| was_hit || std::time::Instant::now() > end));
+    }
+
+    #[test]
+    fn nothing_is_changed_while_another_session_works_on_the_scope() {
+        let scope = test_directory::directory("scan-in-use");
+        std::fs::write(scope.join("tool"), "").unwrap();
+        std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let left = post_run_scan(std::slice::from_ref(&scope), 0, &|| true);
+        assert!(left.set_id.is_empty());
+        assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o4755);
+    }
 
     #[test]
     fn only_links_to_the_outside_count() {
@@ -179,10 +353,10 @@ mod tests {
         std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", scope.join("out")).unwrap();
         std::os::unix::fs::symlink("tool", scope.join("in")).unwrap();
-        let left = post_run_scan(std::slice::from_ref(&scope), 0);
+        let left = post_run_scan(std::slice::from_ref(&scope), 0, NOT_IN_USE);
         assert_eq!(left.set_id, [scope.join("tool")]);
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o755);
         assert_eq!(left.outward_links, [(scope.join("out"), "/etc/passwd".into())]);
-        assert_eq!(post_run_scan(&[scope], i64::MAX), PostRunScan::default());
+        assert_eq!(post_run_scan(&[scope], i64::MAX, NOT_IN_USE), PostRunScan::default());
     }
 }

@@ -2,16 +2,19 @@
 //! that stay for the next command of the same scope. All are below one directory that is private to this user and
 //! hidden in every fence.
 
+use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
 use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::FlockOperation;
+use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
-use crate::scope_scan::{PostRunScan, post_run_scan};
+use crate::scope_scan::{PostRunScan, change_mode, open_for_change, post_run_scan};
 
 /// Ringfence's own directory of a user.
 #[derive(Clone, Debug)]
@@ -85,6 +88,8 @@ fn make_private(path: &Path) -> io::Result<()> {
 
 /// The prefix of a directory that is not locked yet. It is swept only when it is old.
 const UNLOCKED: &str = "new-";
+/// Where a session notes its scope.
+const SCOPE_FILE: &str = "scope";
 const YOUNG: Duration = Duration::from_secs(60);
 
 /// The directories of one session, in which one or several commands run.
@@ -144,7 +149,27 @@ impl SessionDirectory {
     /// Looks through the scope for what the session's commands left that could act outside later, and removes the
     /// session's directories.
     pub fn clean_up(&self, scope: &[PathBuf]) -> CleanUp {
-        CleanUp { left: post_run_scan(scope, self.began), removal: self.remove() }
+        let is_in_use = || self.is_worked_on_by_others(scope);
+        CleanUp { left: post_run_scan(scope, self.began, &is_in_use), removal: self.remove() }
+    }
+
+    /// Notes the scope, for the sessions of all ringfence processes of this user to see.
+    pub(crate) fn note_scope(&self, scope: &[PathBuf]) -> io::Result<()> {
+        let lines: Vec<&[u8]> = scope.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        std::fs::write(self.path.join(SCOPE_FILE), lines.join(&0))
+    }
+
+    /// Whether another session that is alive works on the scope or a part of it.
+    fn is_worked_on_by_others(&self, scope: &[PathBuf]) -> bool {
+        let Some(sessions) = self.path.parent() else { return false };
+        let overlaps =
+            |other: &Path| scope.iter().any(|root| other.starts_with(root) || root.starts_with(other));
+        std::fs::read_dir(sessions).into_iter().flatten().flatten().any(|entry| {
+            let path = entry.path();
+            let noted = std::fs::read(path.join(SCOPE_FILE)).unwrap_or_default();
+            let mut roots = noted.split(|byte| *byte == 0).map(|root| Path::new(OsStr::from_bytes(root)));
+            path != self.path && roots.any(|root| root.is_absolute() && overlaps(root)) && !is_free(&path)
+        })
     }
 }
 
@@ -199,20 +224,40 @@ pub fn remove_tree(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
+/// Gives this user all rights on the directories of a tree. Follows no link.
 fn make_removable(path: &Path) {
-    use std::os::unix::fs::PermissionsExt;
-    let Ok(metadata) = path.symlink_metadata() else { return };
-    if !metadata.is_dir() {
+    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return };
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    if let Ok(parent) = rustix::fs::open(parent, flags, Mode::empty()) {
+        make_entry_removable(&parent, name);
+    }
+}
+
+fn make_entry_removable(parent: &OwnedFd, name: &OsStr) {
+    let Ok(entry) = open_for_change(parent, name) else { return };
+    let is_directory =
+        rustix::fs::fstat(&entry).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_dir());
+    if !is_directory || change_mode(&entry, 0o700).is_err() {
         return;
     }
-    let _ = std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o700));
-    for entry in std::fs::read_dir(path).into_iter().flatten().flatten() {
-        make_removable(&entry.path());
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let Ok(directory) = rustix::fs::openat(parent, name, flags, Mode::empty()) else { return };
+    for entry in Dir::read_from(&directory).into_iter().flatten().flatten() {
+        let name = OsStr::from_bytes(entry.file_name().to_bytes());
+        if name != "." && name != ".." {
+            make_entry_removable(&directory, name);
+        }
     }
 }
 
 fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
+}
+
+/// Whether no process uses a session's directory.
+fn is_free(session: &Path) -> bool {
+    File::open(session)
+        .is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
 }
 
 /// Removes the directories of processes that were killed.
@@ -221,9 +266,7 @@ fn sweep(sessions: &Path) {
         let is_unlocked = entry.file_name().to_string_lossy().starts_with(UNLOCKED);
         let age =
             entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
-        let is_free = File::open(entry.path())
-            .is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok());
-        if is_free && (!is_unlocked || age.is_some_and(|age| age >= YOUNG)) {
+        if is_free(&entry.path()) && (!is_unlocked || age.is_some_and(|age| age >= YOUNG)) {
             let _ = remove_tree(&entry.path());
         }
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::confinement::ProtectionName;
+use crate::paths::VettedDirectory;
 use crate::policy::{Allowance, Limits, Network, TierChoice, UnixSockets};
 
 /// What an operator wants of every fence.
@@ -55,6 +56,8 @@ pub enum HardlinkChoice {
 #[derive(Clone, Copy, Debug)]
 pub enum ScopeChoice<'a> {
     Directories(&'a [PathBuf]),
+    /// Directories that were vetted before, and must be the same ones still.
+    Vetted(&'a [VettedDirectory]),
     /// A directory that ringfence made below its own for this command. Users cannot name one of those.
     Own(&'a Path),
     /// An empty directory of the session.

@@ -73,7 +73,8 @@ impl FenceSetup {
         host: &HostEnvironment,
     ) -> Result<Self, FenceSetupError> {
         // The session's own directory holds nothing of the user's, and temporary files may go there.
-        let read_only = settings.read_only && matches!(scope, ScopeChoice::Directories(_));
+        let read_only =
+            settings.read_only && matches!(scope, ScopeChoice::Directories(_) | ScopeChoice::Vetted(_));
         let scope = vet_all(scope, &session, host)?;
         let mut read_write = vec![VettedDirectory::own(&session.home())?];
         let caches = match caches {
@@ -85,7 +86,7 @@ impl FenceSetup {
             }
         };
         for directory in &settings.write {
-            read_write.push(host.vet(directory)?);
+            read_write.push(host.vet_named(directory)?);
         }
         let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&paths(&scope)));
         refuse_shared(settings, shared.as_ref())?;
@@ -111,6 +112,7 @@ impl FenceSetup {
             read_write,
         };
         let mut setup = Self { policy, session, shared, caches, host: host.clone() };
+        setup.session.note_scope(&setup.scope_paths()).map_err(FenceSetupError::Directory)?;
         setup.allow_reading_needed(facts.needed.clone());
         Ok(setup)
     }
@@ -192,7 +194,10 @@ fn vet_all(
 ) -> Result<Vec<VettedDirectory>, FenceSetupError> {
     Ok(match scope {
         ScopeChoice::Directories(directories) => {
-            directories.iter().map(|directory| host.vet(directory)).collect::<Result<_, _>>()?
+            directories.iter().map(|directory| host.vet_named(directory)).collect::<Result<_, _>>()?
+        }
+        ScopeChoice::Vetted(directories) => {
+            directories.iter().map(|vetted| VettedDirectory::own(vetted.path())).collect::<Result<_, _>>()?
         }
         ScopeChoice::Own(directory) => vec![VettedDirectory::own(directory)?],
         ScopeChoice::Empty => {

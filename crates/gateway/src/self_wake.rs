@@ -80,13 +80,6 @@ impl<F: Future + Unpin> Future for SelfWake<F> {
     }
 }
 
-impl<F> Drop for SelfWake<F> {
-    fn drop(&mut self) {
-        // A session may keep the waker of a connection that has closed, and a task's waker keeps the task's memory.
-        self.shared.task.take();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::future::poll_fn;
@@ -170,20 +163,6 @@ mod tests {
             future.waker.wake_by_ref();
         }
         assert_eq!(runtime.wakes.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn a_waker_that_outlives_the_connection_does_not_keep_its_task() {
-        let runtime = Arc::new(Runtime::default());
-        let mut future = SelfWake::new(std::future::pending::<()>());
-        let waker = Waker::from(Arc::clone(&runtime));
-        assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_pending());
-        drop(waker);
-        let kept_by_a_session = future.waker.clone();
-        assert_eq!(Arc::strong_count(&runtime), 2);
-        drop(future);
-        assert_eq!(Arc::strong_count(&runtime), 1);
-        kept_by_a_session.wake();
     }
 
     #[test]

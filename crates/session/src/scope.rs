@@ -294,8 +294,8 @@ impl ScopeRules {
         let mut roots: Vec<VettedDirectory> = Vec::new();
         for path in paths {
             let known = session.roots().iter().find(|root| root.path() == path).cloned();
-            let root =
-                known.map_or_else(|| self.host_environment.vet(path).map_err(ScopeRefusal::from), Ok)?;
+            let root = known
+                .map_or_else(|| self.host_environment.vet_named(path).map_err(ScopeRefusal::from), Ok)?;
             // A link at the path may have been put there by a tool of this session.
             let is_inside = session.roots().iter().any(|own| root.path().starts_with(own.path()));
             if root.path() != path && !is_inside {
@@ -311,24 +311,29 @@ impl ScopeRules {
     /// A directory for persistent data, private to this user.
     pub(crate) fn storage(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
         use std::os::unix::fs::DirBuilderExt;
-        // If this fails, vetting fails too, and says why.
+        // If this fails, opening it fails too, and says why.
         let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        Ok(self.host_environment.vet(path)?)
+        Ok(VettedDirectory::own(path)?)
     }
 
     /// A directory that the operator named. It was canonical at start: a link at its path was put there later.
     fn vet_named(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
-        let root = self.host_environment.vet(path)?;
+        let root = self.host_environment.vet_named(path)?;
         if root.path() == path { Ok(root) } else { Err(ScopeRefusal::NotAllowed(root.path().to_owned())) }
     }
 
+    /// A directory that a client named.
     fn vet(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
-        let root = self.host_environment.vet(path)?;
-        let is_allowed = |allowed: &PathBuf| root.path().starts_with(allowed);
-        if !self.allowed.is_empty() && !self.allowed.iter().any(is_allowed) {
+        let root = self.host_environment.vet_named(path)?;
+        let mut allowed = self.allowed.iter().filter(|allowed| root.path().starts_with(allowed)).peekable();
+        if !self.allowed.is_empty() && allowed.peek().is_none() {
             return Err(ScopeRefusal::NotAllowed(root.path().to_owned()));
         }
-        Ok(root)
+        // An operator who allows a directory of settings means it; one who allows a directory above it does not.
+        if allowed.any(|allowed| self.host_environment.holds_settings(allowed)) {
+            return Ok(root);
+        }
+        Ok(self.host_environment.vet(path)?)
     }
 }
 

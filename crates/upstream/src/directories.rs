@@ -27,10 +27,6 @@ impl Directories {
         self.roots.iter().chain(&self.storage).cloned().collect()
     }
 
-    pub(crate) fn writable(&self) -> Vec<PathBuf> {
-        self.vetted().iter().map(|directory| directory.path().to_owned()).collect()
-    }
-
     /// Whether every root of `other` lies below a root of this.
     pub fn contain(&self, other: &Self) -> bool {
         let is_inside = |path: &Path| self.roots.iter().any(|root| path.starts_with(root.path()));

@@ -85,8 +85,8 @@ impl WorkerFence {
     fn set_up(&self, program: &Program) -> Result<FenceSetup, StartError> {
         let host = &self.host;
         let failed = |error: FenceSetupError| StartError::fence(&FenceError::from(error));
-        let paths = self.directories.writable();
-        let scope = if paths.is_empty() { ScopeChoice::Empty } else { ScopeChoice::Directories(&paths) };
+        let vetted = self.directories.vetted();
+        let scope = if vetted.is_empty() { ScopeChoice::Empty } else { ScopeChoice::Vetted(&vetted) };
         let (session, is_first) = self.session().map_err(failed)?;
         let mut setup = FenceSetup::in_session(
             session,
@@ -97,7 +97,7 @@ impl WorkerFence {
             &host.host_environment,
         )
         .map_err(failed)?;
-        if !paths.is_empty() && setup.policy.scope != self.directories.vetted() {
+        if !vetted.is_empty() && setup.policy.scope != vetted {
             return Err(StartError::ScopeChanged);
         }
         setup.allow_reading(&program.readable);

@@ -173,6 +173,13 @@ impl Request {
         self.params.and_then(|span| borrow_raw(&self.text, span))
     }
 
+    /// The same request with a text of its own, to be kept. Otherwise a short message keeps the whole buffer that the
+    /// connection had read.
+    #[must_use]
+    pub fn into_kept(self) -> Self {
+        Self { text: Bytes::copy_from_slice(&self.text), ..self }
+    }
+
     /// The parameters as text, without parsing them again.
     pub fn params_text(&self) -> Option<&str> {
         std::str::from_utf8(self.text_at(self.params?)).ok()
@@ -364,6 +371,20 @@ mod tests {
             Ok(Message::Request(request)) => request,
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn a_kept_request_lets_go_of_the_buffer_that_it_was_read_into() {
+        let buffer = Bytes::from(
+            [br#"{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":1}}"#.as_slice(), &[0; 999]].concat(),
+        );
+        let Ok(Message::Request(request)) = Message::parse(buffer.slice(..buffer.len() - 999)) else {
+            panic!()
+        };
+        assert!(!buffer.is_unique());
+        let kept = request.into_kept();
+        assert!(buffer.is_unique());
+        assert_eq!(kept.params_text(), Some(r#"{"a":1}"#));
     }
 
     #[test]

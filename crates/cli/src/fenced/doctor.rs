@@ -19,7 +19,7 @@ pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FencedCommand
     let launcher = Launcher::new();
     let kernel = launcher.kernel();
     let host_environment = HostEnvironment::of_this_process()?;
-    let settings = settings(&arguments.fence, ReadChoice::Open)?;
+    let settings = settings(&arguments.fence, ReadChoice::Strict)?;
     let scope = match arguments.fence.scope.as_slice() {
         [] => ScopeChoice::Empty,
         directories => ScopeChoice::Directories(directories),

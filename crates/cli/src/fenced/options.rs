@@ -112,8 +112,8 @@ pub(crate) struct FenceOptions {
     /// One more path that may be read (repeatable).
     #[arg(long, value_name = "PATH")]
     pub(crate) read: Vec<PathBuf>,
-    /// What may be read: everything but the deny list (open, the default of run), or only the system, the
-    /// scope and what the command needs to start (strict, the default of serve).
+    /// What may be read: only the system, the scope and what programs need to start (strict, the default), or
+    /// everything but the deny list (open).
     #[arg(long, value_enum)]
     pub(crate) read_mode: Option<ReadChoice>,
     /// One more path that must not be read (repeatable).

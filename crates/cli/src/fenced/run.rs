@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use fence::{
-    CacheChoice, Ending, FenceSetup, FencedCommand, HardlinkChoice, HostEnvironment, Launcher, LimitHit,
-    ReadChoice, Remote, RunningFence, ScopeChoice, SharedFiles, shared_files,
+    CacheChoice, Ending, FenceSettings, FenceSetup, FencedCommand, HardlinkChoice, HostEnvironment, Launcher,
+    LimitHit, ReadChoice, Remote, RunningFence, ScopeChoice, SharedFiles, shared_files,
 };
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -49,7 +49,7 @@ fn run_in(
     directory: PathBuf,
     command: &[OsString],
 ) -> Result<ExitCode, FencedCommandError> {
-    let settings = settings(options, ReadChoice::Open)?;
+    let settings = FenceSettings { all_programs: true, ..settings(options, ReadChoice::Strict)? };
     let host_environment = HostEnvironment::of_this_process()?;
     let default = [directory.clone()];
     let scope = if options.scope.is_empty() { &default[..] } else { &options.scope };

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Configuration, FileStamp};
+use fence::HostEnvironment;
 use session::Sessions;
 
 use super::planner::{ClientPlace, ServerPlanner};
@@ -39,6 +40,12 @@ impl ConfigurationFile {
         Self::read(path).map(Some)
     }
 
+    /// Keeps the file, and the files that it names, out of every scope.
+    pub(super) fn reserve(&self, host_environment: &HostEnvironment) {
+        host_environment.reserve("the configuration", &self.path);
+        reserve_secret_files(&self.configuration, host_environment);
+    }
+
     fn read(path: PathBuf) -> Result<Self, Error> {
         let stamp = FileStamp::of(&path);
         let read = Configuration::read(&path).map_err(ConfigFileError::Read)?;
@@ -50,6 +57,12 @@ impl ConfigurationFile {
     }
 }
 
+fn reserve_secret_files(configuration: &Configuration, host_environment: &HostEnvironment) {
+    for file in configuration.secret_files() {
+        host_environment.reserve("a file with secrets", &file);
+    }
+}
+
 /// Applies changes of the file to a running gateway.
 pub(crate) struct Reload {
     pub(super) file: ConfigurationFile,
@@ -58,9 +71,11 @@ pub(crate) struct Reload {
 }
 
 impl Reload {
-    /// Gives new sessions the servers of the changed file. A file with errors changes nothing.
+    /// Gives new sessions the servers of the changed file. A file with errors changes nothing, and neither does one
+    /// that weakens a fence.
     pub(crate) async fn follow(self, sessions: Arc<Sessions>) {
-        let Self { file: ConfigurationFile { path, mut stamp, .. }, planner, clients } = self;
+        let Self { file: ConfigurationFile { path, mut stamp, configuration }, planner, clients } = self;
+        let started_with = Arc::new(configuration);
         loop {
             tokio::time::sleep(CHECK_EVERY).await;
             let now = FileStamp::of(&path);
@@ -68,10 +83,15 @@ impl Reload {
                 continue;
             }
             stamp = now;
-            let (path, planner) = (path.clone(), Arc::clone(&planner));
+            let (path, planner, started_with) =
+                (path.clone(), Arc::clone(&planner), Arc::clone(&started_with));
             // Planning tries the fences of new policies, which blocks.
             let reading = tokio::task::spawn_blocking(move || {
                 let configuration = ConfigurationFile::read(path)?.configuration;
+                if let Some(weakening) = started_with.weakened_by(&configuration) {
+                    return Err(Error::Weakening(weakening));
+                }
+                reserve_secret_files(&configuration, planner.host_environment());
                 Ok::<_, Error>(planner.server_set(&configuration, clients))
             });
             match reading.await {

@@ -89,6 +89,10 @@ impl ServerPlanner {
         Ok(planner)
     }
 
+    pub(super) fn host_environment(&self) -> &HostEnvironment {
+        &self.host_environment
+    }
+
     /// Plans all servers of a configuration.
     pub(super) fn server_set(&self, configuration: &Configuration, clients: ClientPlace) -> ServerSet {
         let servers = configuration.servers.iter().map(|server| self.plan(server)).collect();
@@ -286,7 +290,7 @@ fn with_canonical_workspaces(mut secrets: Secrets) -> Secrets {
     secrets
 }
 
-fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
+pub(super) fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
     let variable =
         |name: &str| host_environment.environment.get(std::ffi::OsStr::new(name)).map(PathBuf::from);
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());

@@ -184,7 +184,7 @@ fn record(
         instance,
         is_instance_named: caller.instance.is_some(),
         client: params.client.clone(),
-        initialize: Arc::new(request),
+        initialize: Arc::new(request.into_kept()),
         answer: None,
         version: None,
         scope: None,

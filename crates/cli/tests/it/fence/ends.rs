@@ -358,7 +358,7 @@ async fn q10_nothing_is_left_when_ringfence_is_killed() {
         let attacker = fence.ground.attacker();
         let attacker = attacker.to_str().unwrap();
         let script = format!("{attacker} daemonise {daemon} && exec {attacker} stay-stubbornly {command}");
-        let mut ringfence = fence.ringfence(&[]);
+        let mut ringfence = fence.ringfence(&["--read", attacker]);
         let mut child = ringfence.args(["/bin/sh", "-c", &script]).spawn().unwrap();
         wait_until_locked(&[&of_daemon, &of_command]).await;
         signal(&child, Signal::KILL);

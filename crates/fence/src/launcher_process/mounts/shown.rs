@@ -1,22 +1,19 @@
 //! Finds what the command's root shows: the trees of the host to mount, and the symbolic links on the way to them.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::ffi::{OsStr, OsString};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStringExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
 use super::super::reads::{self, Denied, FoundKind, Lies};
 use super::super::ruleset::open_vetted;
 use super::super::{InStep, StepError};
 use super::copy_of;
 use super::root::ATTACHED_AT;
+use crate::link_walk::{Destination, follow, target_of};
 use crate::paths::VettedDirectory;
-
-/// The kernel follows as many links in one path.
-const MAX_LINKS: usize = 40;
 
 /// A directory or file of the host.
 pub(super) struct Tree {
@@ -80,7 +77,7 @@ impl<'a> Survey<'a> {
                             shown.readable.insert(found.path, tree);
                         }
                         FoundKind::Link => {
-                            if let Some(target) = link_target(&found.path) {
+                            if let Some(target) = target_of(&found.path) {
                                 shown.links.insert(found.path, target);
                             }
                         }
@@ -112,50 +109,19 @@ impl<'a> Survey<'a> {
     /// The path without links, if it exists. Records the links on the way, so that the path works in the new root as
     /// it was written. Does not follow links that the command could have made.
     fn resolve(&mut self, path: &Path) -> Option<PathBuf> {
-        let mut place = PathBuf::from("/");
-        let mut rest: VecDeque<OsString> = names(path);
-        let mut followed = 0;
-        while let Some(name) = rest.pop_front() {
-            if name == ".." {
-                place.pop();
-                continue;
+        let (writable, links) = (&self.writable, &mut self.shown.links);
+        let destination = follow(path, &mut |place, target| {
+            let is_trusted = !writable.iter().any(|root| place.starts_with(root));
+            if is_trusted {
+                links.insert(place.to_owned(), target.to_owned());
             }
-            place.push(&name);
-            let stat = rustix::fs::statat(CWD, &place, AtFlags::SYMLINK_NOFOLLOW).ok()?;
-            if FileType::from_raw_mode(stat.st_mode) != FileType::Symlink {
-                continue;
-            }
-            followed += 1;
-            if followed > MAX_LINKS || self.is_writable(&place) {
-                return None;
-            }
-            let target = link_target(&place)?;
-            self.shown.links.insert(place.clone(), target.clone());
-            place.pop();
-            if Path::new(&target).is_absolute() {
-                place = PathBuf::from("/");
-            }
-            for name in names(Path::new(&target)).into_iter().rev() {
-                rest.push_front(name);
-            }
+            is_trusted
+        });
+        match destination {
+            Destination::Found(place) => Some(place),
+            Destination::Missing(_) | Destination::Refused => None,
         }
-        Some(place)
     }
-}
-
-/// The names of a path, with `..` as a name.
-fn names(path: &Path) -> VecDeque<OsString> {
-    let name = |component| match component {
-        Component::Normal(name) => Some(name.to_owned()),
-        Component::ParentDir => Some(OsStr::new("..").to_owned()),
-        _ => None,
-    };
-    path.components().filter_map(name).collect()
-}
-
-fn link_target(path: &Path) -> Option<OsString> {
-    let target = rustix::fs::readlinkat(CWD, path, Vec::new()).ok()?;
-    Some(OsString::from_vec(target.into_bytes()))
 }
 
 /// Opens a path that has no links. Returns `None` if it is gone, or was replaced by a link meanwhile.

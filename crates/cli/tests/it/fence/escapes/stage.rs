@@ -117,6 +117,8 @@ impl Stage {
         };
         if matches!(fence.read_mode, ReadMode::Strict) {
             command.args(["--read-mode", "strict", "--read"]).arg(&self.attack.programs);
+        } else {
+            command.args(["--read-mode", "open"]);
         }
         if matches!(fence.tier, Tier::A) && self.ground.caller.is_root() {
             command.arg("--allow-root");

@@ -114,7 +114,8 @@ async fn public_hosts_answer_through_the_proxy() {
         '{}' -e 'require(\"http\").get(\"http://public.example/node\", (answer) => answer.pipe(process.stdout))'",
         node.display()
     );
-    let ended = network.fenced(&[], &["sh", "-c", &script]).await.succeeded();
+    let readable = ["--read", node.to_str().unwrap()];
+    let ended = network.fenced(&readable, &["sh", "-c", &script]).await.succeeded();
     ended.assert_stdout(
         "far 203.0.112.80 /curl
 far 203.0.112.80 /curl-name

@@ -30,8 +30,9 @@ async fn a_write_outside_is_an_error_of_the_tool_and_the_session_goes_on() {
         let scope = wide.join("project");
         std::fs::create_dir(&scope).unwrap();
         run.ground.belongs_to_caller();
-        let open = ["--net", "none", "--scope", scope.to_str().unwrap()];
-        let strict = [&open[..], &["--read-mode", "strict", "--read", wide.to_str().unwrap()]].concat();
+        let scoped = ["--net", "none", "--scope", scope.to_str().unwrap()];
+        let open = [&scoped[..], &["--read-mode", "open"]].concat();
+        let strict = [&scoped[..], &["--read-mode", "strict", "--read", wide.to_str().unwrap()]].concat();
         for options in [&open[..], &strict] {
             let mut client = connect(&run, options, &wide).await;
 

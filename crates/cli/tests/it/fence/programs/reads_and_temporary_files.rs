@@ -46,7 +46,7 @@ async fn strict_reads_stop_at_other_projects_and_the_home() {
         let named = ["--read", project.to_str().unwrap()];
         let strict = run.sh(&[STRICT, &named].concat(), &script).await.succeeded();
         strict.assert_stdout("own\nanother project\nrefused\nrefused\n");
-        let open = run.sh(&["--net", "none"], &script).await.succeeded();
+        let open = run.sh(&["--net", "none", "--read-mode", "open"], &script).await.succeeded();
         assert!(open.stdout.starts_with("own\nanother project\nof the caller\n"), "{open:?}");
     }
 }

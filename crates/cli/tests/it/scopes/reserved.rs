@@ -1,0 +1,181 @@
+//! What the gateway itself trusts is in no scope: configuration, tokens, logs, its data, its own program. And a
+//! changed configuration widens no fence.
+
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use testkit::{Gateway, GatewayBuilder, NEWEST, RawClient, Reply, fixture_binary, wait_until, workspace_dir};
+
+use super::{assert_refused_with_403, working_directory};
+
+const HEADER: &str = "ringfence-workspace";
+
+fn configuration(fence: Value) -> String {
+    json!({"servers": {"x": {"command": [fixture_binary()], "fence": fence}}}).to_string()
+}
+
+/// Sends `initialize` for a directory.
+async fn ask_for(gateway: &Gateway, directory: &Path) -> Reply {
+    let client = gateway.client().with_header(HEADER, directory.to_str().unwrap());
+    client.post_initialize(&json!(1), json!({}), NEWEST).await
+}
+
+async fn assert_refused(gateway: &Gateway, directory: &Path) {
+    let reply = ask_for(gateway, directory).await;
+    assert_refused_with_403(&reply, &json!(1));
+    let message = reply.json()["error"]["message"].as_str().unwrap();
+    assert!(message.contains("not apart"), "{}: {message}", directory.display());
+}
+
+async fn assert_served(gateway: &Gateway, directory: &Path) -> RawClient {
+    let mut client = gateway.client().with_header(HEADER, directory.to_str().unwrap());
+    client.open(json!({}), NEWEST).await;
+    client
+}
+
+/// A directory with a configuration and a project, and a gateway that was started in the directory.
+struct Site {
+    directory: PathBuf,
+    _kept: testkit::WorkspaceDir,
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        let kept = workspace_dir(name);
+        let directory = kept.as_ref().canonicalize().unwrap();
+        std::fs::create_dir(directory.join("project")).unwrap();
+        std::fs::write(directory.join("servers.yaml"), configuration(json!({}))).unwrap();
+        Self { directory, _kept: kept }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    fn builder(&self) -> GatewayBuilder {
+        Gateway::built_in().current_dir(&self.directory).flag("--config").flag("servers.yaml")
+    }
+}
+
+#[tokio::test]
+async fn a_directory_with_the_configuration_is_no_scope() {
+    let site = Site::new("reserved-configuration");
+    let gateway = site.builder().start().await;
+    let warning = gateway.wait_for_log("clients that name no directory are refused").await;
+    assert!(warning.contains("servers.yaml") && warning.contains("hint: "), "{warning}");
+    assert_refused(&gateway, &site.directory).await;
+    assert_refused(&gateway, site.directory.parent().unwrap()).await;
+    symlink(&site.directory, site.path("project/link")).unwrap();
+    assert_refused(&gateway, &site.path("project/link")).await;
+    let reply = gateway.client().post_initialize(&json!(1), json!({}), NEWEST).await;
+    assert_refused_with_403(&reply, &json!(1));
+    assert_served(&gateway, &site.path("project")).await;
+}
+
+#[tokio::test]
+async fn neither_are_directories_with_tokens_logs_secrets_or_data_of_servers() {
+    let site = Site::new("reserved-files");
+    for directory in ["tokens", "log", "secrets", "data/ringfence-storage/deep"] {
+        std::fs::create_dir_all(site.path(directory)).unwrap();
+    }
+    let server = json!({"command": [fixture_binary()], "envFile": site.path("secrets/env")});
+    std::fs::write(site.path("secrets/env"), "A=b\n").unwrap();
+    std::fs::write(site.path("servers.yaml"), json!({"servers": {"x": server}}).to_string()).unwrap();
+    let gateway = site
+        .builder()
+        .env("XDG_DATA_HOME", site.path("data"))
+        .flag("--audit-log")
+        .flag(site.path("log/audit.jsonl"))
+        .start()
+        .await;
+    for directory in ["log", "secrets", "data", "data/ringfence-storage/deep"] {
+        assert_refused(&gateway, &site.path(directory)).await;
+    }
+    assert_served(&gateway, &site.path("tokens")).await;
+}
+
+#[tokio::test]
+async fn a_link_that_leads_to_the_configuration_is_as_good_as_the_file() {
+    let site = Site::new("reserved-link");
+    std::fs::create_dir(site.path("etc")).unwrap();
+    std::fs::rename(site.path("servers.yaml"), site.path("etc/servers.yaml")).unwrap();
+    symlink("../etc/servers.yaml", site.path("project/servers.yaml")).unwrap();
+    std::fs::create_dir(site.path("other")).unwrap();
+    let gateway = Gateway::built_in()
+        .current_dir(&site.directory)
+        .flag("--config")
+        .flag("project/servers.yaml")
+        .start()
+        .await;
+    for directory in ["project", "etc"] {
+        assert_refused(&gateway, &site.path(directory)).await;
+    }
+    assert_served(&gateway, &site.path("other")).await;
+}
+
+/// The finding: a tool of a session adds `unfenced: true` to the file that the gateway reads again.
+#[tokio::test]
+async fn a_changed_configuration_cannot_take_a_fence_away() {
+    let site = Site::new("reserved-reload");
+    let mut gateway = site.builder().start().await;
+    let outside = site.path("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let writes_outside = async |gateway: &Gateway| {
+        let client = assert_served(gateway, &site.path("project")).await;
+        assert_eq!(working_directory_of(&client).await, site.path("project"));
+        let arguments = json!({"path": outside.join("file"), "text": "x"});
+        let response = client.call_tool("x_write_file", arguments).await;
+        client.delete().await;
+        response["result"]["isError"] != true
+    };
+    assert!(!writes_outside(&gateway).await);
+    for weaker in [json!({"unfenced": true}), json!({"write": [outside]}), json!({"network": "all"})] {
+        std::fs::write(site.path("servers.yaml"), configuration(weaker.clone())).unwrap();
+        wait_until("the change is refused", async || {
+            gateway.log().matches("only a start may do").count() > 0
+        })
+        .await;
+        assert!(!writes_outside(&gateway).await, "{weaker}");
+    }
+    // The control: what does not weaken a fence is taken, and a start takes everything.
+    let renamed = json!({"servers": {"y": {"command": [fixture_binary()]}}}).to_string();
+    std::fs::write(site.path("servers.yaml"), renamed).unwrap();
+    wait_until("the new server is there", async || {
+        let client = assert_served(&gateway, &site.path("project")).await;
+        let tools = client.request("tools/list", None).await.to_string();
+        client.delete().await;
+        tools.contains("y_echo")
+    })
+    .await;
+    gateway.terminate().await;
+    std::fs::write(site.path("servers.yaml"), configuration(json!({"write": [outside]}))).unwrap();
+    let gateway = site.builder().start().await;
+    let client = assert_served(&gateway, &site.path("project")).await;
+    let arguments = json!({"path": outside.join("file"), "text": "x"});
+    assert_eq!(client.call_tool_for_text("x_write_file", arguments).await, "written");
+}
+
+async fn working_directory_of(client: &RawClient) -> PathBuf {
+    client.call_tool_for_text("x_working_directory", json!({})).await.into()
+}
+
+#[tokio::test]
+async fn settings_of_a_home_are_no_scopes_unless_the_operator_names_them() {
+    let site = Site::new("reserved-home");
+    for directory in ["home/.config/autostart", "home/.local/bin", "home/bin", "home/code"] {
+        std::fs::create_dir_all(site.path(directory)).unwrap();
+    }
+    let builder = || Gateway::builder().env("HOME", site.path("home"));
+    let gateway = builder().start().await;
+    for directory in ["home/.config", "home/.config/autostart", "home/.local/bin", "home/bin"] {
+        let reply = ask_for(&gateway, &site.path(directory)).await;
+        assert_refused_with_403(&reply, &json!(1));
+    }
+    assert_served(&gateway, &site.path("home/code")).await;
+    let all_of_home = builder().flag("--allow-scope").flag(site.path("home")).start().await;
+    assert_refused_with_403(&ask_for(&all_of_home, &site.path("home/.config")).await, &json!(1));
+    let named = builder().flag("--allow-scope").flag(site.path("home/.config/autostart")).start().await;
+    let client = assert_served(&named, &site.path("home/.config/autostart")).await;
+    assert_eq!(working_directory(&client).await, site.path("home/.config/autostart"));
+}

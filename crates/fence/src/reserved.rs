@@ -1,0 +1,96 @@
+//! The paths that ringfence itself trusts: its configuration, tokens and keys, its logs and data, its own program. No
+//! scope may contain one of them, lie in one, or be another name of one, because a server in that scope could change
+//! what ringfence does.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use parking_lot::RwLock;
+
+use crate::link_walk::{Destination, follow};
+use crate::mount_table::MountTable;
+
+/// A file or directory that no scope may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedPath {
+    /// What it is, as an error calls it: "the configuration".
+    pub what: &'static str,
+    /// Without links; or a link on the way to it, which is as good as the file.
+    pub path: PathBuf,
+}
+
+impl fmt::Display for ReservedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.what, self.path.display())
+    }
+}
+
+/// All of them. Paths can be added while scopes are vetted, since a configuration that is read again names new files.
+#[derive(Debug, Default)]
+pub struct Reserved(RwLock<Vec<ReservedPath>>);
+
+impl Reserved {
+    /// Adds a path, and every link on the way to it. It need not exist yet.
+    pub fn add(&self, what: &'static str, path: &Path) {
+        let Ok(path) = std::path::absolute(path) else { return };
+        let mut places = Vec::new();
+        let destination = follow(&path, &mut |link, _| {
+            places.push(link.to_owned());
+            true
+        });
+        if let Destination::Found(place) | Destination::Missing(place) = destination {
+            places.push(place);
+        }
+        let mut reserved = self.0.write();
+        for path in places {
+            if !reserved.iter().any(|known| known.path == path) {
+                reserved.push(ReservedPath { what, path });
+            }
+        }
+    }
+
+    /// The first reserved path that a scope without links would reach.
+    pub(crate) fn reached_from(&self, scope: &Path) -> Option<ReservedPath> {
+        let reserved = self.0.read();
+        let by_name =
+            |reserved: &&ReservedPath| reserved.path.starts_with(scope) || scope.starts_with(&reserved.path);
+        if let Some(found) = reserved.iter().find(by_name) {
+            return Some(found.clone());
+        }
+        let table = MountTable::read();
+        let scope = table.locations(scope);
+        let is_same_place = |reserved: &&ReservedPath| {
+            table
+                .locations(&reserved.path)
+                .iter()
+                .any(|place| scope.iter().any(|scope| scope.contains(place) || place.contains(scope)))
+        };
+        reserved.iter().find(is_same_place).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_scope_reaches_what_is_in_it_around_it_and_behind_its_links() {
+        let base = crate::test_directory::directory("reserved").canonicalize().unwrap();
+        for directory in ["project", "etc", "state/deep", "other"] {
+            std::fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        std::fs::write(base.join("etc/servers.yaml"), "").unwrap();
+        symlink(base.join("etc"), base.join("project/conf")).unwrap();
+        let reserved = Reserved::default();
+        reserved.add("the configuration", &base.join("project/conf/servers.yaml"));
+        reserved.add("the data of servers", &base.join("state"));
+        reserved.add("the audit log", &base.join("logs/audit.jsonl"));
+        let reached = |scope: &str| reserved.reached_from(&base.join(scope)).map(|reserved| reserved.path);
+        assert_eq!(reached("project"), Some(base.join("project/conf")), "a server could replace the link");
+        assert_eq!(reached("etc"), Some(base.join("etc/servers.yaml")));
+        assert_eq!(reached("state/deep"), Some(base.join("state")));
+        assert_eq!(reached("logs"), Some(base.join("logs/audit.jsonl")), "before it exists");
+        assert_eq!(reached("other"), None);
+    }
+}
