@@ -70,15 +70,12 @@ fn unescaped(field: &[u8]) -> PathBuf {
     while let Some((first, more)) = rest.split_first() {
         let octal = (*first == b'\\').then(|| more.get(..3)).flatten();
         let code = octal.and_then(|digits| std::str::from_utf8(digits).ok());
-        match code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
-            Some(byte) => {
-                bytes.push(byte);
-                rest = &more[3..];
-            }
-            None => {
-                bytes.push(*first);
-                rest = more;
-            }
+        if let Some(byte) = code.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            bytes.push(byte);
+            rest = &more[3..];
+        } else {
+            bytes.push(*first);
+            rest = more;
         }
     }
     PathBuf::from(OsString::from_vec(bytes))

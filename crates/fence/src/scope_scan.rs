@@ -51,7 +51,7 @@ pub fn shared_files(scope: &[PathBuf]) -> SharedFiles {
     }
     let mut files: HashMap<(u64, u64), Links> = HashMap::new();
     let is_partial = walk(scope, &mut |entry| {
-        let links = u64::from(entry.stat.st_nlink);
+        let links = entry.links();
         if entry.kind() == FileType::RegularFile && links > 1 {
             let identity = (entry.stat.st_dev, entry.stat.st_ino);
             let new = || Links { all: links, seen: 0, path: entry.path.clone() };
@@ -98,7 +98,7 @@ pub struct PostRunScan {
 pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() -> bool) -> PostRunScan {
     let mut left = PostRunScan::default();
     walk(scope, &mut |entry| {
-        if i64::from(entry.stat.st_ctime) < since {
+        if entry.changed() < since {
             return;
         }
         match entry.kind() {
@@ -109,10 +109,10 @@ pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() 
                     left.outward_links.push((entry.path.clone(), target));
                 }
             }
-            FileType::RegularFile if entry.stat.st_mode & SET_ID != 0 => {
-                if !is_in_use() && entry.take_set_id_away().is_ok() {
-                    left.set_id.push(entry.path.clone());
-                }
+            FileType::RegularFile
+                if entry.stat.st_mode & SET_ID != 0 && !is_in_use() && entry.take_set_id_away().is_ok() =>
+            {
+                left.set_id.push(entry.path.clone());
             }
             _ => {}
         }
@@ -146,6 +146,17 @@ struct Entry<'a> {
 impl Entry<'_> {
     fn kind(&self) -> FileType {
         FileType::from_raw_mode(self.stat.st_mode)
+    }
+
+    fn links(&self) -> u64 {
+        #[allow(clippy::useless_conversion, reason = "other systems have a narrower type")]
+        self.stat.st_nlink.into()
+    }
+
+    /// When it was changed, in seconds since the epoch.
+    fn changed(&self) -> i64 {
+        #[allow(clippy::useless_conversion, reason = "other systems have a narrower type")]
+        self.stat.st_ctime.into()
     }
 
     /// Where a link leads by its text. The walk does not follow it, and names the next link if it leads to one.

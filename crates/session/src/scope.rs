@@ -135,6 +135,14 @@ pub struct ScopeRules {
     pub host_environment: Arc<HostEnvironment>,
 }
 
+/// Makes a directory for the persistent data of servers, private to this user.
+pub(crate) fn make_storage(path: &Path) -> Result<VettedDirectory, ScopeError> {
+    use std::os::unix::fs::DirBuilderExt;
+    // If this fails, opening it fails too, and says why.
+    let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    VettedDirectory::own(path)
+}
+
 /// How a client names its workspace beside roots.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkspaceChoice {
@@ -306,14 +314,6 @@ impl ScopeRules {
             }
         }
         Ok(Scope { label: session.label.clone(), ..Scope::of(roots, session.source) })
-    }
-
-    /// A directory for persistent data, private to this user.
-    pub(crate) fn storage(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
-        use std::os::unix::fs::DirBuilderExt;
-        // If this fails, opening it fails too, and says why.
-        let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
-        Ok(VettedDirectory::own(path)?)
     }
 
     /// A directory that the operator named. It was canonical at start: a link at its path was put there later.

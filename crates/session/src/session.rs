@@ -166,7 +166,7 @@ impl Session {
         self.client.note_initialized();
         // The lock decides whether the route gets it, or the gate hands it on when the route is made.
         let gate = self.gate.lock();
-        let is_first = self.handshake.finish(notification.text());
+        let is_first = self.handshake.finish(&notification.text());
         drop(gate);
         match self.route() {
             Some(route) => {

@@ -141,7 +141,7 @@ fn write_outside(tier: Tier, directory: &Path) -> Result<(), StepError> {
             let _ = rustix::fs::unlink(directory.join(CANARY));
             Ok(())
         }
-        created => must_be_refused("write outside the scope", created),
+        created => must_be_refused("write outside the scope", &created),
     }
 }
 
@@ -152,9 +152,9 @@ fn create_canary(directory: &Path) -> rustix::io::Result<OwnedFd> {
     rustix::fs::open(directory.join(CANARY), flags, Mode::from_raw_mode(0o600))
 }
 
-fn must_be_refused(what: &str, opened: rustix::io::Result<OwnedFd>) -> Result<(), StepError> {
+fn must_be_refused(what: &str, opened: &rustix::io::Result<OwnedFd>) -> Result<(), StepError> {
     match opened {
-        Err(errno) if REFUSALS.contains(&errno) => Ok(()),
+        Err(errno) if REFUSALS.contains(errno) => Ok(()),
         Err(errno) => Err(surprise(what, &format!("unexpected {errno}"))),
         Ok(_) => Err(surprise(what, "was not refused")),
     }
@@ -191,10 +191,10 @@ fn is_of_own_root(tier: Tier, file: &OwnedFd) -> bool {
 
 /// Checks that the root is this fence's own and that the kernel's settings in it cannot be changed.
 fn own_root() -> Result<(), StepError> {
-    must_be_refused("write in the root", create_canary(Path::new("/")))?;
+    must_be_refused("write in the root", &create_canary(Path::new("/")))?;
     let settings = "/proc/sys/kernel/hostname";
     let opened = rustix::fs::open(settings, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
-    must_be_refused(settings, opened)
+    must_be_refused(settings, &opened)
 }
 
 fn own_process_namespace() -> Result<(), StepError> {

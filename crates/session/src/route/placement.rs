@@ -13,7 +13,7 @@ use super::member::Member;
 use crate::plan::{Beneficiary, Terms};
 use crate::record::Contexts;
 use crate::roster::Roster;
-use crate::scope::Scope;
+use crate::scope::{Scope, make_storage};
 use crate::server::Server;
 
 /// What decides where the servers of a session run.
@@ -132,7 +132,7 @@ impl Placing {
             own.label = None;
         }
         if let Some(directory) = plan.storage_directory(terms, whom) {
-            let storage = rules.storage(&directory).map_err(|error| format!("no storage: {error}"))?;
+            let storage = make_storage(&directory).map_err(|error| format!("no storage: {error}"))?;
             Arc::make_mut(&mut own.directories).storage = Some(storage);
         }
         Ok(Arc::new(own))

@@ -26,8 +26,9 @@ impl ClientHandshake {
     }
 
     /// Takes the client's `notifications/initialized`. Returns whether it is the first one.
-    pub(super) fn finish(&self, initialized: Bytes) -> bool {
-        self.initialized.set(initialized).is_ok()
+    pub(super) fn finish(&self, initialized: &Bytes) -> bool {
+        // A copy, because the text may be a part of a much larger buffer.
+        self.initialized.set(Bytes::copy_from_slice(initialized)).is_ok()
     }
 
     /// What the one server of a session is greeted with. A worker of several sessions does not know what each of them

@@ -11,7 +11,7 @@ use super::{assert_refused_with_403, working_directory};
 
 const HEADER: &str = "ringfence-workspace";
 
-fn configuration(fence: Value) -> String {
+fn configuration(fence: &Value) -> String {
     json!({"servers": {"x": {"command": [fixture_binary()], "fence": fence}}}).to_string()
 }
 
@@ -45,7 +45,7 @@ impl Site {
         let kept = workspace_dir(name);
         let directory = kept.as_ref().canonicalize().unwrap();
         std::fs::create_dir(directory.join("project")).unwrap();
-        std::fs::write(directory.join("servers.yaml"), configuration(json!({}))).unwrap();
+        std::fs::write(directory.join("servers.yaml"), configuration(&json!({}))).unwrap();
         Self { directory, _kept: kept }
     }
 
@@ -131,7 +131,7 @@ async fn a_changed_configuration_cannot_take_a_fence_away() {
     };
     assert!(!writes_outside(&gateway).await);
     for weaker in [json!({"unfenced": true}), json!({"write": [outside]}), json!({"network": "all"})] {
-        std::fs::write(site.path("servers.yaml"), configuration(weaker.clone())).unwrap();
+        std::fs::write(site.path("servers.yaml"), configuration(&weaker)).unwrap();
         wait_until("the change is refused", async || {
             gateway.log().matches("only a start may do").count() > 0
         })
@@ -149,7 +149,7 @@ async fn a_changed_configuration_cannot_take_a_fence_away() {
     })
     .await;
     gateway.terminate().await;
-    std::fs::write(site.path("servers.yaml"), configuration(json!({"write": [outside]}))).unwrap();
+    std::fs::write(site.path("servers.yaml"), configuration(&json!({"write": [outside]}))).unwrap();
     let gateway = site.builder().start().await;
     let client = assert_served(&gateway, &site.path("project")).await;
     let arguments = json!({"path": outside.join("file"), "text": "x"});

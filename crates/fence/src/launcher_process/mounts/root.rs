@@ -108,7 +108,7 @@ impl Root {
         rustix::fs::openat2(&self.directory, relative(path), flags, Mode::empty(), resolve)
     }
 
-    /// Makes a directory for everybody's temporary files. Returns a writable mount of it.
+    /// Makes a directory for temporary files of any program. Returns a writable mount of it.
     pub(super) fn make_temporary(&mut self, path: &Path) -> Result<OwnedFd, StepError> {
         self.make_directory(path)?;
         let mode = Mode::from_raw_mode(0o1777);
