@@ -82,8 +82,23 @@ pub struct VictimAddress {
     pub abstract_name: String,
     pub shared_memory: i32,
     pub queue: String,
+    /// A POSIX queue that is only there to be removed.
+    pub removed_queue: String,
+    pub queues: VictimQueues,
+    /// The id of a System V semaphore.
+    pub semaphore: i32,
     /// The address of [`MEMORY_SECRET`].
     pub secret_address: usize,
+}
+
+/// The ids of the victim's System V queues, one for each kind of attack.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct VictimQueues {
+    /// Empty at first.
+    pub written: i32,
+    /// Holds one message at first.
+    pub read: i32,
+    pub removed: i32,
 }
 
 /// A secret in the memory of the victim.
@@ -108,6 +123,14 @@ pub struct VictimReport {
     pub segment: String,
     /// The number of messages in its POSIX queue.
     pub queued: i64,
+    /// The number of messages in the System V queues to write and to read; `None` if one was removed.
+    pub messages: Option<[u64; 2]>,
+    /// Whether the System V queue to remove is there.
+    pub has_queue: bool,
+    /// Whether the POSIX queue to remove is there.
+    pub has_named_queue: bool,
+    /// The value of its semaphore, which begins with 1.
+    pub semaphore: i32,
 }
 
 /// The result of one row.

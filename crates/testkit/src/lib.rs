@@ -32,7 +32,7 @@ mod workspace_dir;
 
 pub use attack::{
     ARGUMENT_SECRET, AttackOutcome, AttackResult, AttackStage, ENVIRONMENT_SECRET, InheritedDescriptors,
-    KEY_SECRET, KernelOffer, MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimReport,
+    KEY_SECRET, KernelOffer, MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimQueues, VictimReport,
 };
 pub use binaries::{attacker_binary, fixture_binary, ringfence_binary};
 pub use client_exchange::Exchange;

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, RawClient, wait_until};
+use testkit::{Gateway, NEWEST, RawClient, wait_until};
 
 use super::{Site, fixture, official, open_in, reason, with};
 use crate::authentication::write_private;
@@ -182,7 +182,7 @@ async fn variables_of_a_file_are_read_for_each_session_and_shown_to_nobody() {
 }
 
 #[tokio::test]
-async fn a_file_of_variables_in_the_workspace_is_not_read() {
+async fn a_workspace_with_a_file_of_variables_is_refused() {
     let site = Site::new("variables-in-workspace", &json!({}));
     let (project, other) = (site.project(), site.another_project("other"));
     let file = project.join("keys.env");
@@ -190,9 +190,11 @@ async fn a_file_of_variables_in_the_workspace_is_not_read() {
     let keyed = with(fixture(&[]), "envFile", json!(file));
     site.write_configuration(&json!({"servers": {"keyed": keyed, "plain": fixture(&[])}}).to_string());
     let gateway = site.start().await;
-    let inside = open_in(gateway.client(), &project).await;
-    let expected = format!("Missing {} outside of the workspace", file.display());
-    assert_eq!(reason(&inside, "keyed").await.as_deref(), Some(expected.as_str()));
+    let inside = gateway.client().with_header("ringfence-workspace", project.to_str().unwrap());
+    let reply = inside.post_initialize(&json!(1), json!({}), NEWEST).await;
+    assert_eq!(reply.status, 403, "{:?}", reply.body);
+    assert_eq!(reply.json()["error"]["data"]["reason"], "scope_refused");
+    assert!(reply.json()["error"]["message"].as_str().unwrap().contains("keys.env"), "{}", reply.json());
     let outside = open_in(gateway.client(), &other).await;
     assert!(environment(&outside, "keyed").await.contains("one-7f3a9c"), "the control");
 }
@@ -200,13 +202,13 @@ async fn a_file_of_variables_in_the_workspace_is_not_read() {
 #[tokio::test]
 async fn no_server_reads_the_files_that_hold_secrets() {
     let site = Site::new("secret-files", &json!({}));
-    let project = site.project();
-    let [key, variables, plain] = ["key", "variables.env", "plain.txt"].map(|name| project.join(name));
+    let (project, secrets) = (site.project(), site.another_project("secrets"));
+    let [key, variables, plain] = ["key", "variables.env", "plain.txt"].map(|name| secrets.join(name));
     for file in [&key, &variables, &plain] {
         std::fs::write(file, "A=secret-7f3a9c\n").unwrap();
     }
     let configuration = json!({
-        "servers": {"box": fixture(&[]), "keyed": with(fixture(&[]), "envFile", json!(variables))},
+        "servers": {"box": with(fixture(&[]), "fence", json!({"read": [secrets]})), "keyed": with(fixture(&[]), "envFile", json!(variables))},
         "secrets": {"API_KEY": {"file": key}},
     });
     site.write_configuration(&configuration.to_string());

@@ -102,24 +102,25 @@ async fn a_fenced_server_is_refused_at_every_address_of_this_host() {
 }
 
 #[tokio::test]
-async fn a_fenced_server_cannot_read_the_tokens_of_its_own_project() {
+async fn a_fenced_server_cannot_read_the_tokens_beside_what_it_may_read() {
     let site = Site::new("auth-hidden");
-    let tokens = site.directory.join("alice/tokens");
-    write_private(&tokens, &format!("alice:{ALICE}\n"));
-    std::fs::write(site.directory.join("alice/notes"), "notes of alice").unwrap();
+    let kept = site.directory.join("kept");
+    std::fs::create_dir(&kept).unwrap();
+    write_private(&kept.join("tokens"), &format!("alice:{ALICE}\n"));
+    std::fs::write(kept.join("notes"), "notes of the operator").unwrap();
     let gateway = Gateway::builder()
         .flags(["--allow-root", "--auth-token-file"])
-        .flag(&tokens)
+        .flag(kept.join("tokens"))
+        .flag("--read")
+        .flag(&kept)
         .env("XDG_CACHE_HOME", site.directory.join("caches"))
         .current_dir(site.directory.join("project"))
         .start()
         .await;
     let alice = site.open(&gateway, "alice", ALICE).await;
-    let read = async |name: &str| {
-        let path = site.directory.join("alice").join(name);
-        alice.call_tool("read_file", json!({"path": path})).await.to_string()
-    };
-    assert!(read("notes").await.contains("notes of alice"), "the control");
+    let read =
+        async |name: &str| alice.call_tool("read_file", json!({"path": kept.join(name)})).await.to_string();
+    assert!(read("notes").await.contains("notes of the operator"), "the control");
     let tokens = read("tokens").await;
     assert!(!tokens.contains(ALICE), "{tokens}");
 }

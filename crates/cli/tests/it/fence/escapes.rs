@@ -181,8 +181,8 @@ async fn unix_sockets_that_are_allowed_are_reported_as_not_protected() {
     let has_rights_for_sockets = kernel_offer().await.landlock_abi >= 9;
     let options = ["--unix-sockets", "--allow-degraded", "unix_pathname"];
     assert_holds_with(&options, BOTH_TIERS, |id, _| match id {
-        "N10" | "N12" if has_rights_for_sockets => Some(Expected::Refused(&["EACCES"])),
-        "N10" | "N12" => Some(Expected::WorksAndIsReported("unix_pathname")),
+        "N10" | "N12" | "N24" | "N25" if has_rights_for_sockets => Some(Expected::Refused(&["EACCES"])),
+        "N10" | "N12" | "N24" | "N25" => Some(Expected::WorksAndIsReported("unix_pathname")),
         "F25" => Some(Expected::Refused(&["EACCES", "EROFS"])),
         _ => None,
     })

@@ -1,4 +1,4 @@
-//! I01–I04: shared memory, message queues and keys that belong to others.
+//! I01–I09: shared memory, message queues, semaphores and keys that belong to others.
 
 use testkit::AttackStage;
 
@@ -11,7 +11,17 @@ pub(crate) const ROWS: &[Row] = &[
     ("I02", send_to_queue),
     ("I03", |_| done(call!(libc::SYS_keyctl, GET_KEYRING_ID, SESSION_KEYRING, 0))),
     ("I04", |_| done(call!(libc::SYS_add_key, c"user", c"attacker", c"secret".as_ptr(), 6, PROCESS_KEYRING))),
+    ("I05", |stage| done(call!(libc::SYS_msgsnd, stage.victim.queues.written, MESSAGE.as_ptr(), 1, 0))),
+    ("I06", receive_message),
+    ("I07", |stage| done(call!(libc::SYS_semop, stage.victim.semaphore, TAKE.as_ptr(), 1))),
+    ("I08", |stage| done(call!(libc::SYS_msgctl, stage.victim.queues.removed, libc::IPC_RMID, 0))),
+    ("I09", remove_queue_by_name),
 ];
+
+/// A `struct msgbuf` of type 1 with one character.
+const MESSAGE: &[i64] = &[1, 0];
+/// A `struct sembuf` that takes 1 from the first semaphore and does not wait.
+const TAKE: &[i16] = &[0, -1, 0o4000];
 
 const GET_KEYRING_ID: i32 = 0;
 const PROCESS_KEYRING: i32 = -2;
@@ -36,4 +46,16 @@ fn send_to_queue(stage: &AttackStage) -> Attempt {
     // Unlike the function of libc, the system call takes the name without its slash.
     let queue = call!(libc::SYS_mq_open, name, libc::O_RDWR, 0, 0)?;
     done(call!(libc::SYS_mq_timedsend, queue, c"I02".as_ptr(), 3, 0, 0))
+}
+
+fn receive_message(stage: &AttackStage) -> Attempt {
+    let mut message = [0_i64; 2];
+    let queue = stage.victim.queues.read;
+    done(call!(libc::SYS_msgrcv, queue, message.as_mut_ptr(), 1, 0, libc::IPC_NOWAIT))
+}
+
+fn remove_queue_by_name(stage: &AttackStage) -> Attempt {
+    let name =
+        std::ffi::CString::new(stage.victim.removed_queue.as_str()).map_err(|_| Errno(libc::EINVAL))?;
+    done(call!(libc::SYS_mq_unlink, name))
 }

@@ -32,6 +32,8 @@ pub(crate) const ROWS: &[Row] = &[
     ("N20", |stage| converse("N20", stream(libc::AF_INET6, 0), &inet6(stage.victim.tcp6_port))),
     ("N22", |_| done(call!(X32 | libc::SYS_getpid))),
     ("N23", |stage| converse("N23", stream(libc::AF_INET, 0), &inet(stage.victim.allowed_port))),
+    ("N24", |stage| datagram_from_pair("N24", libc::SOCK_DGRAM, &unix(&stage.unix_datagram()))),
+    ("N25", |stage| datagram_from_pair("N25", libc::SOCK_RAW, &unix(&stage.unix_datagram()))),
     ("W7", receive_descriptor),
     ("W8", raw_or_many_homed),
 ];
@@ -108,6 +110,13 @@ fn say_and_hear(row: &str, socket: i32) -> Attempt {
 fn send_datagram(row: &str, socket: Socket, address: &[u8]) -> Attempt {
     let (socket, text) = (socket?, row.as_ptr());
     done(call!(libc::SYS_sendto, socket, text, row.len(), 0, address.as_ptr(), address.len()))
+}
+
+/// Makes a pair of connected sockets, and sends from one of them to another address.
+fn datagram_from_pair(row: &str, kind: i32, address: &[u8]) -> Attempt {
+    let mut pair = [0_i32; 2];
+    call!(libc::SYS_socketpair, libc::AF_UNIX, kind, 0, pair.as_mut_ptr())?;
+    send_datagram(row, Ok(pair[0]), address)
 }
 
 /// Connects with the first `sendto` (TCP Fast Open), which a rule for `connect` does not see.

@@ -11,10 +11,10 @@ use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use testkit::{MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimReport};
+use testkit::{MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimQueues, VictimReport};
 
 use crate::processes::close_all_but;
-use crate::system::{Errno, Fork, call, fork, leave, read};
+use crate::system::{Errno, Fork, call, close, fork, leave, read};
 
 /// Runs until the end of standard input.
 pub(crate) fn be_victim(outside: &Path) -> Result<(), String> {
@@ -59,6 +59,9 @@ impl Victim {
         let unix_datagram = UnixDatagram::bind(outside.join("datagram.sock"))?;
         let (shared_memory, segment) = make_segment()?;
         let queue = Queue::new(&name)?;
+        let removed_queue = format!("{name}-removed");
+        Queue::new(&removed_queue)?;
+        let (queues, semaphore) = make_system_v_objects()?;
         let secret: &'static mut str = Box::leak(MEMORY_SECRET.to_owned().into_boxed_str());
         let address = VictimAddress {
             pid: std::process::id().cast_signed(),
@@ -69,6 +72,9 @@ impl Victim {
             abstract_name: name.clone(),
             shared_memory,
             queue: name,
+            removed_queue,
+            queues,
+            semaphore,
             secret_address: secret.as_ptr().addr(),
         };
         for listener in &tcp {
@@ -151,6 +157,13 @@ impl Victim {
             user_signals: [SIGNALS[0].load(Ordering::Relaxed), SIGNALS[1].load(Ordering::Relaxed)],
             segment: segment.to_string_lossy().into_owned(),
             queued: self.queue.length().map_err(|errno| Error::from_raw_os_error(errno.0))?,
+            messages: messages_in(self.address.queues.written)
+                .zip(messages_in(self.address.queues.read))
+                .map(|(written, read)| [written, read]),
+            has_queue: messages_in(self.address.queues.removed).is_some(),
+            has_named_queue: Queue::exists(&self.address.removed_queue),
+            // SAFETY: asks for a number and passes no pointer.
+            semaphore: unsafe { libc::semctl(self.address.semaphore, 0, libc::GETVAL) },
         })
     }
 }
@@ -217,6 +230,11 @@ impl Queue {
         Ok(Self { descriptor })
     }
 
+    fn exists(name: &str) -> bool {
+        let name = std::ffi::CString::new(name).expect("a name without a zero");
+        call!(libc::SYS_mq_open, name, libc::O_RDWR, 0, 0).map(|queue| close(queue as i32)).is_ok()
+    }
+
     fn length(&self) -> Result<i64, Errno> {
         let mut attributes = [0_i64; 8];
         call!(libc::SYS_mq_getsetattr, self.descriptor, 0, attributes.as_mut_ptr())?;
@@ -224,18 +242,58 @@ impl Queue {
     }
 }
 
-/// Forks a process that waits for the end of this one and then removes the queue.
 fn remove_at_end(queue: &CStr) -> Result<(), Errno> {
+    at_end(|| drop(call!(libc::SYS_mq_unlink, queue)))
+}
+
+/// Forks a process that waits for the end of this one, however it ends, and then cleans up.
+fn at_end(clean_up: impl FnOnce()) -> Result<(), Errno> {
     let mut ends = [0_i32; 2];
     call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC)?;
     let [end, _held_until_the_end] = ends;
     if let Fork::Child = fork()? {
         close_all_but(end);
         drop(read(end));
-        drop(call!(libc::SYS_mq_unlink, queue));
+        clean_up();
         leave(0);
     }
     Ok(())
+}
+
+/// Makes three queues, the second with a message, and a semaphore of value 1. They are removed at the end.
+fn make_system_v_objects() -> Result<(VictimQueues, i32), Error> {
+    let flags = libc::IPC_CREAT | 0o600;
+    // SAFETY: makes new objects of the kernel and passes no pointers.
+    let [written, read, removed] = std::array::from_fn(|_| unsafe { libc::msgget(libc::IPC_PRIVATE, flags) });
+    // SAFETY: as above.
+    let semaphore = unsafe { libc::semget(libc::IPC_PRIVATE, 1, flags) };
+    if [written, read, removed, semaphore].contains(&-1) {
+        return Err(Error::last_os_error());
+    }
+    // SAFETY: passes a number where this command takes one.
+    let initialised = unsafe { libc::semctl(semaphore, 0, libc::SETVAL, 1) };
+    // A `struct msgbuf` of type 1 with one character.
+    let message = [1_i64, 0];
+    let sent = call!(libc::SYS_msgsnd, read, message.as_ptr(), 1, 0);
+    if initialised == -1 || sent.is_err() {
+        return Err(Error::last_os_error());
+    }
+    at_end(|| {
+        for queue in [written, read, removed] {
+            drop(call!(libc::SYS_msgctl, queue, libc::IPC_RMID, 0));
+        }
+        drop(call!(libc::SYS_semctl, semaphore, 0, libc::IPC_RMID, 0));
+    })
+    .map_err(|errno| Error::from_raw_os_error(errno.0))?;
+    Ok((VictimQueues { written, read, removed }, semaphore))
+}
+
+/// The number of messages in a System V queue; `None` if it was removed.
+fn messages_in(queue: i32) -> Option<u64> {
+    let mut state = std::mem::MaybeUninit::<libc::msqid_ds>::uninit();
+    call!(libc::SYS_msgctl, queue, libc::IPC_STAT, state.as_mut_ptr()).ok()?;
+    // SAFETY: the call has succeeded and so filled the structure.
+    Some(unsafe { state.assume_init() }.msg_qnum)
 }
 
 static SIGNALS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];

@@ -160,13 +160,19 @@ impl Scene<'_> {
     }
 
     fn look_at_victim(&self, effects: &mut Effects) {
-        for id in ["N01", "N02", "N03", "N04", "N10", "N11", "N12", "N18", "N20", "N23"] {
+        for id in ["N01", "N02", "N03", "N04", "N10", "N11", "N12", "N18", "N20", "N23", "N24", "N25"] {
             effects.insert(id, self.victim.received.contains(id));
         }
         effects.insert("P09", self.victim.user_signals[0] > 0);
         effects.insert("P10", self.victim.user_signals[1] > 0);
         effects.insert("I01", self.victim.segment.starts_with('!'));
         effects.insert("I02", self.victim.queued > 0);
+        let messages = self.victim.messages.expect("two queues that no row removes");
+        effects.insert("I05", messages[0] > 0);
+        effects.insert("I06", messages[1] == 0);
+        effects.insert("I07", self.victim.semaphore != 1);
+        effects.insert("I08", !self.victim.has_queue);
+        effects.insert("I09", !self.victim.has_named_queue);
         let line = |file, start| line_of_victim(self.stage, file, start);
         effects.insert("P11", line("limits", "Max open files") != self.before.files_of_victim);
         if self.before.cores_of_victim.contains(['-', ',']) {

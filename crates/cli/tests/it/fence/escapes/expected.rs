@@ -100,6 +100,7 @@ const FILTERED: Expected = Refused(&["EPERM"]);
 const CLOSED: Expected = Refused(&["EBADF"]);
 const ABSENT: Expected = Refused(&["ENOENT"]);
 const NOBODY: Expected = Refused(&["ESRCH", "EPERM"]);
+const NO_SUCH_ID: Expected = Refused(&["EINVAL", "EIDRM", "EACCES"]);
 const UNKNOWN_CALL: Expected = Refused(&["ENOSYS"]);
 const GAINS_NOTHING: Expected = Refused(&["none", "EPERM", "EACCES"]);
 const METADATA_WRITE: Expected = WorksAndIsReported("fs_metadata_writes");
@@ -179,6 +180,11 @@ const ROWS: &[(&str, Expected, Expected)] = &[
     ("I02", FILTERED, Refused(&["ENOENT", "EACCES"])), // POSIX queue
     ("I03", FILTERED, FILTERED), // keyctl
     ("I04", FILTERED, FILTERED), // add_key
+    ("I05", FILTERED, NO_SUCH_ID), // msgsnd by id
+    ("I06", FILTERED, NO_SUCH_ID), // msgrcv by id
+    ("I07", FILTERED, NO_SUCH_ID), // semop by id
+    ("I08", FILTERED, NO_SUCH_ID), // remove a queue by id
+    ("I09", FILTERED, Refused(&["ENOENT", "EACCES"])), // remove a POSIX queue by name
 
     ("K01", FILTERED, FILTERED), // unshare NEWUSER
     ("K02", FILTERED, FILTERED), // nested namespace, mount
@@ -241,6 +247,8 @@ const NETWORK_ROWS: &[(&str, [Expected; 4])] = &[
     ("N20", [NO_SOCKET, Works, NO_RIGHT, NO_ANSWER]), // TCP to ::1
     ("N22", [UNKNOWN_CALL, UNKNOWN_CALL, UNKNOWN_CALL, UNKNOWN_CALL]), // x32
     ("N23", [NO_SOCKET, Works, Works, NO_ANSWER]), // TCP to the allowed port
+    ("N24", [FILTERED, FILTERED, FILTERED, FILTERED]), // datagram from a pair to a path
+    ("N25", [FILTERED, FILTERED, FILTERED, FILTERED]), // the same from a raw pair
     ("W7", [CLOSED, CLOSED, CLOSED, CLOSED]), // descriptor over an inherited unix socket
     ("W8", [FILTERED, FILTERED, FILTERED, FILTERED]), // raw IPv6, SCTP
 ];
