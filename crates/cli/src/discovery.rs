@@ -1,9 +1,8 @@
-//! Announces running gateways to the operator's tools: one file for each, with its address and the operator's token.
+//! Announces running gateways to the operator's tools: one file for each, with its addresses and the operator's token.
 //! Only this user can read the files, and no fence can see their directory.
 
 use std::fs;
 use std::io::{self, Write};
-use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -14,19 +13,17 @@ use uuid::Uuid;
 pub(crate) struct Discovered {
     /// The URL for clients, without a path.
     pub(crate) url: String,
-    /// The URL for the operator, if it is another: plain HTTP on loopback.
+    /// The name of the operator's unix socket in the same directory, if the gateway could make one.
     #[serde(default)]
-    operator_url: Option<String>,
+    pub(crate) socket: Option<String>,
     pub(crate) token: String,
     pub(crate) pid: u32,
     pub(crate) upstream: String,
 }
 
-impl Discovered {
-    /// The URL for the operator's requests, without a path.
-    pub(crate) fn operator_url(&self) -> &str {
-        self.operator_url.as_deref().unwrap_or(&self.url)
-    }
+/// Where gateways announce themselves, in ringfence's own directory.
+pub(crate) fn directory_in(own: &Path) -> PathBuf {
+    own.join("gateways")
 }
 
 /// The file of this gateway. Dropping it removes the file.
@@ -37,13 +34,8 @@ pub(crate) struct Announcement {
 }
 
 impl Announcement {
-    pub(crate) fn publish(
-        own: &Path,
-        url: &str,
-        operator: Option<SocketAddr>,
-        upstream: &str,
-    ) -> io::Result<Self> {
-        let directory = own.join("gateways");
+    pub(crate) fn publish(own: &Path, url: &str, socket: Option<&str>, upstream: &str) -> io::Result<Self> {
+        let directory = directory_in(own);
         fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
         let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let pid = std::process::id();
@@ -52,7 +44,7 @@ impl Announcement {
         let _ = fs::remove_file(&path);
         let discovered = Discovered {
             url: url.to_owned(),
-            operator_url: operator.map(|address| format!("http://{address}")),
+            socket: socket.map(str::to_owned),
             token: token.clone(),
             pid,
             upstream: upstream.to_owned(),
@@ -72,8 +64,11 @@ impl Drop for Announcement {
 /// Returns the gateways that run, and removes the files of killed ones.
 pub(crate) fn running(own: &Path) -> Vec<Discovered> {
     let mut found = Vec::new();
-    for entry in fs::read_dir(own.join("gateways")).into_iter().flatten().flatten() {
+    for entry in fs::read_dir(directory_in(own)).into_iter().flatten().flatten() {
         let path = entry.path();
+        if path.extension().is_none_or(|extension| extension != "json") {
+            continue;
+        }
         let read = fs::read(&path).ok().and_then(|text| serde_json::from_slice::<Discovered>(&text).ok());
         match read {
             Some(discovered) if Path::new(&format!("/proc/{}", discovered.pid)).exists() => {

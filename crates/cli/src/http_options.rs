@@ -1,10 +1,10 @@
 //! The options of `serve` about its HTTP clients.
 
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroUsize};
 use std::time::Duration;
 
 use clap::Args;
-use gateway::{AllowedHost, AllowedOrigin};
+use gateway::{AllowedHost, AllowedOrigin, DEFAULT_MAX_CONNECTIONS};
 use session::Settings;
 
 use crate::access_options::AccessOptions;
@@ -21,6 +21,16 @@ pub(crate) struct HttpOptions {
     /// Accept calls from web pages of this origin (repeatable).
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allowed_origin: Vec<AllowedOrigin>,
+    /// Serve processes of this user of the host, too, although they send no token (repeatable): for a proxy or relay
+    /// that runs as another user. Without --auth-token-file, only the user who runs the gateway can connect; root,
+    /// 0, is no exception.
+    #[arg(long, value_name = "UID")]
+    pub(crate) allow_uid: Vec<u32>,
+    /// Keep this many connections at once. Then idle ones are closed for new ones, and when all have requests in
+    /// progress, further ones are refused with 503. Another host or user, and the requests of one principal, can have
+    /// half.
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_MAX_CONNECTIONS)]
+    pub(crate) max_connections: NonZeroUsize,
     /// Close event streams after this long, and let clients of revision 2025-11-25 come back for the rest.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) park_after: Option<Duration>,

@@ -17,6 +17,7 @@ mod fenced;
 mod http_options;
 mod import;
 mod logging;
+mod operator_socket;
 mod output;
 mod program;
 mod register;

@@ -1,20 +1,24 @@
 //! `ringfence serve`: one HTTP endpoint in front of MCP servers.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
+use std::num::NonZeroUsize;
+use std::path::Path;
 use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
+use fence::Peers;
 use gateway::{Config, Gateway, Listeners};
 use serde_json::json;
 use session::Sessions;
-use tokio::net::{TcpListener, lookup_host};
+use tokio::net::{TcpListener, UnixListener, lookup_host};
 use upstream::Lifecycle;
 
 use crate::access_options::Access;
-use crate::discovery::Announcement;
+use crate::discovery::{self, Announcement};
 use crate::error::Error;
 use crate::http_options::HttpOptions;
+use crate::operator_socket::OperatorSocket;
 use crate::server_options::{ServerOptions, close_audit_log};
 use crate::servers::{ClientPlace, Servers};
 use crate::{logging, signals};
@@ -107,7 +111,6 @@ async fn serve(
     let Servers { set, rules, package, reload } = servers;
     let listener = TcpListener::bind(address).await.map_err(|reason| Error::Bind { address, reason })?;
     let address = listener.local_addr()?;
-    let operator = operator_listener(address, &access).await?;
     if arguments.server.fence.host_port.contains(&address.port()) {
         return Err(Error::OwnPortMirrored(address.port()));
     }
@@ -126,9 +129,10 @@ async fn serve(
         tokio::spawn(reload.follow(Arc::clone(&sessions)));
     }
     let url = format!("{}://{address}", if access.tls.is_some() { "https" } else { "http" });
-    let operator_address = operator.as_ref().map(TcpListener::local_addr).transpose()?;
-    // Removes itself when it is dropped, so it is held until the gateway ends.
-    let announcement = Announcement::publish(&own, &url, operator_address, &sessions.name())?;
+    // Both remove themselves when they are dropped, so they are held until the gateway ends.
+    let (socket, operator) = operator_socket(&own).unzip();
+    let socket_name = socket.as_ref().map(OperatorSocket::name);
+    let announcement = Announcement::publish(&own, &url, socket_name, &sessions.name())?;
     announce(&arguments, &url)?;
     let config = Config {
         allowed_hosts: arguments.http.allowed_host,
@@ -139,10 +143,12 @@ async fn serve(
         admin_token: Some(announcement.token.clone()),
         authentication: access.authentication,
         is_behind_proxy: arguments.http.access.behind_proxy,
+        allowed_uids: arguments.http.allow_uid,
+        max_connections: possible_connections(arguments.http.max_connections),
     };
     let listeners = Listeners { clients: listener, tls: access.tls, operator };
-    Gateway::new(sessions, config).serve(listeners, stop, arguments.http.drain).await;
-    drop(package);
+    Gateway::new(sessions, config, Peers::new(&own)).serve(listeners, stop, arguments.http.drain).await;
+    drop((package, socket));
     close_audit_log(audit).await;
     Ok(())
 }
@@ -165,14 +171,25 @@ async fn address(arguments: &ServeArguments) -> Result<SocketAddr, Error> {
     addresses.next().ok_or_else(|| unknown(std::io::ErrorKind::NotFound.into()))
 }
 
-/// The operator's tools use plain HTTP on loopback. If clients do not, the operator gets a listener of its own.
-async fn operator_listener(address: SocketAddr, access: &Access) -> Result<Option<TcpListener>, Error> {
-    if address.ip().is_loopback() && access.tls.is_none() {
-        return Ok(None);
+/// The operator's own listener. Without it, its tools use that of the clients.
+fn operator_socket(own: &Path) -> Option<(OperatorSocket, UnixListener)> {
+    let bound = OperatorSocket::bind(&discovery::directory_in(own));
+    bound.map_err(|error| tracing::warn!("no socket for the operator: {error}")).ok()
+}
+
+/// Leaves half of the descriptors that this process may open to sessions.
+fn possible_connections(wanted: NonZeroUsize) -> NonZeroUsize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let possible = limit.and_then(|limit| usize::try_from(limit / 2).ok()).and_then(NonZeroUsize::new);
+    match possible {
+        Some(possible) if possible < wanted => {
+            tracing::warn!(
+                "at most {possible} connections at once, because of the limit of open files (ulimit -n)"
+            );
+            possible
+        }
+        _ => wanted,
     }
-    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let listener = TcpListener::bind(address).await;
-    listener.map(Some).map_err(|reason| Error::Bind { address, reason })
 }
 
 /// Each session needs several descriptors, so the usual limit of 1024 is too low.

@@ -1,6 +1,7 @@
 //! `ringfence sessions`: lists, shows and stops the sessions of running gateways.
 
 use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::runtime::Runtime;
 
 use crate::discovery::{self, Discovered};
 use crate::error::Error;
+use crate::operator_socket::ReachedDirectory;
 use crate::output::print_line;
 
 /// Longer than the grace time that a session may take to end.
@@ -69,28 +71,37 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Error> {
     if gateways.is_empty() {
         return Err(Error::NoGateway);
     }
-    let client = OperatorClient::new()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let gateways: Vec<OperatorClient<'_>> = gateways
+        .into_iter()
+        .map(|gateway| OperatorClient::new(gateway, host_environment.outside(), &runtime))
+        .collect::<Result<_, Error>>()?;
     match &arguments.command {
-        SessionsCommand::List => list(&client, &gateways, arguments.json),
+        SessionsCommand::List => list(&gateways, arguments.json),
         SessionsCommand::Show { session } => {
-            let found = client.find(&gateways, &Method::GET, session)?;
+            let found = find(&gateways, &Method::GET, session)?;
             print_line(&if arguments.json { format!("{found:#}") } else { described(&found) });
         }
         SessionsCommand::Stop { session } => {
-            let stopped = client.find(&gateways, &Method::DELETE, session)?;
+            let stopped = find(&gateways, &Method::DELETE, session)?;
             print_line(&if arguments.json { stopped.to_string() } else { format!("{session} was stopped") });
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn list(client: &OperatorClient, gateways: &[Discovered], as_json: bool) {
+/// Returns the answer of the first gateway that has the session.
+fn find(gateways: &[OperatorClient<'_>], method: &Method, session: &str) -> Result<Value, Error> {
+    gateways.iter().find_map(|gateway| gateway.ask(method, session)).ok_or(Error::NoSuchSession)
+}
+
+fn list(gateways: &[OperatorClient<'_>], as_json: bool) {
     let mut sessions = Vec::new();
     for gateway in gateways {
-        let answer = client.ask(gateway, &Method::GET, "");
+        let answer = gateway.ask(&Method::GET, "");
         let Some(Value::Array(found)) = answer.map(|mut answer| answer["sessions"].take()) else { continue };
         sessions.extend(found.into_iter().map(|mut session| {
-            session["gateway"] = gateway.url.clone().into();
+            session["gateway"] = gateway.discovered.url.clone().into();
             session
         }));
     }
@@ -170,47 +181,72 @@ fn memory(session: &Value) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// Sends requests to gateways with the operator's token.
-struct OperatorClient {
-    runtime: Runtime,
-    http: reqwest::Client,
+/// Sends requests to one gateway with the operator's token.
+struct OperatorClient<'a> {
+    discovered: Discovered,
+    runtime: &'a Runtime,
+    /// Through the operator's own listener, which answers whatever clients do. With the directory that it is in.
+    at_socket: Option<(reqwest::Client, ReachedDirectory)>,
+    at_url: reqwest::Client,
 }
 
-impl OperatorClient {
-    fn new() -> Result<Self, Error> {
-        let http = reqwest::Client::builder()
-            .timeout(PATIENCE)
-            .tls_backend_preconfigured(upstream::http::tls().map_err(std::io::Error::other)?)
-            // The gateways are on this host, and a proxy must not see the token.
-            .no_proxy()
-            .build()
-            .map_err(std::io::Error::other)?;
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        Ok(Self { runtime, http })
-    }
-
-    /// Returns the answer of the first gateway that has the session.
-    fn find(&self, gateways: &[Discovered], method: &Method, session: &str) -> Result<Value, Error> {
-        gateways.iter().find_map(|gateway| self.ask(gateway, method, session)).ok_or(Error::NoSuchSession)
+impl<'a> OperatorClient<'a> {
+    /// `own` is ringfence's own directory.
+    fn new(discovered: Discovered, own: &Path, runtime: &'a Runtime) -> Result<Self, Error> {
+        let at_socket = match &discovered.socket {
+            Some(name) => {
+                let directory = ReachedDirectory::open(&discovery::directory_in(own))?;
+                let client = build(http_client()?.unix_socket(directory.path_of(name)))?;
+                Some((client, directory))
+            }
+            None => None,
+        };
+        Ok(Self { discovered, runtime, at_socket, at_url: build(http_client()?)? })
     }
 
     /// Returns `None` if the gateway has no such session, or does not answer. Prints the latter.
-    fn ask(&self, gateway: &Discovered, method: &Method, session: &str) -> Option<Value> {
-        let separator = if session.is_empty() { "" } else { "/" };
-        let url = format!("{}/sessions{separator}{session}", gateway.operator_url());
-        let request = self.http.request(method.clone(), url).bearer_auth(&gateway.token);
-        match self.runtime.block_on(answer(request)) {
+    fn ask(&self, method: &Method, session: &str) -> Option<Value> {
+        match self.runtime.block_on(self.answer(method, session)) {
             Ok(answer) => serde_json::from_slice(&answer?).ok(),
             Err(error) => {
                 eprintln!(
                     "ringfence: the gateway at {} does not answer: {}",
-                    gateway.url,
+                    self.discovered.url,
                     root_cause(&error)
                 );
                 None
             }
         }
     }
+
+    async fn answer(&self, method: &Method, session: &str) -> reqwest::Result<Option<bytes::Bytes>> {
+        let separator = if session.is_empty() { "" } else { "/" };
+        let request = |client: &reqwest::Client, base: &str| {
+            let url = format!("{base}/sessions{separator}{session}");
+            client.request(method.clone(), url).bearer_auth(&self.discovered.token)
+        };
+        if let Some((client, _)) = &self.at_socket {
+            // The name is for the Host header alone.
+            match answer(request(client, "http://localhost")).await {
+                Err(error) if error.is_connect() => {}
+                answered => return answered,
+            }
+        }
+        answer(request(&self.at_url, &self.discovered.url)).await
+    }
+}
+
+fn http_client() -> Result<reqwest::ClientBuilder, Error> {
+    let builder = reqwest::Client::builder()
+        .timeout(PATIENCE)
+        .tls_backend_preconfigured(upstream::http::tls().map_err(std::io::Error::other)?)
+        // The gateways are on this host, and a proxy must not see the token.
+        .no_proxy();
+    Ok(builder)
+}
+
+fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, Error> {
+    Ok(builder.build().map_err(std::io::Error::other)?)
 }
 
 /// Returns `None` for 404.

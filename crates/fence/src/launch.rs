@@ -93,8 +93,8 @@ impl Launcher {
         }
     }
 
-    /// Starts a command inside the fence that `plan` describes. `outside` is a directory of ours that the command
-    /// must not be able to write; the launcher checks that it cannot.
+    /// Starts a command inside the fence that `plan` describes. `outside` is ringfence's own directory, which the
+    /// command must not be able to write; the launcher checks that it cannot. The fence is registered there.
     pub fn launch(
         &self,
         plan: &Plan,
@@ -168,7 +168,7 @@ impl Launcher {
                 foreign_calls: self.is_first_of_its_kind(plan),
             },
         };
-        self.spawn_launcher(plan, &request, stdio, &members)?.follow(plan, &program)
+        self.spawn_launcher(plan, &request, stdio, &members)?.follow(plan, &program, outside)
     }
 
     /// Whether the costly canary is still to be tried for this kind of filter.

@@ -72,6 +72,8 @@ mod running_fence;
 #[cfg(target_os = "linux")]
 mod spawn;
 #[cfg(target_os = "linux")]
+mod supervisor_files;
+#[cfg(target_os = "linux")]
 mod supervisor_registry;
 
 #[cfg(target_os = "macos")]

@@ -1,192 +1,224 @@
-//! Finds out which process is at the other end of a TCP connection of this host, because no process inside a fence may
-//! use the gateway.
+//! Finds out which process is at the other end of a connection of this host: whose it is, and whether it is inside a
+//! fence.
 //!
-//! It looks up the socket at the other end (`socket`), then the processes that hold it (`holders`), then their
-//! ancestors: descendants of a supervisor are fenced.
+//! It looks up the socket at the other end of a TCP connection (`socket`), which tells the user; then the processes
+//! that hold it (`holders`); then whether one of them is inside a fence (`fences`).
 //!
 //! Limits: a fenced process can pass its socket to a process outside over a unix socket, if its policy allows those. It
-//! is then taken for that process once it has closed the socket itself, or at once if the gateway knows the other
-//! process as a client. Fences of another ringfence process are not known here. A client that hides its descriptors
-//! cannot be identified, and is refused while fences exist.
+//! is then taken for that process once it has closed the socket itself, or at once if this one knows the other
+//! process as a client. A client that hides its descriptors cannot be identified. Where `/proc` hides other users'
+//! processes (`hidepid`), no client can be.
 
+mod fences;
 mod holders;
 mod route;
 mod socket;
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
+use rustix::process::Pid;
 
 use crate::supervisor_registry::{SUPERVISORS, Snapshot, Supervisors};
-use holders::{Look, Process};
+use fences::Fences;
+use holders::{Identity, Look, Process};
 
-/// Clients that are looked at first. A host has a handful, each with many connections.
+/// Processes of each kind that are looked at first. A host has a handful of clients, each with many connections.
 const MAX_REMEMBERED: usize = 8;
 
-/// Who holds the other end.
+/// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
-    /// A process outside all fences, or another host.
-    Outside,
-    /// A process inside one of our fences, or this process on behalf of one.
+    /// Another host.
+    Remote,
+    /// A process of the user that this process runs as, outside all fences.
+    OwnUser,
+    /// A process of the user with this uid. Whether it is inside a fence is not looked at.
+    OtherUser(u32),
+    /// A process inside a fence, or this process on behalf of one.
     Fenced,
     /// Not found: the other end is closed already, or is being passed between processes. To be refused.
     Unknown,
 }
 
-/// Judges peers, and remembers clients so that their next connections cost less.
+/// Where a process stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    Outside,
+    Fenced,
+    Unknown,
+}
+
+impl Standing {
+    fn as_peer(self) -> Peer {
+        match self {
+            Self::Outside => Peer::OwnUser,
+            Self::Fenced => Peer::Fenced,
+            Self::Unknown => Peer::Unknown,
+        }
+    }
+}
+
+/// Judges peers, and remembers processes so that their next connections cost less.
 #[derive(Debug)]
 pub struct Peers {
     supervisors: &'static Supervisors,
-    /// The newest first.
-    remembered: Mutex<VecDeque<Client>>,
+    fences: Fences,
+    remembered: Mutex<Remembered>,
 }
 
-/// A process that was found outside all fences. It stays outside, because its ancestors decide.
-#[derive(Clone, Copy, Debug)]
-struct Client {
-    process: Process,
-    /// Pids are used again, by processes that started later.
-    start: u64,
+/// Processes that were judged, the newest first. No process leaves its fence and none enters one, so this stays true
+/// as long as the process lives.
+#[derive(Debug, Default)]
+struct Remembered {
+    outside: VecDeque<Identity>,
+    fenced: VecDeque<Identity>,
 }
 
-impl Default for Peers {
-    fn default() -> Self {
-        Self::new()
+impl Remembered {
+    fn add(&mut self, process: Identity, standing: Standing) {
+        let list = match standing {
+            Standing::Outside => &mut self.outside,
+            Standing::Fenced => &mut self.fenced,
+            Standing::Unknown => return,
+        };
+        list.retain(|known| known.process != process.process);
+        list.push_front(process);
+        list.truncate(MAX_REMEMBERED);
+    }
+
+    fn all(&self) -> Vec<(Identity, Standing)> {
+        let outside = self.outside.iter().map(|process| (*process, Standing::Outside));
+        outside.chain(self.fenced.iter().map(|process| (*process, Standing::Fenced))).collect()
     }
 }
 
 impl Peers {
-    pub fn new() -> Self {
-        Self::with(&SUPERVISORS)
+    /// `own` is ringfence's own directory, where its processes register their fences.
+    pub fn new(own: &Path) -> Self {
+        Self::with(&SUPERVISORS, own)
     }
 
-    fn with(supervisors: &'static Supervisors) -> Self {
-        Self { supervisors, remembered: Mutex::default() }
+    fn with(supervisors: &'static Supervisors, own: &Path) -> Self {
+        Self { supervisors, fences: Fences::new(own), remembered: Mutex::default() }
     }
 
-    /// Whether any process inside a fence could connect.
-    pub fn are_needed(&self) -> bool {
-        let supervisors = self.supervisors.snapshot();
-        supervisors.is_launching || !supervisors.is_empty()
-    }
-
-    /// Judges the peer of a connection that was accepted at `local`. Blocks, on the kernel alone.
+    /// Judges the peer of a TCP connection that was accepted at `local`. Blocks, on the kernel alone.
     pub fn judge(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
         // Before all else: what has connected by now descends from a supervisor that is known by now.
         let supervisors = self.supervisors.snapshot();
         let (peer, local) = (canonical(peer), canonical(local));
         match socket::find(peer, local) {
             Ok(Some(found)) if found.inode == 0 => Peer::Unknown,
-            Ok(Some(found)) if found.user != rustix::process::geteuid().as_raw() => Peer::Outside,
-            Ok(Some(found)) => self.judge_holder(found.inode, &supervisors),
+            Ok(Some(found)) if found.user != rustix::process::geteuid().as_raw() => {
+                Peer::OtherUser(found.user)
+            }
+            Ok(Some(found)) => self.judge_holders(found.inode, &supervisors).as_peer(),
             Ok(None) if is_of_this_host(peer) => Peer::Unknown,
-            Ok(None) => Peer::Outside,
+            Ok(None) => Peer::Remote,
             Err(_) => Peer::Unknown,
         }
     }
 
-    fn judge_holder(&self, inode: u32, supervisors: &Snapshot) -> Peer {
-        let remembered: Vec<Client> = self.lock().iter().copied().collect();
-        for Client { process, start } in remembered {
-            if process.look_for(inode) == Look::Holds && process.start() == Some(start) {
-                return Peer::Outside;
+    /// Judges the peer of a unix socket by what the kernel says about it. Blocks, on the kernel alone.
+    ///
+    /// A process that connects and ends at once can be taken for a later one with its pid; it does not see the answer.
+    pub fn judge_process(&self, pid: Option<Pid>, user: u32) -> Peer {
+        let supervisors = self.supervisors.snapshot();
+        // Without a pid it is in a pid namespace that this process cannot see into.
+        let Some(pid) = pid else { return Peer::Unknown };
+        match self.fences.judge(Process::from_number(pid.as_raw_nonzero().get()), &supervisors) {
+            Standing::Outside if user != rustix::process::geteuid().as_raw() => Peer::OtherUser(user),
+            standing => standing.as_peer(),
+        }
+    }
+
+    fn judge_holders(&self, inode: u32, supervisors: &Snapshot) -> Standing {
+        let remembered = self.remembered.lock().all();
+        for (known, standing) in remembered {
+            if known.process.look_for(inode) == Look::Holds && known.process.identity() == Some(known) {
+                return standing;
             }
         }
-        let findings = Findings::of_all(inode, supervisors);
-        let verdict = findings.verdict();
-        if let (Peer::Outside, Some(process)) = (verdict, findings.outside) {
-            self.remember(process);
+        let findings = Findings::of_all(inode, &self.fences, supervisors);
+        let standing = findings.verdict();
+        if let Some(process) = findings.holder(standing).and_then(Process::identity) {
+            self.remembered.lock().add(process, standing);
         }
-        verdict
-    }
-
-    fn remember(&self, process: Process) {
-        let Some(start) = process.start() else { return };
-        let mut remembered = self.lock();
-        remembered.retain(|client| client.process != process);
-        remembered.push_front(Client { process, start });
-        remembered.truncate(MAX_REMEMBERED);
-    }
-
-    fn lock(&self) -> MutexGuard<'_, VecDeque<Client>> {
-        self.remembered.lock()
+        standing
     }
 }
 
 /// What looking at every process of this user has shown.
 #[derive(Debug, Default)]
 struct Findings {
-    /// A holder of the socket is fenced, is this process, or cannot be judged.
-    worst: Option<Peer>,
-    /// A holder outside all fences.
+    /// Holders of the socket: one inside a fence, one outside all fences.
+    fenced: Option<Process>,
     outside: Option<Process>,
+    /// A holder cannot be judged.
+    has_unknown: bool,
     /// A process inside a fence hides its descriptors.
     is_hidden_inside: bool,
 }
 
 impl Findings {
-    fn of_all(inode: u32, supervisors: &Snapshot) -> Self {
+    fn of_all(inode: u32, fences: &Fences, supervisors: &Snapshot) -> Self {
         let mut findings = Self::default();
         let Ok(processes) = holders::processes_of_this_user() else { return findings };
         for process in &processes {
-            findings.add(*process, process.look_for(inode), supervisors);
+            findings.add(*process, process.look_for(inode), fences, supervisors);
         }
         if findings.is_empty() {
             // A thread can have descriptors of its own.
             for process in &processes {
-                findings.add(*process, process.look_for_in_threads(inode), supervisors);
+                findings.add(*process, process.look_for_in_threads(inode), fences, supervisors);
             }
         }
         findings
     }
 
     fn is_empty(&self) -> bool {
-        self.worst.is_none() && self.outside.is_none()
+        !self.has_unknown && self.fenced.is_none() && self.outside.is_none()
     }
 
     /// Continues after a holder was found outside, because several processes can hold a socket.
-    fn add(&mut self, process: Process, look: Look, supervisors: &Snapshot) {
+    fn add(&mut self, process: Process, look: Look, fences: &Fences, supervisors: &Snapshot) {
         match look {
             Look::HoldsNot => {}
-            Look::Holds => match judge_process(process, supervisors) {
-                Peer::Outside => self.outside = Some(process),
-                Peer::Fenced => self.worst = Some(Peer::Fenced),
-                Peer::Unknown => self.worst = self.worst.or(Some(Peer::Unknown)),
+            Look::Holds => match fences.judge(process, supervisors) {
+                Standing::Outside => self.outside = Some(process),
+                Standing::Fenced => self.fenced = Some(process),
+                Standing::Unknown => self.has_unknown = true,
             },
-            // Supervisors hide theirs and hold no sockets.
-            Look::Hidden if supervisors.has(process.number()) => {}
-            Look::Hidden => self.is_hidden_inside |= judge_process(process, supervisors) != Peer::Outside,
+            Look::Hidden => {
+                // Supervisors hide theirs and hold no sockets.
+                let is_supervisor = |process| fences.is_supervisor(process, supervisors);
+                if !process.identity().is_some_and(is_supervisor) {
+                    self.is_hidden_inside |= fences.judge(process, supervisors) != Standing::Outside;
+                }
+            }
         }
     }
 
-    fn verdict(&self) -> Peer {
-        match (self.worst, self.outside) {
-            (Some(worst), _) => worst,
-            (None, Some(_)) => Peer::Outside,
-            (None, None) if self.is_hidden_inside => Peer::Fenced,
-            (None, None) => Peer::Unknown,
+    fn verdict(&self) -> Standing {
+        match (self.fenced, self.outside) {
+            (Some(_), _) => Standing::Fenced,
+            _ if self.has_unknown => Standing::Unknown,
+            (None, Some(_)) => Standing::Outside,
+            (None, None) if self.is_hidden_inside => Standing::Fenced,
+            (None, None) => Standing::Unknown,
         }
     }
-}
 
-/// Where a process stands, by its ancestors.
-fn judge_process(process: Process, supervisors: &Snapshot) -> Peer {
-    // Only for a fence does this process connect to its own host, and a supervisor for none.
-    if process.is_this_one() || supervisors.has(process.number()) {
-        return Peer::Fenced;
-    }
-    match process.ancestors() {
-        Some(ancestors) if ancestors.iter().any(|process| supervisors.has(process.number())) => Peer::Fenced,
-        // Its supervisor may be one that has not been entered yet.
-        Some(ancestors)
-            if supervisors.is_launching && ancestors.iter().any(|process| process.is_this_one()) =>
-        {
-            Peer::Unknown
+    /// The holder that the verdict is about.
+    fn holder(&self, verdict: Standing) -> Option<Process> {
+        match verdict {
+            Standing::Outside => self.outside,
+            Standing::Fenced => self.fenced,
+            Standing::Unknown => None,
         }
-        Some(_) => Peer::Outside,
-        None => Peer::Unknown,
     }
 }
 

@@ -67,13 +67,20 @@ impl OwnDirectory {
     }
 }
 
+/// A name that no other process will choose.
+pub(crate) fn random_name() -> io::Result<String> {
+    let mut random = [0; 12];
+    File::open("/dev/urandom")?.read_exact(&mut random)?;
+    Ok(hexadecimal(&random))
+}
+
 fn hexadecimal(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 /// Makes a directory that is private to this user, or checks that it is.
-fn make_private(path: &Path) -> io::Result<()> {
+pub(crate) fn make_private(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     let metadata = path.symlink_metadata()?;
     let is_ours = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
@@ -107,9 +114,7 @@ impl SessionDirectory {
     pub fn create(own: &OwnDirectory) -> io::Result<Self> {
         let sessions = own.path().join("sessions");
         make_private(&sessions)?;
-        let mut random = [0; 12];
-        File::open("/dev/urandom")?.read_exact(&mut random)?;
-        let name = hexadecimal(&random);
+        let name = random_name()?;
         let unlocked = sessions.join(format!("{UNLOCKED}{name}"));
         make_directory(&unlocked)?;
         let lock = File::open(&unlocked)?;

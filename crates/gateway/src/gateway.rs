@@ -1,18 +1,23 @@
 //! The gateway: the sessions, the settings of the HTTP side, and what all requests share.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
 use fence::Peers;
-use session::Sessions;
+use session::{Count, Sessions};
 use tokio::sync::Semaphore;
 
 use crate::admission::{AllowedHost, AllowedOrigin};
 use crate::denials::Denials;
+use crate::places::Places;
 use crate::token_store::Authentication;
 
 /// Machines attached at once. Their connections do not count as requests.
 const MAX_ATTACHMENTS: usize = 4096;
+
+/// Connections at once, unless the operator sets another number. Each session of a busy client holds a handful.
+pub const DEFAULT_MAX_CONNECTIONS: NonZeroUsize = NonZeroUsize::MIN.saturating_add(8191);
 
 /// The settings of the HTTP side.
 #[derive(Clone, Debug)]
@@ -34,6 +39,10 @@ pub struct Config {
     pub authentication: Authentication,
     /// Connections come from a proxy, which names the callers' addresses in `X-Forwarded-For`.
     pub is_behind_proxy: bool,
+    /// Users of this host, besides the gateway's own, who may connect without a token.
+    pub allowed_uids: Vec<u32>,
+    /// Connections at once.
+    pub max_connections: NonZeroUsize,
 }
 
 impl Default for Config {
@@ -47,6 +56,8 @@ impl Default for Config {
             admin_token: None,
             authentication: Authentication::Open,
             is_behind_proxy: false,
+            allowed_uids: Vec::new(),
+            max_connections: DEFAULT_MAX_CONNECTIONS,
         }
     }
 }
@@ -58,16 +69,22 @@ pub struct Gateway {
     pub(crate) config: Config,
     pub(crate) peers: Peers,
     pub(crate) denials: Denials,
+    /// For the connections of clients. The operator's listener has its own.
+    pub(crate) places: Places,
+    /// Connections refused as those of strangers or for lack of places.
+    pub(crate) refused_connections: Count,
     /// Bounds the number of attached machines.
     pub(crate) attachments: Arc<Semaphore>,
 }
 
 impl Gateway {
-    pub fn new(sessions: Arc<Sessions>, config: Config) -> Arc<Self> {
+    pub fn new(sessions: Arc<Sessions>, config: Config, peers: Peers) -> Arc<Self> {
         Arc::new(Self {
             sessions,
+            places: Places::new(config.max_connections.get()),
+            refused_connections: Count::default(),
             config,
-            peers: Peers::new(),
+            peers,
             denials: Denials::default(),
             attachments: Arc::new(Semaphore::new(MAX_ATTACHMENTS)),
         })

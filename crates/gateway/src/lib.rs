@@ -21,11 +21,14 @@ mod health;
 mod mcp;
 mod metrics;
 mod pieces_body;
+mod places;
+mod refused_connection;
 mod reloaded;
 mod revocation;
 mod router;
 mod self_wake;
 mod serve;
+mod served_body;
 mod session_endpoints;
 mod status;
 #[cfg(test)]
@@ -35,7 +38,7 @@ mod token_file;
 mod token_store;
 
 pub use admission::{AllowedHost, AllowedNameError, AllowedOrigin};
-pub use gateway::{Config, Gateway};
+pub use gateway::{Config, DEFAULT_MAX_CONNECTIONS, Gateway};
 pub use serve::Listeners;
 pub use tls::{CertificateError, Tls};
 pub use token_file::{TokenFile, TokenFileError, TokenLineError, hashed_line};

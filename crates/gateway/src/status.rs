@@ -3,6 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
+use bytes::Bytes;
 use session::{Refusal, ScopeRefusal};
 use thiserror::Error;
 use wire::{ErrorReply, Id, MessageError, Version, code};
@@ -20,6 +21,15 @@ pub(crate) enum RequestError {
          files cannot be told from one; it can use `ringfence stdio`)"
     )]
     FencedPeer,
+    /// The peer is another user's process, or another host, where callers need no token.
+    #[error(
+        "Forbidden: without tokens the gateway serves only the user who runs it (see --allow-uid, --auth-token-file)"
+    )]
+    ForeignPeer,
+    #[error("Service Unavailable: too many connections have requests in progress (see --max-connections)")]
+    TooManyConnections,
+    #[error("Too Many Requests: this caller has too many requests in progress (see --max-connections)")]
+    TooManyRequests,
     #[error("Not Acceptable: the client must accept {needed}")]
     NotAcceptable { needed: &'static str },
     #[error("Unsupported Media Type: Content-Type must be application/json")]
@@ -99,7 +109,9 @@ impl RequestError {
 
     fn status(&self) -> StatusCode {
         match self {
-            Self::ForbiddenHost | Self::ForbiddenOrigin | Self::FencedPeer => StatusCode::FORBIDDEN,
+            Self::ForbiddenHost | Self::ForbiddenOrigin | Self::FencedPeer | Self::ForeignPeer => {
+                StatusCode::FORBIDDEN
+            }
             Self::NotAcceptable { .. } => StatusCode::NOT_ACCEPTABLE,
             Self::NotJson => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
@@ -118,8 +130,8 @@ impl RequestError {
             | Self::MissingSessionId => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
             Self::NotOperator | Self::NoToken | Self::UnknownToken => StatusCode::UNAUTHORIZED,
-            Self::TooManyAttempts => StatusCode::TOO_MANY_REQUESTS,
-            Self::TooManyAttachments => StatusCode::SERVICE_UNAVAILABLE,
+            Self::TooManyAttempts | Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
+            Self::TooManyAttachments | Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoSuchPath | Self::NoSuchSession => StatusCode::NOT_FOUND,
             Self::Refused(refusal) => refusal_status(refusal),
         }
@@ -208,9 +220,22 @@ impl From<RequestError> for Response {
     }
 }
 
-/// Answers every path of a connection that comes from inside a fence.
-pub(crate) async fn fenced_peer() -> Response {
-    RequestError::FencedPeer.into()
+/// The whole response, head and body, for a connection that is refused before it is served.
+pub(crate) fn last_response(error: &RequestError) -> Bytes {
+    let (status, body) = (error.status(), error.reply().to_message(None));
+    let reason = status.canonical_reason().unwrap_or_default();
+    let retry = if status == StatusCode::SERVICE_UNAVAILABLE {
+        format!("retry-after: {}\r\n", error.retry_after())
+    } else {
+        String::new()
+    };
+    let head = format!(
+        "HTTP/1.1 {} {reason}\r\ncontent-type: application/json\r\ncontent-length: {}\r\n{retry}\
+         connection: close\r\n\r\n",
+        status.as_u16(),
+        body.len()
+    );
+    [head.as_bytes(), &body].concat().into()
 }
 
 /// Answers every unknown path, among them the discovery paths of OAuth: clients that probe them need a plain JSON
@@ -264,6 +289,24 @@ mod tests {
         assert_eq!(retry_after(RequestError::TooManyAttempts).as_deref(), Some("1"));
         assert_eq!(retry_after(RequestError::Refused(Refusal::ShuttingDown)).as_deref(), Some("1"));
         assert_eq!(retry_after(RequestError::NotJson), None);
+    }
+
+    #[test]
+    fn a_refused_connection_gets_a_whole_response() {
+        for (error, status, has_time) in [
+            (RequestError::FencedPeer, "403 Forbidden", false),
+            (RequestError::ForeignPeer, "403 Forbidden", false),
+            (RequestError::TooManyConnections, "503 Service Unavailable", true),
+        ] {
+            let response = String::from_utf8(last_response(&error).to_vec()).unwrap();
+            let (head, body) = response.split_once("\r\n\r\n").unwrap();
+            assert!(head.starts_with(&format!("HTTP/1.1 {status}\r\n")), "{head}");
+            assert!(head.contains(&format!("content-length: {}\r\n", body.len())), "{head}");
+            assert!(head.ends_with("connection: close"), "{head}");
+            assert_eq!(head.contains("retry-after: 1\r\n"), has_time, "{head}");
+            let body: serde_json::Value = serde_json::from_str(body).unwrap();
+            assert_eq!(body["error"]["message"], error.to_string());
+        }
     }
 
     #[test]

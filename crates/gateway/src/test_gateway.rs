@@ -25,15 +25,17 @@ pub(crate) fn gateway_with(config: Config) -> Arc<Gateway> {
             storage: None,
         },
     };
+    let host_environment = Arc::new(fence::HostEnvironment::of_this_process().unwrap());
+    let peers = fence::Peers::new(host_environment.outside());
     let rules = session::ScopeRules {
         roots: session::RootsChoice::First,
         on_change: session::OnRootsChange::Terminate,
         default: None,
         allowed: vec![],
         names: BTreeMap::new(),
-        host_environment: Arc::new(fence::HostEnvironment::of_this_process().unwrap()),
+        host_environment,
     };
-    Gateway::new(session::Sessions::new(servers, session::Settings::default(), rules, None), config)
+    Gateway::new(session::Sessions::new(servers, session::Settings::default(), rules, None), config, peers)
 }
 
 /// Sends a request through all layers. Returns the status and the body, or null if the body is no JSON.

@@ -30,6 +30,7 @@ pub struct GatewayBuilder {
     variables: Vec<(OsString, OsString)>,
     removed_variables: Vec<OsString>,
     directory: Option<PathBuf>,
+    user: Option<u32>,
 }
 
 impl GatewayBuilder {
@@ -93,6 +94,13 @@ impl GatewayBuilder {
         self
     }
 
+    /// Runs the gateway as this user and the group with the same number. Only root can do that.
+    #[must_use]
+    pub fn user(mut self, user: u32) -> Self {
+        self.user = Some(user);
+        self
+    }
+
     /// Starts the gateway and waits until it listens; panics with its output if it does not.
     pub async fn start(self) -> Gateway {
         self.try_start().await.unwrap_or_else(|failed| {
@@ -144,6 +152,9 @@ impl GatewayBuilder {
         if let Some(directory) = &self.directory {
             command.current_dir(directory);
         }
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
         command
     }
 }
@@ -183,6 +194,7 @@ impl Gateway {
             variables: Vec::new(),
             removed_variables: Vec::new(),
             directory: None,
+            user: None,
         }
     }
 

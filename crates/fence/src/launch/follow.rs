@@ -29,10 +29,10 @@ pub(super) struct Channels {
 }
 
 impl Channels {
-    /// Reads events until the command runs, or never will.
-    pub(super) fn follow(mut self, plan: &Plan, program: &Path) -> Result<Fenced, LaunchError> {
+    /// Reads events until the command runs, or never will. `own` is ringfence's own directory.
+    pub(super) fn follow(mut self, plan: &Plan, program: &Path, own: &Path) -> Result<Fenced, LaunchError> {
         let mut supervisor = (plan.tier == Tier::A).then_some(self.launcher);
-        let mut registration = supervisor.map(|supervisor| SUPERVISORS.enter(supervisor));
+        let mut registration = supervisor.map(|supervisor| SUPERVISORS.enter(supervisor, own));
         let mut confinement = plan.confinement.clone();
         let mut outcome = None;
         // The supervisor's events may arrive before the launcher's own event that names the supervisor.
@@ -40,7 +40,7 @@ impl Channels {
             let news = match self.events.next(Some(LAUNCH_TIMEOUT)) {
                 Ok(Some(Event::Supervisor { pid })) => {
                     supervisor = Pid::from_raw(pid);
-                    registration = supervisor.map(|supervisor| SUPERVISORS.enter(supervisor));
+                    registration = supervisor.map(|supervisor| SUPERVISORS.enter(supervisor, own));
                     continue;
                 }
                 Ok(Some(Event::Confined { shown })) => {
@@ -177,7 +177,7 @@ mod tests {
             listeners: None,
         };
         let plan = crate::plan::tests::tier_b();
-        channels.follow(&plan, Path::new("/bin/true"))
+        channels.follow(&plan, Path::new("/bin/true"), &crate::test_directory::directory("follow"))
     }
 
     /// A process that ends at once and waits to be reaped.

@@ -19,6 +19,19 @@ const ATTEMPTS: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Process(i32);
 
+/// A process and when it started, which together name it for good: pids are used again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Identity {
+    pub(super) process: Process,
+    pub(super) start: u64,
+}
+
+impl Identity {
+    pub(super) fn number(self) -> i32 {
+        self.process.number()
+    }
+}
+
 /// Whether a process holds a socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
@@ -48,8 +61,16 @@ impl Process {
         self.0
     }
 
-    pub(super) fn is_this_one(self) -> bool {
-        u32::try_from(self.0).is_ok_and(|number| number == std::process::id())
+    pub(super) fn from_number(number: i32) -> Self {
+        Self(number)
+    }
+
+    pub(super) fn this() -> Self {
+        Self(rustix::process::getpid().as_raw_nonzero().get())
+    }
+
+    pub(super) fn is_this(self) -> bool {
+        self == Self::this()
     }
 
     /// Whether the process has the socket open.
@@ -71,37 +92,33 @@ impl Process {
         all
     }
 
-    /// When it started. Together with its number this names it for good.
-    pub(super) fn start(self) -> Option<u64> {
-        self.stat().map(|stat| stat.start_time)
+    /// `None` if it has ended.
+    pub(super) fn identity(self) -> Option<Identity> {
+        self.stat().map(|stat| Identity { process: self, start: stat.start_time })
     }
 
-    /// Parent, grandparent and so on; `None` if it has ended or they keep changing.
-    pub(super) fn ancestors(self) -> Option<Vec<Self>> {
-        (0..ATTEMPTS).find_map(|_| self.try_ancestors())
+    /// The process, its parent, grandparent and so on; `None` if it has ended or they keep changing.
+    pub(super) fn lineage(self) -> Option<Vec<Identity>> {
+        (0..ATTEMPTS).find_map(|_| self.try_lineage())
     }
 
-    fn try_ancestors(self) -> Option<Vec<Self>> {
-        let mut ancestors = Vec::new();
-        let (mut child, mut parent) = (self, self.parent()?);
-        while parent.0 != 0 {
-            if ancestors.len() == MAX_ANCESTORS {
+    fn try_lineage(self) -> Option<Vec<Identity>> {
+        let mut lineage = Vec::new();
+        let (mut process, mut stat) = (self, self.stat()?);
+        while lineage.len() < MAX_ANCESTORS {
+            lineage.push(Identity { process, start: stat.start_time });
+            // The first process has none, nor has one whose parent is outside this pid namespace.
+            let Some(parent) = stat.parent else { return Some(lineage) };
+            let parent = Self(parent.as_raw_nonzero().get());
+            let parents = parent.stat()?;
+            // If it is the parent still, its number was not reused before it was read.
+            let again = process.stat()?;
+            if (again.parent, again.start_time) != (stat.parent, stat.start_time) {
                 return None;
             }
-            let grandparent = parent.parent()?;
-            // If it is the parent still, its number was not reused while its own parent was read.
-            if child.parent()? != parent {
-                return None;
-            }
-            ancestors.push(parent);
-            (child, parent) = (parent, grandparent);
+            (process, stat) = (parent, parents);
         }
-        Some(ancestors)
-    }
-
-    /// 0 for the first process, and for one whose parent is outside this pid namespace.
-    fn parent(self) -> Option<Self> {
-        self.stat().map(|stat| Self(stat.parent.map_or(0, |pid| pid.as_raw_nonzero().get())))
+        None
     }
 
     fn stat(self) -> Option<ProcessStat> {
@@ -148,12 +165,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ancestors_lead_to_the_first_process() {
-        let this = Process(i32::try_from(std::process::id()).unwrap());
+    fn a_lineage_leads_to_the_first_process() {
+        let this = Process::this();
+        let lineage = this.lineage().unwrap();
         let parent = i32::try_from(std::os::unix::process::parent_id()).unwrap();
-        let ancestors = this.ancestors().unwrap();
-        assert_eq!(ancestors.first().map(|process| process.number()), Some(parent));
-        assert!(this.is_this_one() && !ancestors.iter().any(|process| process.is_this_one()));
+        assert_eq!((lineage[0].process, lineage[1].number()), (this, parent));
+        assert_eq!(Some(lineage[0]), this.identity());
         assert!(processes_of_this_user().unwrap().contains(&this));
     }
 }

@@ -1,19 +1,13 @@
 //! The operator's view: `ringfence sessions`, its endpoints, metrics, and the audit log.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
-use testkit::{NEWEST, ringfence_binary, wait_until};
-use tokio::process::Command;
+use testkit::{Gateway, NEWEST, wait_until, workspace_dir};
 
-use super::{Site, echoes};
-
-async fn ringfence(site: &Site, arguments: &[&str]) -> Output {
-    let mut command = Command::new(ringfence_binary());
-    command.args(arguments).env("XDG_CACHE_HOME", site.directory.join("caches"));
-    command.output().await.unwrap()
-}
+use super::{Site, address_of, echoes};
 
 fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
@@ -26,7 +20,7 @@ async fn sessions_are_listed_shown_and_stopped_by_handle() {
     echoes(&client).await;
     client.call_tool("no_such_tool", json!({})).await;
 
-    let listed = ringfence(&site, &["sessions", "list", "--json"]).await;
+    let listed = site.ringfence(&["sessions", "list", "--json"]).await;
     let listed: Value = serde_json::from_slice(&listed.stdout).unwrap();
     let session = &listed["sessions"][0];
     let handle = session["session"].as_str().unwrap();
@@ -42,20 +36,20 @@ async fn sessions_are_listed_shown_and_stopped_by_handle() {
     assert!(site.gateway.descendants().contains(&u32::try_from(worker["pid"].as_i64().unwrap()).unwrap()));
     assert!(!listed.to_string().contains(client.session_id().unwrap()), "an id is a credential");
 
-    let people = text(&ringfence(&site, &["sessions", "list"]).await);
+    let people = text(&site.ringfence(&["sessions", "list"]).await);
     assert!(people.contains(handle) && people.contains("SCOPE"), "{people}");
-    let shown = text(&ringfence(&site, &["sessions", "show", handle]).await);
+    let shown = text(&site.ringfence(&["sessions", "show", handle]).await);
     assert!(shown.contains("fence") && shown.contains("generation 1"), "{shown}");
 
-    let unknown = ringfence(&site, &["sessions", "stop", "s-00000000"]).await;
+    let unknown = site.ringfence(&["sessions", "stop", "s-00000000"]).await;
     assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown));
-    assert!(ringfence(&site, &["sessions", "stop", handle]).await.status.success());
+    assert!(site.ringfence(&["sessions", "stop", handle]).await.status.success());
     wait_until("its processes are gone", async || site.gateway.descendants().is_empty()).await;
     let reply = client.post_tool_call(&json!(1), "echo", json!({})).await;
     assert_eq!(reply.status, 404);
 
     site.gateway.terminate().await;
-    let none = ringfence(&site, &["sessions", "list"]).await;
+    let none = site.ringfence(&["sessions", "list"]).await;
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none).contains("hint:"), "{}", text(&none));
 }
@@ -74,6 +68,81 @@ async fn the_operators_endpoints_want_the_token_and_its_file_is_private() {
     let reply = site.get("/sessions").header("authorization", format!("Bearer {token}")).await;
     assert_eq!(reply.status, 200, "the control");
     assert_eq!(reply.json()["sessions"].as_array().unwrap().len(), 1);
+}
+
+fn sockets_in(directory: &Path) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    entries.filter(|entry| entry.file_type().unwrap().is_socket()).map(|entry| entry.path()).collect()
+}
+
+#[tokio::test]
+async fn the_operators_socket_is_private_and_goes_with_its_gateway() {
+    let mut site = Site::start("operator-socket", &[]).await;
+    let directory = site.own().join("gateways");
+    let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+    let killed = sockets_in(&directory);
+    assert_eq!((killed.len(), mode(&killed[0]), mode(&directory)), (1, 0o600, 0o700));
+    site.gateway.kill().await;
+    assert_eq!(sockets_in(&directory), killed, "the control: a killed gateway leaves its socket");
+
+    let second = Site::gateway(&site.directory, &[]).await;
+    let live = sockets_in(&directory);
+    assert!(live.len() == 1 && live != killed, "{live:?}");
+    site.gateway = Site::gateway(&site.directory, &[]).await;
+    assert_eq!(sockets_in(&directory).len(), 2, "that of a running gateway is left alone");
+    drop(second);
+    site.gateway.terminate().await;
+    assert!(sockets_in(&directory).iter().all(|socket| live.contains(socket)), "it removes its own");
+}
+
+#[tokio::test]
+async fn sessions_are_listed_through_the_socket_and_without_it_through_the_url() {
+    let site = Site::start("operator-ways", &[]).await;
+    let _client = site.gateway.open().await;
+    let is_listed = async || {
+        let listed = site.ringfence(&["sessions", "list", "--json"]).await;
+        let answer: Value = serde_json::from_slice(&listed.stdout).unwrap();
+        answer["sessions"].as_array().unwrap().len() == 1
+    };
+    let file = site.own().join(format!("gateways/{}.json", site.gateway.pid()));
+    let announced = std::fs::read_to_string(&file).unwrap();
+    let url = address_of(&site.gateway);
+    std::fs::write(&file, announced.replace(&url, "127.0.0.1:1")).unwrap();
+    assert!(is_listed().await, "through the socket alone");
+    for socket in sockets_in(&site.own().join("gateways")) {
+        std::fs::remove_file(socket).unwrap();
+    }
+    assert!(!is_listed().await, "the control: neither way leads there");
+    std::fs::write(&file, announced).unwrap();
+    assert!(is_listed().await, "through the URL alone");
+}
+
+#[tokio::test]
+async fn the_socket_can_lie_deeper_than_its_address_is_long() {
+    let directory = workspace_dir("operator-deep");
+    let caches = directory.join("d".repeat(120)).join("d".repeat(120));
+    std::fs::create_dir_all(&caches).unwrap();
+    let gateway = Gateway::unfenced().env("XDG_CACHE_HOME", &caches).start().await;
+    let _client = gateway.open().await;
+    assert_eq!(sockets_in(&caches.join("ringfence/gateways")).len(), 1);
+    let mut command = tokio::process::Command::new(testkit::ringfence_binary());
+    let listed = command.args(["sessions", "list"]).env("XDG_CACHE_HOME", &caches).output().await.unwrap();
+    assert!(text(&listed).contains("ready"), "{}", text(&listed));
+}
+
+#[tokio::test]
+async fn no_fence_shows_the_operators_socket_or_the_registered_supervisors() {
+    let site = Site::start("operator-hidden", &[]).await;
+    let own = site.own();
+    let shown = site.own().join("gateways");
+    assert!(shown.is_dir(), "the control");
+    for tier in ["a", "b"] {
+        let script = format!("ls {0}/gateways {0}/supervisors; touch {0}/supervisors/1-1", own.display());
+        let run = ["run", "--tier", tier, "--allow-root", "--", "/bin/sh", "-c", &script];
+        let output = site.ringfence(&run).await;
+        assert!(!output.status.success() && output.stdout.is_empty(), "tier {tier}: {}", text(&output));
+        assert!(!own.join("supervisors/1-1").exists(), "tier {tier}");
+    }
 }
 
 #[tokio::test]
@@ -150,9 +219,9 @@ async fn the_audit_log_tells_who_did_what_and_cannot_be_altered_unseen() {
     assert!(calls.iter().all(|call| call.get("arguments").is_none()), "not unless asked for");
     assert!(!text_of_log.contains(client.session_id().unwrap()));
 
-    assert!(ringfence(&site, &["audit", "verify", &log_text]).await.status.success());
+    assert!(site.ringfence(&["audit", "verify", &log_text]).await.status.success());
     std::fs::write(&log, text_of_log.replace("\"echo\"", "\"erase\"")).unwrap();
-    assert_eq!(ringfence(&site, &["audit", "verify", &log_text]).await.status.code(), Some(1));
+    assert_eq!(site.ringfence(&["audit", "verify", &log_text]).await.status.code(), Some(1));
 }
 
 #[tokio::test]

@@ -116,6 +116,11 @@ fn process_tools() -> Vec<Value> {
             "Sends a text to an address and returns the answer",
             json!({"address": string(), "send": string()}),
         ),
+        tool(
+            "tcp_hold",
+            "Opens connections to an address and keeps them",
+            json!({"address": string(), "count": integer()}),
+        ),
         tool("spawn_child", "Starts a direct child that stays", json!({})),
         tool("ignore_term", "From now on survives SIGTERM and the end of input", json!({})),
         tool("stop_reading", "Answers, then never reads again", json!({})),

@@ -1,4 +1,4 @@
-//! A tool that uses the network as any program would.
+//! Tools that use the network as any program would.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -15,7 +15,11 @@ use crate::tools::tool::QuickTool;
 const MAX_ANSWER_BYTES: u64 = 64 * 1024;
 
 pub(crate) fn find_quick(name: &str) -> Option<QuickTool> {
-    (name == "tcp_exchange").then_some(tcp_exchange as QuickTool)
+    match name {
+        "tcp_exchange" => Some(tcp_exchange),
+        "tcp_hold" => Some(tcp_hold),
+        _ => None,
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -36,4 +40,21 @@ fn tcp_exchange(_server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, S
     };
     talk().map_err(|error| error.to_string())?;
     Ok(text_outcome(answer))
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Hold {
+    address: String,
+    count: usize,
+}
+
+/// Opens connections, sends nothing, and keeps them until the server ends. Returns how many could be opened.
+fn tcp_hold(_server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
+    let hold: Hold = parse_arguments(arguments)?;
+    let held: Vec<TcpStream> =
+        (0..hold.count).map_while(|_| TcpStream::connect(&hold.address).ok()).collect();
+    let count = held.len();
+    std::mem::forget(held);
+    Ok(text_outcome(count.to_string()))
 }
