@@ -3,11 +3,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use crate::entry::OwnEntry;
+use crate::key::AuditKey;
 use crate::timestamp::Timestamp;
 
 /// Longest line. Entries are far shorter, except for scopes of a thousand long paths.
@@ -17,7 +18,7 @@ const BEFORE_HASH: &[u8] = b",\"hash\":\"";
 const AFTER_HASH: &[u8] = b"\"}";
 const HASH_DIGITS: usize = 64;
 
-/// SHA-256 of a line, written as 64 hexadecimal digits.
+/// The hash of a line, written as 64 hexadecimal digits: SHA-256, or HMAC-SHA-256 if the log has a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct AuditHash([u8; 32]);
 
@@ -25,8 +26,8 @@ impl AuditHash {
     /// The `previous` of the first line.
     pub const NONE: Self = Self([0; 32]);
 
-    fn of(bytes: &[u8]) -> Self {
-        Self(Sha256::digest(bytes).into())
+    fn of(bytes: &[u8], key: Option<&AuditKey>) -> Self {
+        Self(key.map_or_else(|| Sha256::digest(bytes).into(), |key| key.hash(bytes)))
     }
 }
 
@@ -45,6 +46,13 @@ impl fmt::Debug for AuditHash {
 impl Serialize for AuditHash {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for AuditHash {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -85,10 +93,11 @@ pub enum LineError {
 }
 
 /// The end of the chain: the number of the next line and the hash of the last.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) struct Chain {
     next: u64,
     previous: AuditHash,
+    key: Option<AuditKey>,
 }
 
 #[derive(Serialize)]
@@ -101,10 +110,25 @@ struct Record<'a, E> {
 }
 
 impl Chain {
-    pub(super) const START: Self = Self { next: 1, previous: AuditHash::NONE };
+    pub(super) fn start(key: Option<AuditKey>) -> Self {
+        Self { next: 1, previous: AuditHash::NONE, key }
+    }
 
-    pub(super) fn after(link: &Link) -> Self {
-        Self { next: link.seq + 1, previous: link.hash }
+    pub(super) fn after(link: &Link, key: Option<AuditKey>) -> Self {
+        Self { next: link.seq + 1, previous: link.hash, key }
+    }
+
+    /// The number of the last line, or 0.
+    pub(super) fn last(&self) -> u64 {
+        self.next - 1
+    }
+
+    /// Appends the first line of a file of a log with a key. It says that there is one, so that the log is not taken
+    /// for one without.
+    pub(super) fn begin_file(&mut self, lines: &mut Vec<u8>) {
+        if let Some(key_id) = self.key.as_ref().map(|key| key.id().to_owned()) {
+            self.append(lines, Timestamp::now(), &OwnEntry::ChainKeyed { keyed: true, key_id });
+        }
     }
 
     /// Appends a line for `entry`. An entry that is too long is recorded as lost.
@@ -131,12 +155,12 @@ impl Chain {
         }
         // The closing brace comes after the hash.
         lines.pop();
-        let hash = AuditHash::of(&lines[start..]);
+        let hash = AuditHash::of(&lines[start..], self.key.as_ref());
         lines.extend_from_slice(BEFORE_HASH);
         lines.extend_from_slice(hash.to_string().as_bytes());
         lines.extend_from_slice(AFTER_HASH);
         lines.push(b'\n');
-        *self = Self { next: self.next + 1, previous: hash };
+        (self.next, self.previous) = (self.next + 1, hash);
         true
     }
 
@@ -152,7 +176,7 @@ impl Chain {
         if link.previous != self.previous {
             return Err(LineError::Replaced);
         }
-        *self = Self::after(link);
+        (self.next, self.previous) = (link.seq + 1, link.hash);
         Ok(())
     }
 }
@@ -179,12 +203,12 @@ struct Fields<'a> {
 
 impl Link {
     /// Parses a line without its line break, and checks its hash.
-    pub(super) fn parse(line: &[u8]) -> Result<Self, LineError> {
+    pub(super) fn parse(line: &[u8], key: Option<&AuditKey>) -> Result<Self, LineError> {
         let end = line.strip_suffix(AFTER_HASH).ok_or(LineError::NotARecord)?;
         let (front, digits) = end.split_last_chunk::<HASH_DIGITS>().ok_or(LineError::NotARecord)?;
         let content = front.strip_suffix(BEFORE_HASH).ok_or(LineError::NotARecord)?;
         let hash = parse_hash(digits)?;
-        if AuditHash::of(content) != hash {
+        if AuditHash::of(content, key) != hash {
             return Err(LineError::Changed);
         }
         let fields: Fields<'_> = serde_json::from_slice(line).map_err(|_| LineError::NotARecord)?;
@@ -207,8 +231,18 @@ impl Link {
 
     /// The chain that this line continues.
     pub(super) fn before(&self) -> Chain {
-        Chain { next: self.seq, previous: self.previous }
+        Chain { next: self.seq, previous: self.previous, key: None }
     }
+}
+
+/// The id of the key that the first line of a file names; not checked.
+pub(super) fn key_id(line: &[u8]) -> Option<String> {
+    #[derive(Deserialize)]
+    struct Keyed {
+        keyed: bool,
+        key_id: String,
+    }
+    serde_json::from_slice::<Keyed>(line).ok().filter(|first| first.keyed).map(|first| first.key_id)
 }
 
 fn parse_hash(digits: &[u8]) -> Result<AuditHash, LineError> {
@@ -221,7 +255,7 @@ mod tests {
 
     #[test]
     fn a_hash_is_read_as_it_is_written() {
-        let hash = AuditHash::of(b"x");
+        let hash = AuditHash::of(b"x", None);
         assert_eq!(hash.to_string().parse::<AuditHash>().unwrap(), hash);
         let uppercase = hash.to_string().to_uppercase();
         for bad in ["", "0", &"0".repeat(63), &"0".repeat(65), &"g".repeat(64), &uppercase] {
@@ -232,7 +266,7 @@ mod tests {
     #[test]
     fn the_hash_is_that_of_the_bytes_before_it() {
         let mut lines = Vec::new();
-        { Chain::START }.append(&mut lines, Timestamp::now(), &OwnEntry::Lost { count: 3 });
+        Chain::start(None).append(&mut lines, Timestamp::now(), &OwnEntry::Lost { count: 3 });
         let text = String::from_utf8(lines).unwrap();
         let (content, _) = text.split_once(",\"hash\":").unwrap();
         assert!(
@@ -240,9 +274,9 @@ mod tests {
                 && content.contains("\"event\":\"lost\",\"count\":3")
         );
         assert!(content.ends_with(&format!(",\"previous\":\"{}\"", "0".repeat(64))));
-        let hash = AuditHash::of(content.as_bytes());
+        let hash = AuditHash::of(content.as_bytes(), None);
         assert_eq!(text, format!("{content},\"hash\":\"{hash}\"}}\n"));
-        let link = Link::parse(text.trim_end().as_bytes()).unwrap();
+        let link = Link::parse(text.trim_end().as_bytes(), None).unwrap();
         assert_eq!((link.seq, link.hash, link.lost, link.is_first()), (1, hash, 3, true));
     }
 
@@ -256,18 +290,18 @@ mod tests {
         let nested = format!("{}{}", "[\n".repeat(2000), "\r\n]".repeat(2000));
         let arguments = serde_json::value::RawValue::from_string(nested).unwrap();
         let mut lines = Vec::new();
-        let mut chain = Chain::START;
+        let mut chain = Chain::start(None);
         chain.append(&mut lines, Timestamp::now(), &Odd { event: "x", arguments: &arguments });
         assert_eq!(lines.iter().position(|byte| *byte == b'\n'), Some(lines.len() - 1));
-        Link::parse(lines.trim_ascii_end()).unwrap();
+        Link::parse(lines.trim_ascii_end(), None).unwrap();
     }
 
     #[test]
     fn a_line_that_is_too_long_is_said_to_be_lost() {
         let mut lines = Vec::new();
-        let mut chain = Chain::START;
+        let mut chain = Chain::start(None);
         let long = std::collections::BTreeMap::from([("event", "x".repeat(MAX_LINE_BYTES))]);
         chain.append(&mut lines, Timestamp::now(), &long);
-        assert_eq!(Link::parse(lines.trim_ascii_end()).unwrap().lost, 1);
+        assert_eq!(Link::parse(lines.trim_ascii_end(), None).unwrap().lost, 1);
     }
 }

@@ -99,6 +99,10 @@ pub enum AuditEntry {
         #[serde(skip_serializing_if = "Option::is_none")]
         peer: Option<AuditText>,
     },
+    /// Rotation deleted records that the sink did not have yet.
+    SinkMissed {
+        count: u64,
+    },
 }
 
 /// How a call ended.
@@ -135,6 +139,7 @@ impl AuditEntry {
                 upstream.len() + tool.len() + operation.len() + path.len() + outcome.len()
             }
             Self::RequestRefused { reason, peer, .. } => reason.len() + length(peer.as_ref()),
+            Self::SinkMissed { .. } => 0,
         };
         size_of::<Self>() + text
     }
@@ -152,6 +157,8 @@ pub(super) enum OwnEntry {
     Lost { count: u64 },
     /// An incomplete last line, left by a crash, was cut off.
     Recovered { lost_bytes: u64 },
+    /// The first line of each file of a log with a key.
+    ChainKeyed { keyed: bool, key_id: String },
 }
 
 /// Text of bounded length. A longer one is cut and ends in `…`.

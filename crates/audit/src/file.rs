@@ -9,13 +9,17 @@ use rustix::fs::OFlags;
 use thiserror::Error;
 
 use crate::AuditSettings;
-use crate::chain::{Chain, LineError, Link, MAX_LINE_BYTES};
+use crate::chain::{Chain, LineError, Link, MAX_LINE_BYTES, key_id};
 use crate::entry::OwnEntry;
 use crate::files;
+use crate::key::{AuditKey, KeyMismatch};
 use crate::timestamp::Timestamp;
 
 /// Bytes read at once while searching backwards for a line break.
 const PIECE: usize = 64 * 1024;
+
+/// Longer than the line that names the key.
+const FIRST_LINE: usize = 1024;
 
 /// The beginning of every line. A torn line begins with a part of it.
 const LINE_START: &[u8] = b"{\"seq\":";
@@ -29,6 +33,8 @@ pub enum OpenError {
     Symlink { path: PathBuf },
     #[error("{} does not end like an audit log: {error}", .path.display())]
     NotALog { path: PathBuf, error: LineError },
+    #[error("the audit log {}: {mismatch}", .path.display())]
+    Key { path: PathBuf, mismatch: KeyMismatch },
     #[error("the audit log {}: {source}", .path.display())]
     Io { path: PathBuf, source: io::Error },
 }
@@ -41,6 +47,12 @@ impl OpenError {
             Self::Symlink { .. } => "name the file itself",
             Self::NotALog { .. } => {
                 "the file was not changed; move it away, or name another one, to start a new log"
+            }
+            Self::Key { mismatch: KeyMismatch::NotKeyed, .. } => {
+                "a key is for a new log: move this one and its rotated files away, or leave out --audit-key"
+            }
+            Self::Key { .. } => {
+                "give its key with --audit-key, or move it and its rotated files away to start a new log"
             }
             Self::Io { .. } => "name a file in a directory that exists and that you may write to",
         }
@@ -64,7 +76,11 @@ pub(super) struct LogFile {
 
 impl LogFile {
     /// Opens the log and repairs its end after a crash. Returns the end of its chain.
-    pub(super) fn open(path: &Path, settings: AuditSettings) -> Result<(Self, Chain), OpenError> {
+    pub(super) fn open(
+        path: &Path,
+        settings: AuditSettings,
+        key: Option<AuditKey>,
+    ) -> Result<(Self, Chain), OpenError> {
         let failed = |source: io::Error| match source.raw_os_error() {
             Some(code) if code == rustix::io::Errno::LOOP.raw_os_error() => {
                 OpenError::Symlink { path: path.to_owned() }
@@ -74,9 +90,10 @@ impl LogFile {
         let lock = lock(path)?;
         let file = files::open(path, OFlags::RDWR | OFlags::APPEND | OFlags::CREATE).map_err(failed)?;
         let tail = Tail::read(&file).map_err(failed)?;
-        let mut chain = match chain_after(path, &tail) {
+        let mut chain = match chain_after(path, &tail, key) {
             Ok(chain) => chain,
             Err(TailError::Line(path, error)) => return Err(OpenError::NotALog { path, error }),
+            Err(TailError::Key(path, mismatch)) => return Err(OpenError::Key { path, mismatch }),
             Err(TailError::Io(error)) => return Err(failed(error)),
         };
         files::make_private(&file).map_err(failed)?;
@@ -89,22 +106,25 @@ impl LogFile {
             settings,
             _lock: lock,
         };
-        if tail.torn > 0 {
-            log.recover(&tail, &mut chain).map_err(failed)?;
+        let mut lines = Vec::new();
+        if tail.whole == 0 {
+            chain.begin_file(&mut lines);
         }
+        if tail.torn > 0 {
+            log.put_torn_aside(&tail).map_err(failed)?;
+            chain.append(&mut lines, Timestamp::now(), &OwnEntry::Recovered { lost_bytes: tail.torn });
+        }
+        log.append(&lines).map_err(failed)?;
         Ok((log, chain))
     }
 
-    /// Moves the incomplete line that a crash left to a file beside the log, and records that in the log.
-    fn recover(&mut self, tail: &Tail, chain: &mut Chain) -> io::Result<()> {
+    /// Moves the incomplete line that a crash left to a file beside the log.
+    fn put_torn_aside(&mut self, tail: &Tail) -> io::Result<()> {
         let mut torn = vec![0; usize::try_from(tail.torn).unwrap_or(MAX_LINE_BYTES).min(MAX_LINE_BYTES)];
         self.file.read_exact_at(&mut torn, tail.whole)?;
         let aside = files::beside(&self.path, ".torn");
         files::open(&aside, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?.write_all(&torn)?;
         self.file.set_len(tail.whole)?;
-        let mut line = Vec::new();
-        chain.append(&mut line, Timestamp::now(), &OwnEntry::Recovered { lost_bytes: tail.torn });
-        self.append(&line)?;
         tracing::warn!(
             "the audit log {} ended in the middle of a line; {} bytes are now in {}",
             self.path.display(),
@@ -116,6 +136,10 @@ impl LogFile {
 
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.length == 0
     }
 
     /// Returns true if the file is full with `more` bytes added. An empty file never is.
@@ -195,34 +219,33 @@ fn lock(path: &Path) -> Result<File, OpenError> {
 
 enum TailError {
     Line(PathBuf, LineError),
+    Key(PathBuf, KeyMismatch),
     Io(io::Error),
 }
 
 /// The end of the chain: the last line of the file, or of the file before if this one has none. A file that does not
 /// look like a log is an error: it may be any file of the user.
-fn chain_after(path: &Path, tail: &Tail) -> Result<Chain, TailError> {
-    let line_error = |path: &Path| {
-        let path = path.to_owned();
-        |error| TailError::Line(path, error)
-    };
-    if let Some(line) = &tail.last_line {
-        return Link::parse(line).map(|link| Chain::after(&link)).map_err(line_error(path));
+fn chain_after(path: &Path, tail: &Tail, key: Option<AuditKey>) -> Result<Chain, TailError> {
+    if tail.last_line.is_some() {
+        return tail.chain(path, key);
     }
     if tail.torn > 0 && !tail.begins_like_a_line {
-        return Err(line_error(path)(LineError::NotARecord));
+        return Err(TailError::Line(path.to_owned(), LineError::NotARecord));
     }
     let before = files::numbered(path, 1);
     let file = match files::open(&before, OFlags::RDONLY) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Chain::START),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Chain::start(key)),
         Err(error) => return Err(TailError::Io(error)),
     };
     let tail = Tail::read(&file).map_err(TailError::Io)?;
-    let line = tail.last_line.filter(|_| tail.torn == 0).ok_or(LineError::NotARecord);
-    line.and_then(|line| Link::parse(&line)).map(|link| Chain::after(&link)).map_err(line_error(&before))
+    if tail.torn > 0 {
+        return Err(TailError::Line(before, LineError::NotARecord));
+    }
+    tail.chain(&before, key)
 }
 
-/// The end of a file.
+/// The end of a file, and its first line.
 struct Tail {
     /// Bytes of whole lines.
     whole: u64,
@@ -232,17 +255,21 @@ struct Tail {
     last_line: Option<Vec<u8>>,
     /// Whether the file begins like a line, or like a part of one.
     begins_like_a_line: bool,
+    /// The id of the key that the first line names.
+    key_id: Option<String>,
 }
 
 impl Tail {
     fn read(file: &File) -> io::Result<Self> {
         let length = file.metadata()?.len();
-        let mut start = [0; LINE_START.len()];
+        let mut start = [0; FIRST_LINE];
         let known = usize::try_from(length).unwrap_or(usize::MAX).min(start.len());
         file.read_exact_at(&mut start[..known], 0)?;
-        let begins_like_a_line = LINE_START.starts_with(&start[..known]);
+        let start = &start[..known];
+        let begins_like_a_line = LINE_START.starts_with(&start[..known.min(LINE_START.len())]);
+        let key_id = start.split(|byte| *byte == b'\n').next().and_then(key_id);
         let Some(last_break) = rfind_break(file, length)? else {
-            return Ok(Self { whole: 0, torn: length, last_line: None, begins_like_a_line });
+            return Ok(Self { whole: 0, torn: length, last_line: None, begins_like_a_line, key_id });
         };
         let line_start = rfind_break(file, last_break)?.map_or(0, |place| place + 1);
         let size = usize::try_from(last_break - line_start).unwrap_or(usize::MAX);
@@ -250,7 +277,19 @@ impl Tail {
         let mut line = vec![0; size.min(MAX_LINE_BYTES + 1)];
         file.read_exact_at(&mut line, line_start)?;
         let whole = last_break + 1;
-        Ok(Self { whole, torn: length - whole, last_line: Some(line), begins_like_a_line })
+        Ok(Self { whole, torn: length - whole, last_line: Some(line), begins_like_a_line, key_id })
+    }
+
+    /// The chain after the last line.
+    fn chain(&self, path: &Path, key: Option<AuditKey>) -> Result<Chain, TailError> {
+        if self.begins_like_a_line {
+            let checked = KeyMismatch::check(self.key_id.as_deref(), key.as_ref());
+            checked.map_err(|mismatch| TailError::Key(path.to_owned(), mismatch))?;
+        }
+        let line = self.last_line.as_deref().ok_or(LineError::NotARecord);
+        let link = line.and_then(|line| Link::parse(line, key.as_ref()));
+        let link = link.map_err(|error| TailError::Line(path.to_owned(), error))?;
+        Ok(Chain::after(&link, key))
     }
 }
 

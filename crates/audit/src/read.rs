@@ -2,20 +2,15 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::chain::{LineError, MAX_LINE_BYTES};
-use crate::files;
+use crate::files::{self, ATTEMPT_PAUSE, ATTEMPTS};
 use crate::verify::VerifyError;
 
 /// How long a line that is being written may take to be complete.
 const LINE_WITHIN: Duration = Duration::from_millis(100);
-
-/// How often the files are opened again because the gateway was rotating them, and the pause before.
-const ATTEMPTS: usize = 5;
-const ATTEMPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// One line and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,8 +64,7 @@ fn open_all(path: &Path) -> Result<Vec<(PathBuf, File)>, VerifyError> {
 /// Returns true if every file still has the name under which it was opened.
 fn is_unchanged(opened: &[(PathBuf, File)]) -> io::Result<bool> {
     for (path, file) in opened {
-        let (held, named) = (file.metadata()?, path.metadata());
-        if !named.is_ok_and(|named| (named.dev(), named.ino()) == (held.dev(), held.ino())) {
+        if !files::is_named(path, file)? {
             return Ok(false);
         }
     }

@@ -30,7 +30,7 @@ pub(super) fn refused(reason: &str) -> AuditEntry {
 
 /// Writes entries named from `names` and closes the log.
 fn write(path: &Path, settings: AuditSettings, names: std::ops::Range<u32>) {
-    let log = AuditLog::open(path, settings).unwrap();
+    let log = AuditLog::open(path, settings, None).unwrap();
     for name in names {
         log.record(refused(&name.to_string()));
         // One batch each, so that files end where they are expected to.
@@ -49,7 +49,7 @@ pub(super) fn reasons(path: &Path) -> Vec<String> {
 
 /// The error that verification finds, with its line.
 fn broken_line(path: &Path) -> (u64, LineError) {
-    match verify(path, None) {
+    match verify(path, None, None) {
         Err(VerifyError::Broken { line, error, file }) if file == path => (line, error),
         other => panic!("{other:?}"),
     }
@@ -58,7 +58,7 @@ fn broken_line(path: &Path) -> (u64, LineError) {
 #[test]
 fn what_was_recorded_is_in_the_log_and_verifies() {
     let path = place("recorded");
-    let log = AuditLog::open(&path, AuditSettings::default()).unwrap();
+    let log = AuditLog::open(&path, AuditSettings::default(), None).unwrap();
     let session = handle();
     log.record(AuditEntry::ToolCalled {
         session,
@@ -80,7 +80,7 @@ fn what_was_recorded_is_in_the_log_and_verifies() {
     assert_eq!((&called["session"], &called["outcome"]), (&session.to_string().into(), &"tool_error".into()));
     assert_eq!((&called["milliseconds"], &called["arguments"]["path"]), (&1.235.into(), &"a\nb".into()));
     assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    let verified = verify(&path, None).unwrap();
+    let verified = verify(&path, None, None).unwrap();
     assert_eq!((verified.files, verified.records, verified.lost), (1, 2, 0));
     assert_eq!((verified.first_seq, verified.last_seq), (Some(1), Some(2)));
     assert!(verified.starts_at_beginning);
@@ -94,7 +94,7 @@ fn every_kind_of_change_is_found_where_it_is() {
     write(&path, AuditSettings::default(), 0..6);
     let original = fs::read_to_string(&path).unwrap();
     let lines: Vec<&str> = original.lines().collect();
-    verify(&path, None).expect("the control: untouched, it verifies");
+    verify(&path, None, None).expect("the control: untouched, it verifies");
     let with = |change: &dyn Fn(&mut Vec<String>)| {
         let mut lines: Vec<String> = lines.iter().map(|line| (*line).to_owned()).collect();
         change(&mut lines);
@@ -133,17 +133,17 @@ fn a_line_with_a_right_hash_of_its_own_is_found_by_the_next_one() {
 fn a_tail_that_was_cut_off_is_found_by_the_hash_kept_elsewhere() {
     let path = place("cut");
     write(&path, AuditSettings::default(), 0..4);
-    let kept = verify(&path, None).unwrap().last_hash;
-    verify(&path, Some(kept)).unwrap();
+    let kept = verify(&path, None, None).unwrap().last_hash;
+    verify(&path, None, Some(kept)).unwrap();
     let original = fs::read_to_string(&path).unwrap();
     let cut: String = original.split_inclusive('\n').take(3).collect();
     fs::write(&path, cut).unwrap();
-    verify(&path, None).expect("the chain alone does not tell");
-    assert!(matches!(verify(&path, Some(kept)), Err(VerifyError::OtherEnd { seen: None, .. })));
+    verify(&path, None, None).expect("the chain alone does not tell");
+    assert!(matches!(verify(&path, None, Some(kept)), Err(VerifyError::OtherEnd { seen: None, .. })));
     // A log that has grown since is told apart.
     fs::write(&path, original).unwrap();
     write(&path, AuditSettings::default(), 4..5);
-    match verify(&path, Some(kept)) {
+    match verify(&path, None, Some(kept)) {
         Err(VerifyError::OtherEnd { seen: Some((file, 4)), .. }) => assert_eq!(file, path),
         other => panic!("{other:?}"),
     }
@@ -154,7 +154,7 @@ fn the_chain_goes_on_over_files_and_restarts() {
     let path = place("rotated");
     write(&path, SMALL, 0..8);
     write(&path, SMALL, 8..13);
-    let verified = verify(&path, None).unwrap();
+    let verified = verify(&path, None, None).unwrap();
     assert!(verified.files > 2 && verified.starts_at_beginning, "{verified:?}");
     assert_eq!((verified.records, verified.last_seq), (13, Some(13)));
     let expected: Vec<String> = (0..13).map(|name| name.to_string()).collect();
@@ -165,20 +165,20 @@ fn the_chain_goes_on_over_files_and_restarts() {
     }
     // A gap between the files is found.
     fs::remove_file(files::numbered(&path, 1)).unwrap();
-    assert!(matches!(verify(&path, None), Err(VerifyError::MissingFile { .. })));
+    assert!(matches!(verify(&path, None, None), Err(VerifyError::MissingFile { .. })));
 }
 
 #[test]
 fn old_files_go_and_verification_says_that_it_begins_later() {
     let path = place("pruned");
     write(&path, SMALL, 0..40);
-    let verified = verify(&path, None).unwrap();
+    let verified = verify(&path, None, None).unwrap();
     assert_eq!((verified.files, verified.last_seq), (4, Some(40)));
     assert!(!verified.starts_at_beginning && verified.first_seq > Some(1), "{verified:?}");
     assert_eq!(verified.first_seq.unwrap() + verified.records, 41);
     // Fewer are kept from now on.
     write(&path, AuditSettings { kept_files: 1, ..SMALL }, 40..50);
-    assert_eq!(verify(&path, None).unwrap().files, 2);
+    assert_eq!(verify(&path, None, None).unwrap().files, 2);
 }
 
 #[test]
@@ -187,7 +187,7 @@ fn a_log_whose_newest_file_is_empty_goes_on_from_the_one_before() {
     write(&path, AuditSettings::default(), 0..3);
     fs::rename(&path, files::numbered(&path, 1)).unwrap();
     write(&path, AuditSettings::default(), 3..4);
-    assert_eq!(verify(&path, None).unwrap().last_seq, Some(4));
+    assert_eq!(verify(&path, None, None).unwrap().last_seq, Some(4));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn a_torn_last_line_is_cut_off_kept_and_told_of() {
     let lost = told["lost_bytes"].as_u64().unwrap();
     assert_eq!(told["event"], "recovered");
     assert_eq!(reasons(&path), ["0", "1", "3"]);
-    verify(&path, None).unwrap();
+    verify(&path, None, None).unwrap();
     let kept = fs::read(files::beside(&path, ".torn")).unwrap();
     assert_eq!((kept.len() as u64, torn.ends_with(&kept)), (lost, true));
 }
@@ -214,7 +214,7 @@ fn the_very_first_line_may_be_torn_too() {
     fs::write(&path, b"{\"se").unwrap();
     write(&path, AuditSettings::default(), 0..1);
     assert_eq!(records(&path)[0]["lost_bytes"], 4);
-    assert!(verify(&path, None).unwrap().starts_at_beginning);
+    assert!(verify(&path, None, None).unwrap().starts_at_beginning);
 }
 
 #[test]
@@ -222,7 +222,7 @@ fn a_file_that_is_no_log_is_left_alone() {
     let path = place("foreign");
     for content in ["my notes", "my notes\n", "{\"seq\":1}\n", "\n"] {
         fs::write(&path, content).unwrap();
-        let error = AuditLog::open(&path, AuditSettings::default()).unwrap_err();
+        let error = AuditLog::open(&path, AuditSettings::default(), None).unwrap_err();
         assert!(matches!(error, OpenError::NotALog { .. }), "{error}");
         assert_eq!(fs::read_to_string(&path).unwrap(), content);
     }
@@ -234,20 +234,20 @@ fn links_and_other_things_than_files_are_refused() {
     let target = path.with_file_name("target");
     fs::write(&target, "").unwrap();
     symlink(&target, &path).unwrap();
-    let error = AuditLog::open(&path, AuditSettings::default()).unwrap_err();
+    let error = AuditLog::open(&path, AuditSettings::default(), None).unwrap_err();
     assert!(matches!(error, OpenError::Symlink { .. }), "{error}");
     fs::remove_file(&path).unwrap();
     fs::create_dir(&path).unwrap();
-    assert!(matches!(AuditLog::open(&path, AuditSettings::default()), Err(OpenError::Io { .. })));
+    assert!(matches!(AuditLog::open(&path, AuditSettings::default(), None), Err(OpenError::Io { .. })));
 }
 
 #[test]
 fn two_gateways_do_not_write_one_log() {
     let path = place("locked");
-    let first = AuditLog::open(&path, SMALL).unwrap();
+    let first = AuditLog::open(&path, SMALL, None).unwrap();
     // Also after a rotation.
     for name in 0..10 {
-        let error = AuditLog::open(&path, SMALL).unwrap_err();
+        let error = AuditLog::open(&path, SMALL, None).unwrap_err();
         assert!(matches!(error, OpenError::InUse { .. }), "{error}");
         assert!(error.hint().contains("its own"));
         first.record(refused(&name.to_string()));
@@ -255,7 +255,7 @@ fn two_gateways_do_not_write_one_log() {
     }
     first.close();
     write(&path, SMALL, 10..11);
-    assert_eq!(verify(&path, None).unwrap().last_seq, Some(11));
+    assert_eq!(verify(&path, None, None).unwrap().last_seq, Some(11));
 }
 
 #[test]
@@ -265,13 +265,13 @@ fn what_there_is_no_room_for_is_counted_in_the_log() {
     for name in 0..10 {
         queue.push(refused(&name.to_string()));
     }
-    let log = AuditLog::start(queue, &path, AuditSettings::default()).unwrap();
+    let log = AuditLog::start(queue, &path, AuditSettings::default(), None).unwrap();
     log.flush();
     log.record(refused("later"));
     log.close();
     assert_eq!(reasons(&path), ["0", "1", "2", "later"]);
     assert_eq!((&records(&path)[3]["event"], &records(&path)[3]["count"]), (&"lost".into(), &7.into()));
-    assert_eq!((verify(&path, None).unwrap().lost, log.lost()), (7, 7));
+    assert_eq!((verify(&path, None, None).unwrap().lost, log.lost()), (7, 7));
 }
 
 #[test]
@@ -282,25 +282,26 @@ fn the_queue_is_bounded_in_bytes_too() {
         queue.push(refused(&"x".repeat(4000)));
     }
     assert_eq!(queue.lost(), 8);
-    let log = AuditLog::start(queue, &path, AuditSettings::default()).unwrap();
+    let log = AuditLog::start(queue, &path, AuditSettings::default(), None).unwrap();
     log.close();
-    assert_eq!(verify(&path, None).unwrap().lost, 8);
+    assert_eq!(verify(&path, None, None).unwrap().lost, 8);
 }
 
 #[test]
 fn many_threads_record_and_nothing_is_missing() {
     let path = place("threads");
-    let log = AuditLog::open(&path, AuditSettings { max_file_bytes: 100_000, kept_files: 100 }).unwrap();
+    let log =
+        AuditLog::open(&path, AuditSettings { max_file_bytes: 100_000, kept_files: 100 }, None).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| (0..2000).for_each(|name| log.record(refused(&name.to_string()))));
         }
         // Verifying while the log is being written finds no error.
         for _ in 0..5 {
-            verify(&path, None).unwrap();
+            verify(&path, None, None).unwrap();
         }
     });
     log.close();
-    let verified = verify(&path, None).unwrap();
+    let verified = verify(&path, None, None).unwrap();
     assert_eq!(reasons(&path).len() as u64 + verified.lost, 8000);
 }

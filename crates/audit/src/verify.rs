@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
-use crate::chain::{AuditHash, LineError, Link};
+use crate::chain::{AuditHash, LineError, Link, key_id};
+use crate::key::{AuditKey, KeyMismatch};
 use crate::read::read;
 
 /// The result for an intact log.
@@ -33,6 +34,8 @@ pub enum VerifyError {
     MissingFile { file: PathBuf },
     #[error("{}, line {line}: {error}", .file.display())]
     Broken { file: PathBuf, line: u64, error: LineError },
+    #[error("{}: {mismatch}", .file.display())]
+    Key { file: PathBuf, mismatch: KeyMismatch },
     #[error("the last hash is {found}, not {expected}: {}", expected_hash_place(.seen.as_ref()))]
     OtherEnd {
         expected: AuditHash,
@@ -43,9 +46,9 @@ pub enum VerifyError {
 }
 
 impl VerifyError {
-    /// Returns true if the log could not be read, so that it may be intact.
+    /// Returns true if the log could not be checked, so that it may be intact.
     pub fn is_unreadable(&self) -> bool {
-        matches!(self, Self::Unreadable { .. })
+        matches!(self, Self::Unreadable { .. } | Self::Key { mismatch: KeyMismatch::KeyNeeded { .. }, .. })
     }
 }
 
@@ -58,8 +61,13 @@ fn expected_hash_place(seen: Option<&(PathBuf, u64)>) -> String {
     }
 }
 
-/// Verifies all files of the log at `path`, and that its last hash is `expect_last` if that is given.
-pub fn verify(path: &Path, expect_last: Option<AuditHash>) -> Result<Verified, VerifyError> {
+/// Verifies all files of the log at `path`, and that its last hash is `expect_last` if that is given. With a key the
+/// log must have been written with that key.
+pub fn verify(
+    path: &Path,
+    key: Option<&AuditKey>,
+    expect_last: Option<AuditHash>,
+) -> Result<Verified, VerifyError> {
     let lines = read(path)?;
     let mut verified = Verified {
         files: lines.files(),
@@ -74,7 +82,11 @@ pub fn verify(path: &Path, expect_last: Option<AuditHash>) -> Result<Verified, V
     for line in lines {
         let line = line?;
         let broken = |error| VerifyError::Broken { file: line.file.clone(), line: line.number, error };
-        let record = Link::parse(&line.text).map_err(broken)?;
+        if verified.records == 0 {
+            let checked = KeyMismatch::check(key_id(&line.text).as_deref(), key);
+            checked.map_err(|mismatch| VerifyError::Key { file: line.file.clone(), mismatch })?;
+        }
+        let record = Link::parse(&line.text, key).map_err(broken)?;
         if verified.records == 0 {
             verified.first_seq = Some(record.seq);
             verified.starts_at_beginning = record.is_first();

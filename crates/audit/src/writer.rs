@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use serde::Serialize;
+use tokio::sync::watch;
 
 use crate::chain::Chain;
 use crate::entry::OwnEntry;
@@ -20,6 +21,8 @@ pub(super) struct Writer {
     file: LogFile,
     /// The chain at the end of the file.
     chain: Chain,
+    /// The number of the last record in the file.
+    written: watch::Sender<u64>,
     /// Lost entries that the file does not record yet.
     unrecorded: u64,
     /// The last write failed. A full disk is then logged once.
@@ -60,7 +63,13 @@ impl Drop for EndQueue {
 
 impl Writer {
     pub(super) fn new(queue: Arc<Queue>, file: LogFile, chain: Chain) -> Self {
-        Self { queue, file, chain, unrecorded: 0, is_failing: false }
+        let written = watch::Sender::new(chain.last());
+        Self { queue, file, chain, written, unrecorded: 0, is_failing: false }
+    }
+
+    /// Follows the number of the last record in the file. The writer's end closes the channel.
+    pub(super) fn written(&self) -> watch::Receiver<u64> {
+        self.written.subscribe()
     }
 
     pub(super) fn run(mut self) {
@@ -85,7 +94,7 @@ impl Writer {
         let mut draft = self.draft();
         for (time, entry) in batch.entries {
             if self.file.is_full_with(draft.lines.len()) {
-                self.commit(&draft);
+                self.commit(draft);
                 self.rotate_if_full();
                 draft = self.draft();
             }
@@ -93,7 +102,7 @@ impl Writer {
             draft.entries += 1;
         }
         draft.record_lost(batch.lost);
-        self.commit(&draft);
+        self.commit(draft);
     }
 
     /// Rotates only if the lines that fill the file were written: otherwise old lines would be deleted for nothing.
@@ -106,18 +115,23 @@ impl Writer {
 
     /// Starts a draft with the earlier losses, which are older than the next entries.
     fn draft(&mut self) -> Draft {
-        let mut draft = Draft { lines: Vec::new(), chain: self.chain, entries: 0, recorded_losses: 0 };
+        let mut draft =
+            Draft { lines: Vec::new(), chain: self.chain.clone(), entries: 0, recorded_losses: 0 };
+        if self.file.is_empty() {
+            draft.chain.begin_file(&mut draft.lines);
+        }
         draft.record_lost(std::mem::take(&mut self.unrecorded));
         draft
     }
 
-    fn commit(&mut self, draft: &Draft) {
+    fn commit(&mut self, draft: Draft) {
         if draft.lines.is_empty() {
             return;
         }
         let written = self.file.append(&draft.lines);
         if written.is_ok() {
             self.chain = draft.chain;
+            self.written.send_replace(self.chain.last());
         } else {
             self.queue.count_lost(draft.entries);
             self.unrecorded += draft.entries + draft.recorded_losses;
@@ -151,7 +165,7 @@ mod tests {
     #[test]
     fn a_write_that_fails_is_told_of_once_writing_works_again() {
         let path = place("failing");
-        let (file, chain) = LogFile::open(&path, AuditSettings::default()).unwrap();
+        let (file, chain) = LogFile::open(&path, AuditSettings::default(), None).unwrap();
         let mut read_only = std::fs::File::open(&path).unwrap();
         let queue = Arc::new(Queue::default());
         let mut writer = Writer::new(Arc::clone(&queue), file, chain);
@@ -171,6 +185,6 @@ mod tests {
         write(&mut writer, "last");
         assert!(!writer.is_failing);
         assert_eq!(reasons(&path), ["first", "last"]);
-        assert_eq!((verify(&path, None).unwrap().lost, queue.lost()), (2, 2));
+        assert_eq!((verify(&path, None, None).unwrap().lost, queue.lost()), (2, 2));
     }
 }

@@ -78,7 +78,7 @@ pub(crate) enum Command {
     Import(ImportArguments),
     /// Add ringfence to the configuration of a client, or remove it.
     Register(Box<RegisterArguments>),
-    /// Check or show an audit log.
+    /// Check or show an audit log, or make a key for one.
     Audit(AuditArguments),
     /// Print completions for a shell.
     Completions { shell: Shell },

@@ -1,18 +1,23 @@
-//! `ringfence audit`: verifies an audit log, and shows its records.
+//! `ringfence audit`: verifies an audit log, shows its records, and makes a key for one.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write as _};
+use std::fs::OpenOptions;
 use std::io::{self, BufWriter, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use ::audit::{self, AuditHash, AuditLine, Verified, VerifyError};
+use ::audit::{self, AuditHash, AuditLine, KeyMismatch, Verified, VerifyError};
 use clap::{Args, Subcommand};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use crate::audit_options::read_key;
+use crate::error::Error;
 use crate::output::print;
+use crate::token::random_secret;
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:
@@ -20,10 +25,12 @@ Examples:
       checks audit.jsonl and the rotated files before it, audit.jsonl.1 and so on
   ringfence audit verify audit.jsonl --expect-last 5e1f…
       also checks that the log ends in this line: keep the hash that verify prints in another place
+  ringfence audit verify audit.jsonl --key audit.key
+      checks a log that was written with --audit-key, and that it was written with this key
 
-Verify finds lines that were changed, removed, inserted or moved. Only with --expect-last does it find that the \
-newest lines were cut off, or that the whole log was written anew. It reports missing oldest files without \
-failing, because rotation removes them, too.
+Verify finds lines that were changed, removed, inserted or moved. That the whole log was written anew is found only \
+with --key or --expect-last; that the newest lines were cut off, only with --expect-last. It reports missing oldest \
+files without failing, because rotation removes them, too.
 
 Exit codes: 0 intact, 1 broken, 2 bad arguments or not readable";
 
@@ -36,6 +43,15 @@ Examples:
 Show does not check the lines: ringfence audit verify does.
 
 Exit codes: 0 shown, 1 a line is not a record, 2 bad arguments or not readable";
+
+const KEY_EXAMPLES: &str = "\
+Examples:
+  ringfence audit key audit.key
+      makes a random key in a new file that only you can read
+  ringfence serve --audit-log audit.jsonl --audit-key audit.key
+      writes a log with it; ringfence audit verify audit.jsonl --key audit.key checks the log
+
+Keep a copy of the key in another place. It is needed to check the log, and is enough to write it anew.";
 
 /// The log was changed.
 const BROKEN: u8 = 1;
@@ -56,6 +72,9 @@ enum Action {
     /// Print a log, one readable line for each record.
     #[command(after_help = SHOW_EXAMPLES)]
     Show(ShowArguments),
+    /// Make a key for `serve --audit-key`.
+    #[command(after_help = KEY_EXAMPLES)]
+    Key(KeyArguments),
 }
 
 #[derive(Debug, Args)]
@@ -65,6 +84,9 @@ struct VerifyArguments {
     /// The hash that the last line must have.
     #[arg(long, value_name = "HASH")]
     expect_last: Option<AuditHash>,
+    /// The file with the key of the log.
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long)]
     json: bool,
@@ -88,15 +110,36 @@ struct ShowArguments {
     json: bool,
 }
 
-pub(crate) fn run(arguments: &AuditArguments) -> ExitCode {
+#[derive(Debug, Args)]
+struct KeyArguments {
+    /// The file to make.
+    file: PathBuf,
+}
+
+pub(crate) fn run(arguments: &AuditArguments) -> Result<ExitCode, Error> {
     match &arguments.action {
         Action::Verify(arguments) => verify(arguments),
-        Action::Show(arguments) => show(arguments),
+        Action::Show(arguments) => Ok(show(arguments)),
+        Action::Key(arguments) => make_key(&arguments.file),
     }
 }
 
-fn verify(arguments: &VerifyArguments) -> ExitCode {
-    let result = audit::verify(&arguments.file, arguments.expect_last);
+/// Writes a random key to a new file. An existing one is never replaced: logs may depend on it.
+fn make_key(path: &Path) -> Result<ExitCode, Error> {
+    let key = random_secret();
+    let write = || {
+        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(format!("{key}\n").as_bytes())?;
+        file.sync_all()
+    };
+    write().map_err(|error| Error::NewKey { path: path.to_owned(), error })?;
+    print(&format!("{}: made the key {}\n", path.display(), read_key(path)?.id()));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn verify(arguments: &VerifyArguments) -> Result<ExitCode, Error> {
+    let key = arguments.key.as_deref().map(read_key).transpose()?;
+    let result = audit::verify(&arguments.file, key.as_ref(), arguments.expect_last);
     if arguments.json {
         print(&format!("{:#}\n", as_json(&result)));
     }
@@ -105,14 +148,17 @@ fn verify(arguments: &VerifyArguments) -> ExitCode {
             if !arguments.json {
                 print(&as_text(&arguments.file, &verified));
             }
-            ExitCode::SUCCESS
+            Ok(ExitCode::SUCCESS)
         }
-        Err(error) => failed(&error),
+        Err(error) => Ok(failed(&error)),
     }
 }
 
 fn failed(error: &VerifyError) -> ExitCode {
     eprintln!("error: {error}");
+    if let VerifyError::Key { mismatch: KeyMismatch::KeyNeeded { .. }, .. } = error {
+        eprintln!("hint: give the file with the key: --key FILE");
+    }
     ExitCode::from(if error.is_unreadable() { UNREADABLE } else { BROKEN })
 }
 
@@ -133,9 +179,9 @@ fn as_json(result: &Result<Verified, VerifyError>) -> serde_json::Value {
             let intact = if error.is_unreadable() { None } else { Some(false) };
             let (file, line) = match error {
                 VerifyError::Broken { file, line, .. } => (Some(file), Some(line)),
-                VerifyError::Unreadable { file, .. } | VerifyError::MissingFile { file } => {
-                    (Some(file), None)
-                }
+                VerifyError::Unreadable { file, .. }
+                | VerifyError::MissingFile { file }
+                | VerifyError::Key { file, .. } => (Some(file), None),
                 VerifyError::OtherEnd { .. } => (None, None),
             };
             json!({"intact": intact, "fault": error.to_string(), "file": file, "line": line})

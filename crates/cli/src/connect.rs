@@ -8,8 +8,9 @@ use config::{Configuration, ExecutionContext};
 use connect::{Connection, GatewayAddress, GatewaySession};
 use fence::HostEnvironment;
 
+use crate::audit_options::close_audit_log;
 use crate::error::Error;
-use crate::server_options::{ServerOptions, close_audit_log};
+use crate::server_options::ServerOptions;
 use crate::servers::{ClientPlace, ConfigurationFile, ServerPlanner};
 use crate::{environment, logging, signals, text_file};
 
@@ -18,14 +19,18 @@ Examples:
   ringfence connect https://gateway.example.org --token-file ~/.config/ringfence/token
       an IDE starts this: file tools for its project here, everything else on the gateway
   RINGFENCE_TOKEN=… ringfence connect http://127.0.0.1:3000 --config servers.yaml
-      runs the local servers of this file; the gateway can start no others";
+      runs the local servers of this file; the gateway can start no others
+  ssh -N -L 3000:127.0.0.1:3000 gateway.example.org & ringfence connect http://127.0.0.1:3000
+      reaches a gateway without TLS through a tunnel; plain HTTP to another machine is refused";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConnectArguments {
-    /// The gateway's URL, such as `https://gateway.example.org`.
+    /// The gateway's URL, such as `https://gateway.example.org`. `http://` is accepted only for this machine itself
+    /// (127.0.0.0/8, ::1, localhost).
     url: String,
-    /// Read the token for the gateway from this file. Without it, the token is taken from `RINGFENCE_TOKEN`.
+    /// Read the token for the gateway from this file, which no other user may read (mode 600). Without it, the token
+    /// is taken from `RINGFENCE_TOKEN`.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// Write the URL and id of the gateway's session to this file, for other clients of the same user.
@@ -35,8 +40,11 @@ pub(crate) struct ConnectArguments {
     server: ServerOptions,
 }
 
-pub(crate) fn run(arguments: ConnectArguments) -> Result<(), Error> {
+pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Error> {
     logging::start(arguments.server.upstream.log);
+    // No fenced server may read the token. A link must not lead around the rule.
+    let token_file = arguments.token_file.as_ref().and_then(|path| path.canonicalize().ok());
+    arguments.server.fence.deny_read.extend(token_file);
     let connection = connection(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(connection));
@@ -59,8 +67,7 @@ fn connection(arguments: ConnectArguments) -> Result<Connection, Error> {
     if !options.upstream.command.is_empty() {
         return Err(Error::ConfigurationAndCommand);
     }
-    let token = token(arguments.token_file.as_deref())?;
-    let gateway = GatewayAddress::new(&arguments.url, token)?;
+    let gateway = GatewayAddress::new(&arguments.url, token(arguments.token_file.as_deref())?)?;
     let configuration = match ConfigurationFile::of(options)? {
         Some(file) => file.configuration,
         None => Configuration::of_built_in(),
@@ -73,7 +80,7 @@ fn connection(arguments: ConnectArguments) -> Result<Connection, Error> {
         servers: configuration.servers.iter().filter(is_local).map(|server| planner.plan(server)).collect(),
         terms: planner.terms(&configuration, ClientPlace::Stdin),
         settings: options.settings(),
-        audit: options.audit_log()?,
+        audit: options.upstream.audit.open()?,
         rules: options.scope.rules(&options.fence.scope, &host_environment)?,
         instance: environment::instance(),
         on_gateway_session: Box::new(move |session| {
@@ -93,10 +100,8 @@ fn publish(file: &Path, session: &GatewaySession) {
 }
 
 fn token(file: Option<&Path>) -> Result<Option<String>, Error> {
-    let Some(file) = file else {
-        return Ok(std::env::var("RINGFENCE_TOKEN").ok().filter(|token| !token.is_empty()));
-    };
-    let failed = |error| Error::TokenFile { path: file.to_owned(), error };
-    let text = std::fs::read_to_string(file).map_err(failed)?;
-    Ok(Some(text.trim().to_owned()).filter(|token| !token.is_empty()))
+    match file {
+        Some(file) => Ok(Some(config::read_token(file)?)),
+        None => Ok(std::env::var("RINGFENCE_TOKEN").ok().filter(|token| !token.is_empty())),
+    }
 }

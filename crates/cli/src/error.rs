@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use audit::OpenError;
+use audit::{KeyTooShort, OpenError, SinkError};
+use config::PrivateFileError;
 use connect::GatewayUrlError;
 use fence::{FenceSetupError, ScopeError};
 use packages::{PackageError, ProgramError};
@@ -48,10 +49,6 @@ pub(crate) enum Error {
         path: PathBuf,
         error: std::io::Error,
     },
-    TokenFile {
-        path: PathBuf,
-        error: std::io::Error,
-    },
     UnknownHost {
         host: String,
         reason: std::io::Error,
@@ -71,6 +68,18 @@ pub(crate) enum Error {
         hint: Option<String>,
     },
     GatewayUrl(GatewayUrlError),
+    /// A file with a token or key.
+    PrivateFile(PrivateFileError),
+    AuditKey {
+        path: PathBuf,
+        error: KeyTooShort,
+    },
+    /// `audit key` cannot make a key.
+    NewKey {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    Sink(SinkError),
     Program(ProgramError),
     Variable(MissingVariableError),
     Access(Box<AccessError>),
@@ -97,10 +106,13 @@ impl Error {
             | Self::NotAPackage(_)
             | Self::BadWorkspace(_)
             | Self::Directory { .. }
-            | Self::TokenFile { .. }
             | Self::UnknownHost { .. }
             | Self::OwnPortMirrored(_)
             | Self::GatewayUrl(_)
+            | Self::PrivateFile(_)
+            | Self::AuditKey { .. }
+            | Self::NewKey { .. }
+            | Self::Sink(_)
             | Self::Program(_)
             | Self::Variable(_)
             | Self::Access(_)
@@ -142,7 +154,7 @@ impl Error {
             }
             Self::NotRefreshed(packages) => format!("{} could not be installed anew", packages.join(", ")),
             Self::BadWorkspace(text) => format!("--workspace {text}: expected NAME=DIR"),
-            Self::Directory { path, error } | Self::TokenFile { path, error } => {
+            Self::Directory { path, error } | Self::NewKey { path, error } => {
                 format!("{}: {error}", path.display())
             }
             Self::UnknownHost { host, reason } => format!("--host {host}: {reason}"),
@@ -159,6 +171,9 @@ impl Error {
             Self::NotServing(refusal) => refusal.to_string(),
             Self::Fence(error) => error.message(),
             Self::GatewayUrl(error) => error.to_string(),
+            Self::PrivateFile(error) => error.to_string(),
+            Self::AuditKey { path, error } => format!("{}: {error}", path.display()),
+            Self::Sink(error) => error.to_string(),
             Self::Program(error) => error.to_string(),
             Self::Variable(error) => error.to_string(),
             Self::Access(error) => error.to_string(),
@@ -184,6 +199,8 @@ impl Error {
                 ))
             }
             Self::GatewayUrl(error) => Some(error.hint().to_owned()),
+            Self::PrivateFile(error) => Some(error.hint()),
+            Self::Sink(error) => error.hint().map(str::to_owned),
             Self::Program(error) => Some(error.hint()),
             Self::Variable(error) => Some(error.hint()),
             Self::Access(error) => Some(error.hint()),
@@ -214,7 +231,11 @@ impl Error {
                 "names are letters, digits, `-`, `_` and `.`, each defined once: --workspace docs=/srv/docs"
             }
             Self::Directory { .. } => "name a directory that exists",
-            Self::TokenFile { .. } => "name a file that this user can read",
+            Self::AuditKey { .. } => "`ringfence audit key FILE` makes a key",
+            Self::NewKey { error, .. } if error.kind() == std::io::ErrorKind::AlreadyExists => {
+                "name another file: logs that were written with the key of this one can be checked only with it"
+            }
+            Self::NewKey { .. } => "name a file in a directory that exists and that you may write to",
             Self::UnknownHost { .. } => "give an address such as 127.0.0.1, or localhost",
             Self::OwnPortMirrored(_) => {
                 "servers inside a fence may not use the gateway; leave it out, or choose another --port"
@@ -266,6 +287,8 @@ macro_rules! from {
 
 from! {
     GatewayUrlError => Self::GatewayUrl,
+    PrivateFileError => Self::PrivateFile,
+    SinkError => Self::Sink,
     ProgramError => Self::Program,
     MissingVariableError => Self::Variable,
     AccessError => |error| Self::Access(Box::new(error)),

@@ -4,6 +4,7 @@ mod access_options;
 mod add;
 mod arguments;
 mod audit;
+mod audit_options;
 mod cache_command;
 mod clients;
 mod config_command;
@@ -69,7 +70,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         Command::Add(arguments) => return Ok(add::run(&arguments)?),
         Command::Import(arguments) => return Ok(import::run(&arguments)?),
         Command::Register(arguments) => return Ok(register::run(&arguments)?),
-        Command::Audit(arguments) => return Ok(audit::run(&arguments)),
+        Command::Audit(arguments) => return audit::run(&arguments),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Arguments::command(), "ringfence", &mut std::io::stdout());
         }

@@ -15,11 +15,12 @@ use tokio::net::{TcpListener, UnixListener, lookup_host};
 use upstream::Lifecycle;
 
 use crate::access_options::Access;
+use crate::audit_options::close_audit_log;
 use crate::discovery::{self, Announcement};
 use crate::error::Error;
 use crate::http_options::HttpOptions;
 use crate::operator_socket::OperatorSocket;
-use crate::server_options::{ServerOptions, close_audit_log};
+use crate::server_options::ServerOptions;
 use crate::servers::{ClientPlace, Servers};
 use crate::{logging, signals};
 
@@ -40,7 +41,9 @@ Examples:
   ringfence serve --workspace docs=/srv/docs --lifecycle workspace -- ./my-server
       clients that connect to /mcp/w/docs share one process in /srv/docs
   ringfence serve --host 0.0.0.0 --auth-token-file tokens --tls-cert cert.pem --tls-key key.pem
-      for other machines, too: callers send a token, made with `ringfence token NAME --file tokens`";
+      for other machines, too: callers send a token, made with `ringfence token NAME --file tokens`
+  ringfence serve --audit-log audit.jsonl --audit-key audit.key --audit-sink syslog+tls://log.example.org:6514
+      records what sessions do, hashed with the key of `ringfence audit key audit.key`, and sends it elsewhere";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -117,7 +120,7 @@ async fn serve(
     let stop = signals::stop_requested()?;
     prepare_process()?;
     let own = rules.host_environment.outside().to_owned();
-    let audit = arguments.server.audit_log()?;
+    let audit = arguments.server.upstream.audit.open()?;
     let settings = arguments.http.settings(&arguments.server);
     let sessions = Sessions::new(set, settings, rules, audit.clone());
     if let Err(refusal) = sessions.prepare().await {

@@ -2,16 +2,15 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::time::Duration;
 
-use audit::{AuditLog, AuditSettings};
 use clap::Args;
+use fence::{FenceSettings, ReadChoice};
 use session::Settings;
 
+use crate::audit_options::AuditOptions;
 use crate::environment::{self, Variable};
-use crate::error::Error;
-use crate::fenced::FenceOptions;
+use crate::fenced::{self, FenceOptions, FencedCommandError};
 use crate::logging::LogOptions;
 use crate::scope_options::ScopeOptions;
 use crate::seconds::seconds;
@@ -67,13 +66,8 @@ pub(crate) struct UpstreamOptions {
     /// Refuse longer messages, in both directions.
     #[arg(long, value_name = "BYTES", default_value_t = wire::MAX_MESSAGE_BYTES)]
     pub(crate) max_message_bytes: usize,
-    /// Write an audit log to this file: sessions, processes and calls, chained by hash; `ringfence audit
-    /// verify` checks it.
-    #[arg(long, value_name = "FILE")]
-    pub(crate) audit_log: Option<PathBuf>,
-    /// Write the arguments of calls to the audit log, too. They may hold secrets.
-    #[arg(long, requires = "audit_log")]
-    audit_arguments: bool,
+    #[command(flatten)]
+    pub(crate) audit: AuditOptions,
     /// Put the client window and project of each session into `_meta` of its results. `MCP_VERBOSE=true` means
     /// the same.
     #[arg(long)]
@@ -95,23 +89,17 @@ impl ServerOptions {
             grace: upstream.grace,
             max_message: upstream.max_message_bytes,
             scope_timeout: self.scope.scope_timeout,
-            audit_arguments: upstream.audit_arguments,
+            audit_arguments: upstream.audit.audit_arguments,
             verbose_meta: upstream.verbose_meta || environment::is_set("MCP_VERBOSE"),
             isolate_instances: environment::is_set("ENABLE_SESSION_ISOLATION"),
             ..Settings::default()
         }
     }
 
-    /// Opens the audit log, if there is to be one.
-    pub(crate) fn audit_log(&self) -> Result<Option<Arc<AuditLog>>, Error> {
-        let open = |path: &PathBuf| AuditLog::open(path, AuditSettings::default()).map(Arc::new);
-        Ok(self.upstream.audit_log.as_ref().map(open).transpose()?)
-    }
-}
-
-/// Writes the rest of an audit log, after the last session.
-pub(crate) async fn close_audit_log(log: Option<Arc<AuditLog>>) {
-    if let Some(log) = log {
-        let _ = tokio::task::spawn_blocking(move || log.close()).await;
+    /// The fence of servers, which hides the secrets of the audit log from them.
+    pub(crate) fn fence_settings(&self) -> Result<FenceSettings, FencedCommandError> {
+        let mut settings = fenced::settings(&self.fence, ReadChoice::Strict)?;
+        settings.deny_read.extend(self.upstream.audit.secret_files());
+        Ok(settings)
     }
 }

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use session::{Sessions, Settings};
 use upstream::Lifecycle;
 
+use crate::audit_options::close_audit_log;
 use crate::error::Error;
-use crate::server_options::{ServerOptions, close_audit_log};
+use crate::server_options::ServerOptions;
 use crate::servers::{ClientPlace, Servers};
 use crate::{environment, logging, signals};
 
@@ -30,7 +31,7 @@ pub(crate) fn run(options: &ServerOptions) -> Result<(), Error> {
 }
 
 async fn serve(options: &ServerOptions, servers: Servers) -> Result<(), Error> {
-    let audit = options.audit_log()?;
+    let audit = options.upstream.audit.open()?;
     let stop = signals::stop_requested()?;
     upstream::adopt_orphans()?;
     let settings = Settings { has_many_streams: false, ..options.settings() };

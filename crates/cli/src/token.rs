@@ -30,7 +30,7 @@ pub(crate) struct TokenArguments {
 }
 
 pub(crate) fn run(arguments: &TokenArguments) -> Result<(), Error> {
-    let token = random_token();
+    let token = random_secret();
     if let Some(path) = &arguments.file {
         TokenFile::at(path).add(&arguments.name, &token).map_err(AccessError::Token)?;
     } else {
@@ -41,6 +41,6 @@ pub(crate) fn run(arguments: &TokenArguments) -> Result<(), Error> {
 }
 
 /// 244 random bits.
-fn random_token() -> String {
+pub(crate) fn random_secret() -> String {
     format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple())
 }

@@ -24,6 +24,7 @@ pub mod edit;
 mod file_stamp;
 mod keys;
 mod model;
+mod private_file;
 mod reading;
 mod reference;
 mod schema;
@@ -39,6 +40,7 @@ pub use model::{
     Configuration, ExecutionContext, FencePolicy, Lifecycle, LocalExecution, NameMode, NetworkMode, Origin,
     Server, ServerLimits, Start, Storage, ToolRules, Transport,
 };
+pub use private_file::{PrivateFileError, check_private, read_secret, read_token};
 pub use reading::{Format, Read};
 pub use reference::reference;
 pub use schema::schema;

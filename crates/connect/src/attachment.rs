@@ -39,6 +39,8 @@ enum AttachError {
     #[error(transparent)]
     Token(#[from] InvalidHeaderValue),
     #[error(transparent)]
+    Tls(#[from] rustls::Error),
+    #[error(transparent)]
     TimedOut(#[from] tokio::time::error::Elapsed),
     #[error(transparent)]
     Socket(Box<tungstenite::Error>),
@@ -104,8 +106,8 @@ async fn open_socket(local: &LocalServers, id: &str) -> Result<Socket, AttachErr
     let limits = tungstenite::protocol::WebSocketConfig::default()
         .max_message_size(Some(longest))
         .max_frame_size(Some(longest));
-    let tls = upstream::http::tls().map(|tls| Connector::Rustls(Arc::new(tls))).ok();
-    let connected = tokio_tungstenite::connect_async_tls_with_config(request, Some(limits), true, tls);
+    let tls = Connector::Rustls(Arc::new(upstream::http::tls()?));
+    let connected = tokio_tungstenite::connect_async_tls_with_config(request, Some(limits), true, Some(tls));
     let (socket, _) = tokio::time::timeout(SILENT_FOR, connected).await??;
     Ok(socket)
 }

@@ -47,18 +47,22 @@ pub(crate) fn authenticate(
         Authentication::Open => return Ok(Principal::anonymous()),
         Authentication::Tokens(store) => store,
     };
-    let (address, now) = (caller_address(gateway, headers, peer), Instant::now());
-    if gateway.denials.attempts.are_too_many(address, now) {
-        return Err(deny(gateway, address, RequestError::TooManyAttempts));
+    let given = credentials(headers);
+    if let Credentials::Token(token) = given
+        && let Some(principal) = store.find(token)
+    {
+        return Ok(principal);
     }
-    match credentials(headers) {
-        Credentials::None => Err(deny(gateway, address, RequestError::NoToken)),
-        Credentials::Token(token) => store.find(token).ok_or_else(|| {
-            gateway.denials.attempts.add(address, now);
-            deny(gateway, address, RequestError::UnknownToken)
-        }),
-        Credentials::Other => Err(deny(gateway, address, RequestError::UnknownToken)),
-    }
+    // Only failures are limited: callers behind one address must not be able to lock each other out.
+    let address = caller_address(gateway, headers, peer);
+    let error = match given {
+        Credentials::None => RequestError::NoToken,
+        Credentials::Token(_) if gateway.denials.attempts.add_and_is_too_many(address, Instant::now()) => {
+            RequestError::TooManyAttempts
+        }
+        Credentials::Token(_) | Credentials::Other => RequestError::UnknownToken,
+    };
+    Err(deny(gateway, address, error))
 }
 
 /// Counts a denial, and logs and audits it without the token.

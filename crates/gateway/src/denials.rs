@@ -1,4 +1,4 @@
-//! Counts denied requests, so that guessing stays slow and the logs stay short.
+//! Counts denied requests, so that clients with stale tokens slow down and the logs stay short.
 
 use session::Count;
 

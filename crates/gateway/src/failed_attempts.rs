@@ -1,4 +1,6 @@
-//! Counts unknown tokens per address, so that guessing stays slow.
+//! Counts unknown tokens per address, so that a client with a stale token is told to slow down.
+//!
+//! This is no protection against guessing, because a valid token passes at any time: that is the length of the tokens.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
@@ -53,14 +55,8 @@ impl Failures {
 }
 
 impl FailedAttempts {
-    /// Returns true if the address has to wait. It waits with a valid token too, or a correct guess would stand out.
-    pub(crate) fn are_too_many(&self, address: IpAddr, now: Instant) -> bool {
-        let counted = self.lock();
-        let failures = counted.get(&bucket(&counted, Source::from(address)));
-        failures.is_some_and(|failures| failures.are_recent(now) && failures.count >= MAX_FAILURES)
-    }
-
-    pub(crate) fn add(&self, address: IpAddr, now: Instant) {
+    /// Counts a failure. Returns true if the address has to wait, because it had too many before this one.
+    pub(crate) fn add_and_is_too_many(&self, address: IpAddr, now: Instant) -> bool {
         let mut counted = self.lock();
         let source = Source::from(address);
         if bucket(&counted, source) != source {
@@ -72,6 +68,7 @@ impl FailedAttempts {
             *failures = Failures { since: now, count: 0 };
         }
         failures.count = failures.count.saturating_add(1);
+        failures.count > MAX_FAILURES
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Source, Failures>> {
@@ -93,19 +90,18 @@ mod tests {
         Ipv4Addr::from(number).into()
     }
 
+    /// Adds failures at once. Returns how many of them were not too many.
+    fn allowed(failed: &FailedAttempts, address: IpAddr, now: Instant, failures: u32) -> usize {
+        (0..failures).filter(|_| !failed.add_and_is_too_many(address, now)).count()
+    }
+
     #[test]
     fn an_address_waits_after_too_many_and_others_do_not() {
         let (failed, now) = (FailedAttempts::default(), Instant::now());
-        for _ in 0..MAX_FAILURES {
-            assert!(!failed.are_too_many(v4(1), now));
-            failed.add(v4(1), now);
-        }
-        assert!(failed.are_too_many(v4(1), now));
-        assert!(failed.are_too_many(Ipv4Addr::from(1).to_ipv6_mapped().into(), now));
-        assert!(!failed.are_too_many(v4(2), now));
-        assert!(!failed.are_too_many(v4(1), now + WINDOW));
-        failed.add(v4(1), now + WINDOW);
-        assert!(!failed.are_too_many(v4(1), now + WINDOW), "it begins anew");
+        assert_eq!(allowed(&failed, v4(1), now, 100), 10);
+        assert_eq!(allowed(&failed, Ipv4Addr::from(1).to_ipv6_mapped().into(), now, 1), 0);
+        assert_eq!(allowed(&failed, v4(2), now, 100), 10);
+        assert_eq!(allowed(&failed, v4(1), now + WINDOW, 100), 10, "it begins anew");
     }
 
     #[test]
@@ -113,24 +109,23 @@ mod tests {
         let (failed, now) = (FailedAttempts::default(), Instant::now());
         let address = |net: u16, host: u16| IpAddr::from(Ipv6Addr::new(0x2001, 0xdb8, 0, net, 0, 0, 0, host));
         for host in 0..10 {
-            failed.add(address(1, host), now);
+            assert_eq!(allowed(&failed, address(1, host), now, 1), 1);
         }
-        assert!(failed.are_too_many(address(1, 99), now));
-        assert!(!failed.are_too_many(address(2, 1), now));
+        assert_eq!(allowed(&failed, address(1, 99), now, 1), 0);
+        assert_eq!(allowed(&failed, address(2, 1), now, 1), 1);
     }
 
     #[test]
     fn many_addresses_take_no_more_room_and_are_still_counted() {
         let (failed, now) = (FailedAttempts::default(), Instant::now());
         for number in 0..20_000 {
-            failed.add(v4(number), now);
+            failed.add_and_is_too_many(v4(number), now);
         }
         assert!(failed.lock().len() <= MAX_ADDRESSES + 1);
-        assert!(failed.are_too_many(v4(1_000_000), now), "together they are too many");
+        assert_eq!(allowed(&failed, v4(1_000_000), now, 1), 0, "together they are too many");
         let later = now + WINDOW;
-        failed.add(v4(7), later);
-        failed.add(v4(1_000_000), later);
-        assert!(!failed.are_too_many(v4(1_000_000), later));
+        assert_eq!(allowed(&failed, v4(7), later, 1), 1);
+        assert_eq!(allowed(&failed, v4(1_000_000), later, 1), 1);
         assert!(failed.lock().len() <= 3, "what is long past is forgotten");
     }
 }

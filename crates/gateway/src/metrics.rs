@@ -54,6 +54,10 @@ fn describe(sessions: &Sessions, with_sessions: bool) -> String {
     whole(&mut registry, "instances_active", "Client windows with sessions", sessions.instances());
     let workers = distinct_workers(&overview);
     whole(&mut registry, "workers_seated", "Workers of open sessions", workers.len());
+    if let Some(unsent) = sessions.unsent_audit_records() {
+        let unsent = usize::try_from(unsent).unwrap_or(usize::MAX);
+        whole(&mut registry, "audit_unsent_records", "Records that the audit sink does not have yet", unsent);
+    }
     let measure = |registry: &mut Registry, name: &str, help: &str, unit: Unit, value: f64| {
         let gauge = Measure::default();
         gauge.set(value);

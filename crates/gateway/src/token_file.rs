@@ -12,9 +12,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
+use config::PrivateFileError;
 use identity::Principal;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
@@ -40,12 +41,8 @@ pub(crate) type TokenHash = [u8; 32];
 pub enum TokenFileError {
     #[error("{}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
-    #[error("{}: it is not a regular file", path.display())]
-    NotAFile { path: PathBuf },
-    #[error("{}: it belongs to another user", path.display())]
-    NotOwned { path: PathBuf },
-    #[error("{}: other users may read or write it (mode {mode:03o})", path.display())]
-    TooOpen { path: PathBuf, mode: u32 },
+    #[error(transparent)]
+    NotPrivate(#[from] PrivateFileError),
     #[error("{}: it is longer than {MAX_LINES} lines or {MAX_BYTES} bytes", path.display())]
     TooLong { path: PathBuf },
     #[error("{}, line {line}: {error}", path.display())]
@@ -65,9 +62,7 @@ impl TokenFileError {
             Self::Unreadable { path, .. } => {
                 format!("`ringfence token NAME --file {}` makes a token and the file", path.display())
             }
-            Self::NotAFile { .. } => "name a regular file".to_owned(),
-            Self::NotOwned { path } => format!("make it yours: chown $(id -u) {}", path.display()),
-            Self::TooOpen { path, .. } => format!("chmod 600 {}", path.display()),
+            Self::NotPrivate(error) => error.hint(),
             Self::TooLong { .. } => "remove the lines of callers that are gone".to_owned(),
             Self::Line { error: TokenLineError::Name, .. } | Self::BadName { .. } => NAMES.to_owned(),
             Self::Line {
@@ -132,22 +127,12 @@ impl TokenFile {
     }
 
     fn read_checked(&self, file: &File) -> Result<Vec<u8>, TokenFileError> {
-        let path = || self.path.clone();
-        let metadata = file.metadata().map_err(|error| self.unreadable(error))?;
-        if !metadata.is_file() {
-            return Err(TokenFileError::NotAFile { path: path() });
-        }
-        if metadata.uid() != 0 && metadata.uid() != rustix::process::geteuid().as_raw() {
-            return Err(TokenFileError::NotOwned { path: path() });
-        }
-        if metadata.mode() & 0o077 != 0 {
-            return Err(TokenFileError::TooOpen { path: path(), mode: metadata.mode() & 0o777 });
-        }
+        config::check_private(&self.path, file)?;
         let mut text = Vec::new();
         file.take(MAX_BYTES + 1).read_to_end(&mut text).map_err(|error| self.unreadable(error))?;
         let is_too_long =
             text.len() as u64 > MAX_BYTES || text.split(|byte| *byte == b'\n').count() > MAX_LINES + 1;
-        if is_too_long { Err(TokenFileError::TooLong { path: path() }) } else { Ok(text) }
+        if is_too_long { Err(TokenFileError::TooLong { path: self.path.clone() }) } else { Ok(text) }
     }
 
     fn unreadable(&self, error: io::Error) -> TokenFileError {

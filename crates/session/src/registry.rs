@@ -118,6 +118,11 @@ impl Sessions {
         self.roster().terms.as_ref().is_none_or(|terms| terms.local_is_here)
     }
 
+    /// Records of the audit log that its sink does not have yet; `None` without a sink.
+    pub fn unsent_audit_records(&self) -> Option<u64> {
+        self.context.audit.as_ref()?.unsent()
+    }
+
     /// Writes to the audit log that a request was turned away.
     pub fn refused(&self, reason: &str, peer: Option<&str>) {
         self.context.record(|| AuditEntry::RequestRefused {

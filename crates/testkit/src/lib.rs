@@ -43,7 +43,7 @@ pub use gateway::{FailedStart, Gateway, GatewayBuilder};
 pub use malformed_requests::MalformedRequests;
 pub use message_log::MessageLog;
 pub use part_run::{PartRun, run_part};
-pub use parts::{node_binary, parts_dir, python_binary};
+pub use parts::{node_binary, parts_dir, python_binary, rsyslog};
 pub use piped_process::PipedProcess;
 pub use process_figures::{open_descriptors, peak_resident_bytes, resident_bytes};
 pub use processes::{descendants, process_exists};

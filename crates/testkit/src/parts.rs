@@ -3,6 +3,8 @@
 
 use std::path::PathBuf;
 
+use tokio::process::Command;
+
 use crate::binaries::profile_directory;
 
 /// The directory of the parts. Panics with the command that installs them if they are absent: a test that needs them
@@ -27,4 +29,15 @@ pub fn node_binary() -> PathBuf {
 /// The Python that has the official SDK.
 pub fn python_binary() -> PathBuf {
     parts_dir().join("venv/bin/python")
+}
+
+/// rsyslog, unpacked and not installed, with the paths of its libraries and modules.
+pub fn rsyslog() -> Command {
+    let system = parts_dir().join("rsyslog/usr");
+    let libraries = std::fs::read_dir(system.join("lib")).expect("the part rsyslog is unpacked");
+    let mut libraries = libraries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let library = libraries.find(|path| path.join("rsyslog").is_dir()).expect("rsyslog has modules");
+    let mut command = Command::new(system.join("sbin/rsyslogd"));
+    command.arg("-M").arg(library.join("rsyslog")).env("LD_LIBRARY_PATH", library);
+    command
 }

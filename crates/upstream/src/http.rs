@@ -47,7 +47,7 @@ mod response_body;
 mod standalone_stream;
 mod tasks;
 
-pub use client::tls;
+pub use client::{is_loopback, tls};
 pub use connection::Connection;
 pub use endpoint::Endpoint;
 pub use incoming::Incoming;

@@ -3,14 +3,13 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
-use fence::{HostEnvironment, ReadChoice};
+use fence::HostEnvironment;
 use packages::InstalledProgram;
 use upstream::{FenceHost, Lifecycle, Program, Transport, Upstream};
 
 use super::server_program::{built_in, fence_host, found, install, plain_program};
 use crate::environment;
 use crate::error::Error;
-use crate::fenced;
 use crate::program::upstream_name;
 use crate::server_options::ServerOptions;
 
@@ -45,7 +44,7 @@ fn in_a_fence(
 ) -> Result<(Upstream, Option<InstalledProgram>), Error> {
     let given = &options.upstream;
     let variables = environment::added(&host_environment.environment, &given.env, &given.force_env)?;
-    let mut settings = fenced::settings(&options.fence, ReadChoice::Strict)?;
+    let mut settings = options.fence_settings()?;
     // The shell of the built-in server may run any program.
     settings.all_programs = given.command.is_empty();
     let host = fence_host(settings.clone(), host_environment)?;
@@ -70,7 +69,7 @@ fn upstream(
 ) -> Result<Upstream, Error> {
     let Some((program, arguments)) = options.upstream.command.split_first() else {
         options.workspace.check()?;
-        let reports_files = options.upstream.audit_log.is_some();
+        let reports_files = options.upstream.audit.is_on();
         let arguments = options.workspace.to_arguments(options.fence.read_only, reports_files);
         let program = built_in(arguments, variables, fence)?;
         return Ok(Upstream {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Configuration, FencePolicy, LocalExecution, NetworkMode, Piece, Secrets, Storage, Template};
-use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network, ReadChoice};
+use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network};
 use parking_lot::Mutex;
 use session::{Fill, ServerPlan, ServerSet, Terms};
 use upstream::{Address, FenceHost, Lifecycle, Program, Timeouts, Transport, Upstream};
@@ -70,14 +70,14 @@ impl ServerPlanner {
         if options.workspace.is_given() {
             return Err(Error::NotWithConfiguration("the options of the built-in server"));
         }
-        let settings = fenced::settings(&options.fence, ReadChoice::Strict)?;
+        let settings = options.fence_settings()?;
         let planner = Self {
             storage: storage_directory(&host_environment),
             host_environment,
             settings,
             unfenced: options.scope.unfenced,
             read_only: options.fence.read_only,
-            reports_files: options.upstream.audit_log.is_some(),
+            reports_files: options.upstream.audit.is_on(),
             package_age: options.upstream.package_age,
             has_package_cache: !options.upstream.no_package_cache,
             hosts: Mutex::default(),

@@ -8,7 +8,10 @@ pub(crate) use tls::write_certificate;
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use parking_lot::Mutex;
 use serde_json::json;
 use testkit::{Gateway, GatewayBuilder, NEWEST, RawClient, Reply, WorkspaceDir, wait_until, workspace_dir};
 
@@ -69,7 +72,7 @@ pub(crate) fn write_private(path: &Path, text: &str) {
     set_mode(path, 0o600);
 }
 
-fn set_mode(path: &Path, mode: u32) {
+pub(crate) fn set_mode(path: &Path, mode: u32) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
 }
 
@@ -248,30 +251,46 @@ async fn tokens_are_in_no_output() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn guessing_is_slowed_down() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn wrong_tokens_are_limited_and_a_valid_one_passes_all_the_time() {
     let site = Site::new("auth-guessing");
     let gateway = site.start().await;
-    let (alice, nobody) = (with_token(gateway.client(), ALICE), with_token(gateway.client(), NOBODY));
-    let guess = async || {
-        let guesses: Vec<_> = (0..40).map(|_| tokio::spawn(nobody.delete().send())).collect();
-        let mut slowed = None;
-        for guess in guesses {
-            let reply = guess.await.unwrap().unwrap();
+    let alice = site.open(&gateway, "alice", ALICE).await;
+    // From the same address, without a pause, until Alice is done.
+    let is_done = Arc::new(AtomicBool::new(false));
+    let limited = Arc::new(Mutex::new(None));
+    let guess = async |nobody: RawClient, is_done: Arc<AtomicBool>, limited: Arc<Mutex<Option<Reply>>>| {
+        while !is_done.load(Ordering::Relaxed) {
+            let reply = nobody.delete().send().await.unwrap();
             assert!(matches!(reply.status.as_u16(), 401 | 429), "{}", reply.status);
-            slowed = slowed.or((reply.status == 429).then_some(reply));
+            if reply.status == 429 {
+                *limited.lock() = Some(reply);
+            }
         }
-        slowed
     };
-    let mut slowed = None;
-    wait_until("an address has to wait", async || {
-        slowed = guess().await;
-        slowed.is_some()
-    })
-    .await;
-    assert_eq!(slowed.unwrap().header("retry-after"), Some("1"));
-    wait_until("the address may try again", async || initialize(&alice).await.status == 200).await;
-    // Requests without a token do not count as guesses.
+    let guesses: Vec<_> = (0..8)
+        .map(|_| {
+            let nobody = with_token(gateway.client(), NOBODY);
+            tokio::spawn(guess(nobody, Arc::clone(&is_done), Arc::clone(&limited)))
+        })
+        .collect();
+    wait_until("wrong tokens are limited", async || limited.lock().is_some()).await;
+    for _ in 0..20 {
+        *limited.lock() = None;
+        wait_until("Alice calls while wrong tokens are limited", async || {
+            assert_eq!(alice.call_tool_for_text("echo", json!({"text": "x"})).await, "x");
+            let known = with_token(gateway.client(), ALICE).delete().await;
+            assert_eq!(known.status, 400, "known, but without a session: {:?}", known.body);
+            limited.lock().is_some()
+        })
+        .await;
+    }
+    is_done.store(true, Ordering::Relaxed);
+    for guess in guesses {
+        guess.await.unwrap();
+    }
+    assert_eq!(limited.lock().take().unwrap().header("retry-after"), Some("1"));
+    // Requests without a token do not count as wrong ones.
     for _ in 0..40 {
         assert_eq!(gateway.client().delete().await.status, 401);
     }

@@ -1,5 +1,6 @@
 //! The HTTP client of a connection: builds requests with their headers and sends them.
 
+use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -73,6 +74,10 @@ impl Http {
             .referer(false)
             .redirect(redirect::Policy::custom(same_origin_only))
             .user_agent(concat!("ringfence/", env!("CARGO_PKG_VERSION")));
+        if is_loopback(&url) {
+            // A proxy that the environment names would see what plain HTTP carries, and reach another machine.
+            builder = builder.no_proxy();
+        }
         builder = builder.tls_backend_preconfigured(tls()?);
         let client = builder.build().map_err(|error| EndpointError::Client(explain(&error)))?;
         Ok(Self { client, url, headers })
@@ -170,6 +175,13 @@ fn same_origin_only(attempt: redirect::Attempt<'_>) -> redirect::Action {
     } else {
         attempt.stop()
     }
+}
+
+/// Returns true if the URL leads to this machine itself: an address of 127.0.0.0/8, `::1` or `localhost`.
+pub fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 /// One TLS configuration for all connections, so that certificates are read once and TLS sessions resumed.

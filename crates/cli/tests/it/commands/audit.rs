@@ -31,7 +31,7 @@ fn verify(log: &Path, arguments: &[&str]) -> (i32, String, String) {
 fn written() -> (WorkspaceDir, PathBuf, [String; 2]) {
     let directory = workspace_dir("audit");
     let path = directory.join("audit.jsonl");
-    let log = AuditLog::open(&path, AuditSettings { max_file_bytes: 2000, kept_files: 9 }).unwrap();
+    let log = AuditLog::open(&path, AuditSettings { max_file_bytes: 2000, kept_files: 9 }, None).unwrap();
     let sessions = [SessionId::random().handle(), SessionId::random().handle()];
     for number in 0..20 {
         log.record(AuditEntry::ScopeRefused {

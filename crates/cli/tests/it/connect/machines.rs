@@ -3,11 +3,17 @@
 //! namespaces end with their processes.
 
 use std::path::{Path, PathBuf};
+use std::process::{Output, Stdio};
+use std::sync::Arc;
 
+use rustls::ServerConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
 use serde_json::{Value, json};
-use testkit::{Gateway, NEWEST, PipedProcess, RawClient, text_of, wait_until};
+use testkit::{Gateway, NEWEST, PipedProcess, RawClient, ringfence_binary, text_of, wait_until};
 use tokio::process::Command;
+use tokio_rustls::TlsAcceptor;
 
+use super::recorder::Recorder;
 use super::tokens::{ALICE, BOB, with_token, write_tokens};
 use super::{Ide, Proxy, Site};
 use crate::authentication::write_private;
@@ -102,6 +108,23 @@ impl ClientMachine {
     }
 }
 
+/// Writes a certificate for one of the addresses, which the machines trust.
+fn trusted_certificate(site: &Site, host: &str) -> rcgen::CertifiedKey<rcgen::KeyPair> {
+    let made = rcgen::generate_simple_self_signed([host.to_owned()]).unwrap();
+    write_private(&site.directory.join("cert.pem"), &made.cert.pem());
+    made
+}
+
+/// The end of TLS on the wire, in front of gateways with `--behind-proxy`.
+fn tls(site: &Site) -> TlsAcceptor {
+    let made = trusted_certificate(site, WIRE);
+    let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();
+    let config = config.with_no_client_auth().with_single_cert(vec![made.cert.der().clone()], key).unwrap();
+    Arc::new(config).into()
+}
+
 /// Starts a gateway on an address that the machines can reach, with tokens.
 async fn public_gateway(site: &Site, host: &str) -> Gateway {
     let automatic = std::fs::read_to_string(site.directory.join("gateway.yaml")).unwrap();
@@ -132,7 +155,7 @@ fn the_files_of_a_client_are_only_on_its_machine() {
         let site = Site::new("connect-machine");
         write_tokens(&site);
         let gateway = public_gateway(&site, FIRST).await;
-        let proxy = Proxy::start_at(WIRE, gateway.url()).await;
+        let proxy = Proxy::start_at(WIRE, gateway.url(), Some(tls(&site))).await;
         let mut alice = ClientMachine::start(&site, 1, "alice", &proxy.url()).await;
         let colleague = colleague(&gateway, &proxy, ALICE).await;
         let read = colleague.call_tool_for_text("filesystem_read_file", json!({"path": "notes.txt"})).await;
@@ -158,8 +181,11 @@ fn two_clients_of_two_gateways_have_the_same_paths_and_different_files() {
         let site = Site::new("connect-two-gateways");
         write_tokens(&site);
         let gateways = [public_gateway(&site, FIRST).await, public_gateway(&site, SECOND).await];
-        let wires =
-            [Proxy::start_at(WIRE, gateways[0].url()).await, Proxy::start_at(WIRE, gateways[1].url()).await];
+        let tls = Some(tls(&site));
+        let wires = [
+            Proxy::start_at(WIRE, gateways[0].url(), tls.clone()).await,
+            Proxy::start_at(WIRE, gateways[1].url(), tls).await,
+        ];
         two_clients([&gateways[0], &gateways[1]], &wires, &site).await;
     });
 }
@@ -170,7 +196,11 @@ fn two_clients_of_one_gateway_have_the_same_paths_and_different_files() {
         let site = Site::new("connect-one-gateway");
         write_tokens(&site);
         let gateway = public_gateway(&site, FIRST).await;
-        let wires = [Proxy::start_at(WIRE, gateway.url()).await, Proxy::start_at(WIRE, gateway.url()).await];
+        let tls = Some(tls(&site));
+        let wires = [
+            Proxy::start_at(WIRE, gateway.url(), tls.clone()).await,
+            Proxy::start_at(WIRE, gateway.url(), tls).await,
+        ];
         two_clients([&gateway, &gateway], &wires, &site).await;
     });
 }
@@ -208,13 +238,10 @@ fn a_gateway_with_tls_is_reached_and_attached_to() {
     among_gateways(async || {
         let site = Site::new("connect-tls");
         write_tokens(&site);
-        let made = rcgen::generate_simple_self_signed([FIRST.to_owned()]).unwrap();
+        let made = trusted_certificate(&site, FIRST);
         let (certificate, key) = (site.directory.join("gateway.pem"), site.directory.join("key.pem"));
-        let trusted = site.directory.join("cert.pem");
         write_private(&key, &made.signing_key.serialize_pem());
-        for path in [&certificate, &trusted] {
-            write_private(path, &made.cert.pem());
-        }
+        write_private(&certificate, &made.cert.pem());
         let builder =
             site.gateway().host(FIRST).flag("--auth-token-file").flag(site.directory.join("tokens"));
         let gateway =
@@ -224,10 +251,39 @@ fn a_gateway_with_tls_is_reached_and_attached_to() {
         alice.ide.echoes("remote").await;
         gateway.wait_for_log("the client's machine is attached").await;
 
-        std::fs::remove_file(&trusted).unwrap();
+        std::fs::remove_file(site.directory.join("cert.pem")).unwrap();
         let mut bob = ClientMachine::start(&site, 2, "bob", gateway.url()).await;
         let refused = bob.ide.call("remote_echo", json!({"text": "x"})).await;
         assert!(refused.get("error").is_some(), "an untrusted certificate is refused: {refused}");
         bob.ide.echoes("local").await;
+    });
+}
+
+#[test]
+fn plain_http_to_another_machine_is_refused_before_anything_is_sent() {
+    among_gateways(async || {
+        let recorder = Recorder::start_at(FIRST, "HTTP/1.1 404 Not Found".to_owned()).await;
+        let connect = async |url: &str, token: &str| -> Output {
+            let mut connect = Command::new(ringfence_binary());
+            connect.args(["connect", url]).env("RINGFENCE_TOKEN", token).stdin(Stdio::null());
+            connect.output().await.unwrap()
+        };
+        for token in [ALICE, ""] {
+            let refused = connect(&recorder.url(), token).await;
+            let told = String::from_utf8(refused.stderr).unwrap();
+            assert_eq!(refused.status.code(), Some(2), "{told}");
+            assert!(
+                told.contains("refusing to connect to 10.9.0.1") && told.contains("hint: use https://"),
+                "{told}"
+            );
+            assert!(!told.contains(ALICE), "{told}");
+        }
+        assert_eq!(recorder.received().len(), 0);
+        let here = connect("http://127.0.0.1:9", ALICE).await;
+        assert!(here.status.success(), "the control: {here:?}");
+        let mut curl = Command::new("curl");
+        curl.args(["--silent", "--header", &format!("Authorization: Bearer {ALICE}"), &recorder.url()]);
+        curl.output().await.expect("curl is installed");
+        assert!(recorder.has_received(ALICE), "the control: it can be reached");
     });
 }

@@ -5,15 +5,23 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use testkit::within_deadline;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufStream, copy_bidirectional};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::AbortHandle;
+use tokio_rustls::TlsAcceptor;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::handshake::server::{Request, Response};
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 
-pub(super) type Hijacked = WebSocketStream<TcpStream>;
+/// The client's end of a wire, whose first bytes can be looked at.
+type ClientEnd = BufStream<Box<dyn Stream>>;
+
+pub(super) type Hijacked = WebSocketStream<ClientEnd>;
+
+pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
 pub(super) struct Proxy {
     address: SocketAddr,
@@ -22,6 +30,8 @@ pub(super) struct Proxy {
 }
 
 struct Wires {
+    /// Terminates TLS, if clients use it.
+    tls: Option<TlsAcceptor>,
     state: Mutex<State>,
 }
 
@@ -36,24 +46,27 @@ struct State {
     gateway_ends: Vec<std::net::TcpStream>,
     attached: usize,
     hijacker: Option<mpsc::UnboundedSender<Hijacked>>,
+    /// The URL to which attachments are redirected.
+    redirection: Option<String>,
 }
 
 impl Proxy {
     pub(super) async fn start(gateway: &str) -> Self {
-        Self::start_at("127.0.0.1", gateway).await
+        Self::start_at("127.0.0.1", gateway, None).await
     }
 
-    pub(super) async fn start_at(host: &str, gateway: &str) -> Self {
+    pub(super) async fn start_at(host: &str, gateway: &str, tls: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind((host, 0)).await.unwrap();
         let address = listener.local_addr().unwrap();
         let state = State { target: Some(authority(gateway)), ..State::default() };
-        let wires = Arc::new(Wires { state: Mutex::new(state) });
+        let wires = Arc::new(Wires { tls, state: Mutex::new(state) });
         let accepting = tokio::spawn(accept(listener, Arc::clone(&wires))).abort_handle();
         Self { address, wires, accepting }
     }
 
     pub(super) fn url(&self) -> String {
-        format!("http://{}", self.address)
+        let scheme = if self.wires.tls.is_some() { "https" } else { "http" };
+        format!("{scheme}://{}", self.address)
     }
 
     /// The id of the session that was attached last.
@@ -92,6 +105,11 @@ impl Proxy {
         attachments.drain(..).chain(others.drain(..)).for_each(|wire| wire.abort());
     }
 
+    /// Answers new attachments with a redirect to this URL.
+    pub(super) fn redirect_attachments(&self, url: &str) {
+        self.wires.state.lock().unwrap().redirection = Some(url.to_owned());
+    }
+
     /// Makes new attachments end in the test instead of the gateway.
     pub(super) fn hijack(&self) -> mpsc::UnboundedReceiver<Hijacked> {
         let (sender, sockets) = mpsc::unbounded_channel();
@@ -117,7 +135,8 @@ async fn accept(listener: TcpListener, wires: Arc<Wires>) {
     while let Ok((stream, _)) = listener.accept().await {
         let carried = Arc::clone(&wires);
         let wire = tokio::spawn(async move {
-            if let Some(id) = attached_session(&stream).await {
+            let Some(mut stream) = carried.client_end(stream).await else { return };
+            if let Some(id) = attached_session(&mut stream).await {
                 carried.carry_attachment(stream, id).await;
             } else {
                 carried.carry(stream, false).await;
@@ -128,23 +147,36 @@ async fn accept(listener: TcpListener, wires: Arc<Wires>) {
 }
 
 /// The session id, if this connection is an attachment.
-async fn attached_session(stream: &TcpStream) -> Option<String> {
-    let mut start = [0; 256];
-    let read =
-        within_deadline("the first bytes of a request are there", stream.peek(&mut start)).await.ok()?;
-    let start = String::from_utf8_lossy(&start[..read]);
+async fn attached_session(stream: &mut ClientEnd) -> Option<String> {
+    let start = within_deadline("the first bytes of a request are there", stream.fill_buf()).await.ok()?;
+    let start = String::from_utf8_lossy(start);
     let path = start.strip_prefix("GET /session/")?;
     Some(path.split_once("/attach ")?.0.to_owned())
 }
 
 impl Wires {
-    async fn carry_attachment(self: Arc<Self>, stream: TcpStream, id: String) {
-        let hijacker = {
+    /// Returns `None` if the client ends the TLS handshake.
+    async fn client_end(&self, stream: TcpStream) -> Option<ClientEnd> {
+        Some(BufStream::new(match &self.tls {
+            None => Box::new(stream),
+            Some(tls) => Box::new(tls.accept(stream).await.ok()?),
+        }))
+    }
+
+    async fn carry_attachment(self: Arc<Self>, mut stream: ClientEnd, id: String) {
+        let (hijacker, redirection) = {
             let mut state = self.state.lock().unwrap();
             state.session_id = Some(id);
             state.attached += 1;
-            state.hijacker.clone()
+            (state.hijacker.clone(), state.redirection.clone())
         };
+        if let Some(url) = redirection {
+            let answer =
+                format!("HTTP/1.1 307 Temporary Redirect\r\nLocation: {url}\r\nContent-Length: 0\r\n\r\n");
+            let _ = stream.write_all(answer.as_bytes()).await;
+            let _ = stream.shutdown().await;
+            return;
+        }
         let Some(hijacker) = hijacker else {
             let wires = Arc::clone(&self);
             let wire = tokio::spawn(async move { wires.carry(stream, true).await });
@@ -157,7 +189,7 @@ impl Wires {
         }
     }
 
-    async fn carry(&self, mut stream: TcpStream, is_attachment: bool) {
+    async fn carry(&self, mut stream: ClientEnd, is_attachment: bool) {
         let target = self.state.lock().unwrap().target.clone();
         let Some(target) = target else { return };
         if let Ok(gateway) = TcpStream::connect(target).await {

@@ -1,11 +1,15 @@
 //! Gateways that require a token.
 
+use std::path::Path;
+use std::process::Stdio;
+
 use serde_json::json;
-use testkit::{Gateway, NEWEST, RawClient, wait_until};
+use testkit::{Gateway, NEWEST, RawClient, ringfence_binary, wait_until};
+use tokio::process::Command;
 
 use super::machine::Machine;
-use super::{Connected, Proxy, Site, error_of};
-use crate::authentication::write_private;
+use super::{Connected, Ide, Proxy, Site, error_of};
+use crate::authentication::{set_mode, write_private};
 
 pub(super) const ALICE: &str = "alices-token-0123456789";
 pub(super) const BOB: &str = "bobs-token-0123456789ab";
@@ -39,6 +43,60 @@ async fn a_token_comes_from_a_file_or_from_the_environment() {
         ide.echoes("remote").await;
         ide.echoes("local").await;
     }
+}
+
+#[tokio::test]
+async fn a_token_file_that_cannot_be_trusted_is_refused_with_a_hint() {
+    let site = Site::new("connect-token-file");
+    write_tokens(&site);
+    let file = site.directory.join("alice.token");
+    let refused = async |file: &Path| {
+        let mut connect = Command::new(ringfence_binary());
+        connect.args(["connect", "http://127.0.0.1:9", "--token-file"]).arg(file).stdin(Stdio::null());
+        let output = connect.output().await.unwrap();
+        let told = String::from_utf8(output.stderr).unwrap();
+        assert!(!told.contains(ALICE), "{told}");
+        assert!(
+            output.status.success() || (output.status.code() == Some(2) && told.contains("hint: ")),
+            "{told}"
+        );
+        (!output.status.success()).then_some(told)
+    };
+    assert_eq!(refused(&file).await, None, "the control");
+    for mode in [0o640, 0o604, 0o620, 0o601, 0o644] {
+        set_mode(&file, mode);
+        let told = refused(&file).await.unwrap();
+        assert!(told.contains(&format!("mode {mode:03o}")) && told.contains("hint: chmod 600"), "{told}");
+    }
+    set_mode(&file, 0o600);
+    let link = site.directory.join("link");
+    std::os::unix::fs::symlink(&file, &link).unwrap();
+    assert!(refused(&link).await.unwrap().contains("symbolic link"));
+    assert!(refused(&site.directory.join("home")).await.unwrap().contains("not a regular file"));
+    assert!(refused(&site.directory.join("none")).await.unwrap().contains("No such file"));
+    write_private(&file, "\n");
+    assert!(refused(&file).await.unwrap().contains("does not hold one token"));
+    write_private(&file, ALICE);
+    std::os::unix::fs::chown(&file, Some(65534), None).unwrap();
+    assert!(refused(&file).await.unwrap().contains("belongs to another user"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_local_server_can_read_the_token() {
+    let site = Site::new("connect-token-hidden");
+    let gateway = start(&site).await;
+    let (token, other) = (site.project().join("token"), site.project().join("other"));
+    for file in [&token, &other] {
+        write_private(file, ALICE);
+    }
+    let mut ide = site.ide(gateway.url()).flag("--token-file").flag(&token).open().await;
+    ide.echoes("remote").await;
+    let read =
+        async |ide: &mut Ide, name| ide.call("filesystem_read_file", json!({"path": name})).await.to_string();
+    let shown = read(&mut ide, "other").await;
+    assert!(shown.contains(ALICE), "the control: {shown}");
+    let hidden = read(&mut ide, "token").await;
+    assert!(!hidden.contains(ALICE), "{hidden}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -12,7 +12,7 @@ use crate::testing::{call, client, context, message, notification, request, resp
 /// A context with an audit log, and the log's directory.
 fn audited(audit_arguments: bool) -> (Arc<GatewayContext>, WorkspaceDir) {
     let directory = testkit::workspace_dir("call-record");
-    let log = AuditLog::open(&directory.join("audit.jsonl"), AuditSettings::default()).unwrap();
+    let log = AuditLog::open(&directory.join("audit.jsonl"), AuditSettings::default(), None).unwrap();
     let settings = Settings { audit_arguments, ..Settings::default() };
     (GatewayContext::new(settings, rules(), Some(Arc::new(log))), directory)
 }
