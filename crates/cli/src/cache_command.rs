@@ -1,36 +1,42 @@
 //! `ringfence cache`: installs packages ahead of time, lists, refreshes and removes them.
 
+mod refresh_report;
+
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use fence::{HostEnvironment, Launcher, ReadChoice};
-use packages::{DEFAULT_MAX_AGE, InstalledPackage, Installer, PackageError};
+use packages::{InstalledPackage, Installer, PackageError, Pinned, RefreshChoice};
 use serde_json::{Value, json};
 
+use self::refresh_report::RefreshReport;
 use crate::environment::Variable;
 use crate::error::Error;
 use crate::fenced::{self, FenceOptions};
 use crate::output::print_line;
-use crate::seconds::seconds;
 
 const EXAMPLES: &str = "\
 Examples:
   ringfence cache add -- npx -y @modelcontextprotocol/server-everything
       installs now the package that `ringfence serve -- npx -y …` would install at its first start
   ringfence cache list
+  ringfence cache refresh --dry-run
+      shows what a refresh would change
   ringfence cache refresh @modelcontextprotocol/server-everything
   ringfence cache clear
 
-Exit codes: 0 done, 1 something could not be installed or removed, 2 bad arguments";
+An installed package stays at its version until it is refreshed. Its lock, beside it, has the version and the hashes
+of everything that belongs to it; a package whose files are lost is installed again from that lock.
+
+Exit codes: 0 done, 1 something could not be installed, refreshed or removed, 2 bad arguments";
 
 const ADD_EXAMPLES: &str = "\
 Examples:
   ringfence cache add -- npx -y @modelcontextprotocol/server-everything
   ringfence cache add -- uvx --python 3.12 mcp-server-time
-  ringfence cache add --max-age 3600 -- npx -y -p some-package some-program
-      keeps an installed package that is at most an hour old
+  ringfence cache add --allow-install-scripts -- npx -y some-server-with-native-parts
+      for `ringfence serve --allow-install-scripts`, and servers with `allowInstallScripts: true`
   ringfence cache add --net http --allow-host registry.example -- npx -y some-server
       the installation reaches one host only
 
@@ -40,12 +46,19 @@ a scope, limits and temporary files of its own, and reads none of the user's fil
 const LIST_EXAMPLES: &str = "\
 Examples:
   ringfence cache list
-  ringfence cache list --json";
+  ringfence cache list --json
+
+A package without a lock was installed by an older ringfence: `ringfence cache refresh` pins it.";
 
 const REFRESH_EXAMPLES: &str = "\
 Examples:
+  ringfence cache refresh --dry-run            what would change
   ringfence cache refresh                      all packages
-  ringfence cache refresh mcp-server-time      one, by its name, or by name and version as first given";
+  ringfence cache refresh mcp-server-time      one, by its name, or by name and version as first given
+  ringfence cache refresh --accept-changed some-server
+      also if the registry now has other files under a version that is installed
+
+Processes that run keep the files that they were started from. Nothing is asked.";
 
 const CLEAR_EXAMPLES: &str = "\
 Examples:
@@ -63,9 +76,9 @@ pub(crate) struct CacheArguments {
 enum Action {
     /// Install the package of a command now.
     Add(Box<AddArguments>),
-    /// List the installed packages.
+    /// List the installed packages with their versions and hashes.
     List(ListArguments),
-    /// Install packages anew.
+    /// Look for newer versions, show what changed, and install them.
     Refresh(Box<RefreshArguments>),
     /// Remove packages.
     Clear(ClearArguments),
@@ -74,9 +87,10 @@ enum Action {
 #[derive(Debug, Args)]
 #[command(after_help = ADD_EXAMPLES)]
 struct AddArguments {
-    /// Keep the installed package if it is at most this old. By default, a day.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
-    max_age: Option<Duration>,
+    /// Let the package run code when it is installed, inside the fence of the installation: install scripts of npm, and
+    /// builds of Python packages that have no wheel.
+    #[arg(long)]
+    allow_install_scripts: bool,
     #[command(flatten)]
     installation: InstallationOptions,
     /// Print the program and the directories that it reads as one line of JSON.
@@ -98,9 +112,15 @@ struct ListArguments {
 #[derive(Debug, Args)]
 #[command(after_help = REFRESH_EXAMPLES)]
 struct RefreshArguments {
+    /// Only show what would change.
+    #[arg(long)]
+    dry_run: bool,
+    /// Install a package even if the registry replaced files under the version that is installed.
+    #[arg(long)]
+    accept_changed: bool,
     #[command(flatten)]
     installation: InstallationOptions,
-    /// Print the new packages as one JSON array.
+    /// Print what changed as one JSON array.
     #[arg(long)]
     json: bool,
     /// Refresh only these packages.
@@ -142,9 +162,9 @@ pub(crate) fn run(arguments: &CacheArguments) -> Result<ExitCode, Error> {
 fn add(arguments: &AddArguments, host_environment: &HostEnvironment) -> Result<(), Error> {
     let written = || arguments.command.join(OsStr::new(" ")).to_string_lossy().into_owned();
     let command = packages::recognise(&arguments.command).ok_or_else(|| Error::NotAPackage(written()))?;
-    let installed = arguments.installation.with_installer(host_environment, |installer| {
-        installer.install(&command, arguments.max_age.unwrap_or(DEFAULT_MAX_AGE))
-    })?;
+    let command = command.allow_install_scripts(arguments.allow_install_scripts);
+    let installed =
+        arguments.installation.with_installer(host_environment, |installer| installer.install(&command))?;
     if arguments.json {
         let lossy: Vec<_> = installed.arguments.iter().map(|word| word.to_string_lossy()).collect();
         print_line(
@@ -171,35 +191,33 @@ fn list(arguments: &ListArguments, host_environment: &HostEnvironment) -> Result
         return Ok(());
     }
     for installed in &found {
-        let (tool, specification) =
-            (installed.package().tool().as_str(), installed.package().specification());
-        let (age, size) = (installed.age_in_words(), size(installed.bytes()));
-        print_line(&format!(
-            "{tool}  {specification}  {age} old  {size}\n     {}",
-            installed.program().display()
-        ));
+        print_line(&in_words(installed));
     }
     Ok(())
 }
 
 fn refresh(arguments: &RefreshArguments, host_environment: &HostEnvironment) -> Result<(), Error> {
     let chosen = packages::installed(host_environment, &arguments.packages)?;
-    let (mut done, mut failed) = (Vec::new(), Vec::new());
+    let choice = RefreshChoice { dry_run: arguments.dry_run, accept_changed: arguments.accept_changed };
+    let (mut reports, mut failed) = (Vec::new(), Vec::new());
     arguments.installation.with_installer(host_environment, |installer| {
         for old in &chosen {
-            match installer.refresh(old) {
-                Ok(new) => done.push(new),
-                Err(error) => {
-                    let hint = error.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
-                    progress(&format!("{error}{hint}"));
-                    failed.push(old.package().specification());
-                }
+            let report = RefreshReport { old, result: installer.refresh(old, choice) };
+            if !arguments.json {
+                print_line(&report.in_words());
             }
+            for line in report.warnings() {
+                warning(&line);
+            }
+            if report.has_failed() {
+                failed.push(old.package().specification());
+            }
+            reports.push(report.as_json());
         }
         Ok(())
     })?;
     if arguments.json {
-        print_line(&done.iter().map(described).collect::<Value>().to_string());
+        print_line(&Value::from(reports).to_string());
     }
     if failed.is_empty() { Ok(()) } else { Err(Error::NotRefreshed(failed)) }
 }
@@ -233,18 +251,67 @@ impl InstallationOptions {
             host_environment,
             launcher: &Launcher::new(),
             variables: &variables,
+            checks_all_files: true,
             progress: &progress,
+            warning: &warning,
         };
         Ok(act(&installer)?)
     }
 }
 
+/// An installed package on a few lines.
+fn in_words(installed: &InstalledPackage) -> String {
+    let package = installed.package();
+    let (tool, specification) = (package.tool().as_str(), package.specification());
+    let (age, size) = (installed.age_in_words(), size(installed.bytes()));
+    let program = installed.program();
+    let program = program.display();
+    let Some(pinned) = installed.pinned() else {
+        return format!(
+            "{tool}  {specification}  not pinned  {age} old  {size}\n     ringfence cache refresh {} pins it\n     {program}",
+            package.name()
+        );
+    };
+    let Pinned { version, installer, .. } = pinned;
+    let packages = counted(pinned.packages, "package");
+    let scripts = match (pinned.install_scripts_ran, &pinned.install_scripts[..]) {
+        (true, _) => "; install scripts ran".to_owned(),
+        (false, []) => String::new(),
+        (false, names) => format!("; install scripts did not run: {}", names.join(", ")),
+    };
+    format!(
+        "{tool}  {specification}  {version}  {age} old  {size}\n     {}\n     {packages}, {installer}{scripts}\n     {program}",
+        integrity_in_words(&pinned.integrity)
+    )
+}
+
+/// The first hash. A version of a Python package has one for each system that it can be installed on.
+fn integrity_in_words(hashes: &[String]) -> String {
+    match hashes {
+        [] => "no hash".to_owned(),
+        [only] => only.clone(),
+        [first, rest @ ..] => format!("{first} or {}", counted(rest.len(), "other file")),
+    }
+}
+
 fn described(installed: &InstalledPackage) -> Value {
+    let package = installed.package();
+    let pinned = installed.pinned();
     json!({
-        "package": installed.package().specification(),
-        "tool": installed.package().tool().as_str(),
+        "name": package.name(),
+        "package": package.specification(),
+        "tool": package.tool().as_str(),
+        "pinned": pinned.is_some(),
+        "version": pinned.map(|pinned| &pinned.version),
+        "integrity": pinned.map(|pinned| &pinned.integrity),
+        "packages": pinned.map(|pinned| pinned.packages),
+        "installer": pinned.map(|pinned| &pinned.installer),
+        "install_scripts": pinned.map(|pinned| &pinned.install_scripts),
+        "install_scripts_ran": pinned.map(|pinned| pinned.install_scripts_ran),
+        "install_scripts_allowed": package.allows_install_scripts(),
         "program": installed.program(),
         "directory": installed.tree(),
+        "installed_at": installed.time(),
         "age_seconds": installed.age().as_secs(),
         "bytes": installed.bytes(),
     })
@@ -252,6 +319,15 @@ fn described(installed: &InstalledPackage) -> Value {
 
 fn progress(text: &str) {
     eprintln!("ringfence: {text}");
+}
+
+fn warning(text: &str) {
+    progress(&format!("warning: {text}"));
+}
+
+/// For people: `1 package`, `3 packages`.
+fn counted(number: usize, what: &str) -> String {
+    format!("{number} {what}{}", if number == 1 { "" } else { "s" })
 }
 
 /// For people: `3 MiB`.

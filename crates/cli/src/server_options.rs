@@ -45,9 +45,10 @@ pub(crate) struct UpstreamOptions {
     /// Pass or set a variable that makes programs load code (`LD_*`, `NODE_OPTIONS`, …), which --env leaves out.
     #[arg(long, value_name = "NAME[=VALUE]")]
     pub(crate) force_env: Vec<Variable>,
-    /// Look for a newer version of an `npx` or `uvx` package when the installed one is this old.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "86400")]
-    pub(crate) package_age: Duration,
+    /// Let packages of `npx` and `uvx` run code when they are installed, inside the fence of the installation: install
+    /// scripts of npm, and builds of Python packages that have no wheel.
+    #[arg(long)]
+    pub(crate) allow_install_scripts: bool,
     /// Run `npx` and `uvx` as written in every session, instead of the package installed once.
     #[arg(long)]
     pub(crate) no_package_cache: bool,

@@ -383,6 +383,15 @@ pub(crate) const SERVER: &[Key] = &[
         example: "eager",
     },
     Key {
+        name: "allowInstallScripts",
+        shape: Shape::Flag,
+        default: "",
+        about: "Whether packages of `npx` and `uvx` may run code when they are installed, inside the fence of the \
+            installation: install scripts of npm, and builds of Python packages that have no wheel. Default: \
+            `--allow-install-scripts`.",
+        example: "true",
+    },
+    Key {
         name: "fence",
         shape: Shape::Object(FENCE),
         default: "{}",

@@ -89,6 +89,8 @@ pub struct Server {
     pub lifecycle: Lifecycle,
     pub storage: Storage,
     pub start: Start,
+    /// Whether its packages may run code when they are installed; by default as the command line says.
+    pub allows_install_scripts: Option<bool>,
     pub fence: FencePolicy,
     pub limits: ServerLimits,
     pub tools: ToolRules,
@@ -201,6 +203,7 @@ impl Configuration {
             lifecycle: Lifecycle::default(),
             storage: Storage::default(),
             start: Start::default(),
+            allows_install_scripts: None,
             fence: FencePolicy::default(),
             limits: ServerLimits::default(),
             tools: ToolRules::default(),
@@ -277,6 +280,7 @@ impl fmt::Debug for Server {
             .field("lifecycle", &self.lifecycle)
             .field("storage", &self.storage)
             .field("start", &self.start)
+            .field("allows_install_scripts", &self.allows_install_scripts)
             .field("fence", &self.fence)
             .field("limits", &self.limits)
             .field("tools", &self.tools)

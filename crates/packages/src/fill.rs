@@ -1,5 +1,12 @@
 //! One installation: npm or uv in a fence of its own. The fence may write one tree and use the operator's network; it
 //! reads the system and the tool, and nothing of the user.
+//!
+//! ```text
+//! resolve   the registry ─► the lock, in the tree ─► Pins, checked
+//! install   Pins ─► the lock, in the tree ─► the files, whose hashes npm or uv compares with it
+//! ```
+//! Code of packages runs in the second half at the earliest (for Python sources also in the first), and only if that is
+//! allowed. By then the lock that counts is out of its reach.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -16,8 +23,10 @@ use fence::{
 
 use crate::error::PackageError;
 use crate::installer::Installer;
+use crate::pins::Pins;
 use crate::program::{find_program, is_executable};
 use crate::recognition::{Package, Tool};
+use crate::tools::Step;
 use crate::{registries, tools};
 
 /// Long enough for a large package over a slow line.
@@ -72,27 +81,107 @@ impl Toolchain {
     }
 }
 
+/// An installation under way. Its steps run one after the other in one fence, with one home and its caches.
+#[allow(missing_debug_implementations, reason = "it borrows a closure")]
+pub(crate) struct Installation<'a> {
+    installer: &'a Installer<'a>,
+    package: &'a Package,
+    toolchain: &'a Toolchain,
+    tree: &'a Path,
+    setup: FenceSetup,
+}
+
+impl Installation<'_> {
+    /// The installer and its version: `npm 11.2.0`. Call it before code of packages may run.
+    pub(crate) fn version(&self) -> Result<String, PackageError> {
+        self.step(Step::Version).map(|told| version(self.package.tool, &told))
+    }
+
+    /// Finds out what the registry offers now.
+    pub(crate) fn resolve(&self) -> Result<Pins, PackageError> {
+        tools::write_request(self.package, self.tree)
+            .map_err(PackageError::directory("prepare the installation"))?;
+        self.step(Step::Resolve)?;
+        let lock = self.tree.join(Pins::file_name(self.package.tool));
+        Pins::read(self.package.tool, &lock).map_err(|error| PackageError::not_pinned(self.package, &error))
+    }
+
+    /// Installs exactly these packages. Returns whether code of them ran.
+    pub(crate) fn install(&self, pins: &Pins) -> Result<bool, PackageError> {
+        pins.write_into(self.tree).map_err(PackageError::directory("write the lock"))?;
+        match self.package.tool {
+            _ if !self.package.install_scripts => self.step(Step::InstallOnly).map(|_| false),
+            Tool::Npx => self.step(Step::InstallWithScripts).map(|_| !pins.with_install_scripts().is_empty()),
+            // Requirements do not tell whether there is a wheel, but this does: nothing is built if it succeeds.
+            Tool::Uvx if self.step(Step::InstallOnly).is_ok() => Ok(false),
+            Tool::Uvx => self.step(Step::InstallWithScripts).map(|_| true),
+        }
+    }
+
+    /// Runs one step, and returns the end of its output.
+    fn step(&self, step: Step) -> Result<String, PackageError> {
+        let (ending, last_words) = self.run(step)?;
+        match ending {
+            None => Err(PackageError::TooLong {
+                installer: self.package.tool.installer(),
+                package: self.package.specification(),
+                minutes: PATIENCE.as_secs() / 60,
+                last_words,
+            }),
+            Some(ending) if ending.exit_code() == 0 => Ok(last_words),
+            Some(_) => Err(PackageError::of_installer(self.package, last_words)),
+        }
+    }
+
+    /// Returns how the installer ended (`None`: not in time), and the end of its output.
+    fn run(&self, step: Step) -> Result<(Option<Ending>, String), PackageError> {
+        let installer = self.installer;
+        let mut variables = installer.variables.to_vec();
+        variables.extend(tools::variables(self.package, self.tree));
+        let command = FencedCommand {
+            program: self.toolchain.installer.clone(),
+            arguments: tools::arguments(step, self.package, self.tree),
+            variables,
+            defaults: registries::variables(installer.host_environment),
+            directory: Some(self.tree.to_owned()),
+            ..FencedCommand::default()
+        };
+        let nothing = File::open("/dev/null").map_err(PackageError::directory("start"))?;
+        let (reader, writer) = io::pipe().map_err(PackageError::directory("start"))?;
+        let stdio = Stdio { stdin: nothing.as_fd(), stdout: writer.as_fd(), stderr: writer.as_fd() };
+        let running = self.setup.launch(installer.launcher, command, stdio)?;
+        drop(writer);
+        let last_words = std::thread::spawn(move || last_words(reader));
+        let ending = running.attend_blocking(PATIENCE, |error| {
+            tracing::warn!("the installer has lost its network: {error}");
+        })?;
+        Ok((ending, last_words.join().unwrap_or_default()))
+    }
+}
+
 impl Installer<'_> {
-    /// Runs the installer. The caller examines the tree.
-    pub(crate) fn fill(
-        &self,
-        package: &Package,
-        toolchain: &Toolchain,
-        tree: &Path,
-    ) -> Result<(), PackageError> {
+    /// Puts up the fence of an installation.
+    pub(crate) fn begin<'a>(
+        &'a self,
+        package: &'a Package,
+        toolchain: &'a Toolchain,
+        tree: &'a Path,
+    ) -> Result<Installation<'a>, PackageError> {
         let settings = self.settings_of_fill();
         let scope = ScopeChoice::Own(tree);
         let mut setup = FenceSetup::new(&settings, scope, CacheChoice::Private, self.host_environment)?;
-        let (ending, last_words) = self.run(package, toolchain, tree, &mut setup)?;
-        let (installer, package) = (package.tool.installer(), package.specification());
-        match ending {
-            None => {
-                let minutes = PATIENCE.as_secs() / 60;
-                Err(PackageError::TooLong { installer, package, minutes, last_words })
-            }
-            Some(ending) if ending.exit_code() == 0 => Ok(()),
-            Some(_) => Err(PackageError::Install { installer, package, last_words }),
+        let python = package.python.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
+        let programs = [Some(&toolchain.installer), toolchain.interpreter.as_ref(), python.as_ref()];
+        for program in programs.into_iter().flatten() {
+            setup.allow_program(program);
         }
+        registries::furnish(&setup.session.home(), self.host_environment)
+            .map_err(PackageError::directory("prepare the installation"))?;
+        let installation = Installation { installer: self, package, toolchain, tree, setup };
+        if package.tool == Tool::Uvx {
+            installation.step(Step::Environment)?;
+        }
+        Ok(installation)
     }
 
     /// The operator's settings are for the server. An installation keeps the strength of the fence and its network, but
@@ -122,43 +211,6 @@ impl Installer<'_> {
             ..operator.clone()
         }
     }
-
-    /// Returns how the installer ended (`None`: not in time), and the end of its output.
-    fn run(
-        &self,
-        package: &Package,
-        toolchain: &Toolchain,
-        tree: &Path,
-        setup: &mut FenceSetup,
-    ) -> Result<(Option<Ending>, String), PackageError> {
-        let python = package.python.as_ref().map(PathBuf::from).filter(|path| path.is_absolute());
-        let programs = [Some(&toolchain.installer), toolchain.interpreter.as_ref(), python.as_ref()];
-        for program in programs.into_iter().flatten() {
-            setup.allow_program(program);
-        }
-        registries::furnish(&setup.session.home(), self.host_environment)
-            .map_err(PackageError::directory("prepare the installation"))?;
-        let mut variables = self.variables.to_vec();
-        variables.extend(tools::variables(package.tool, tree));
-        let command = FencedCommand {
-            program: toolchain.installer.clone(),
-            arguments: tools::arguments(package, tree),
-            variables,
-            defaults: registries::variables(self.host_environment),
-            directory: Some(tree.to_owned()),
-            ..FencedCommand::default()
-        };
-        let nothing = File::open("/dev/null").map_err(PackageError::directory("start"))?;
-        let (reader, writer) = io::pipe().map_err(PackageError::directory("start"))?;
-        let stdio = Stdio { stdin: nothing.as_fd(), stdout: writer.as_fd(), stderr: writer.as_fd() };
-        let running = setup.launch(self.launcher, command, stdio)?;
-        drop(writer);
-        let last_words = std::thread::spawn(move || last_words(reader));
-        let ending = running.attend_blocking(PATIENCE, |error| {
-            tracing::warn!("the installer has lost its network: {error}");
-        })?;
-        Ok((ending, last_words.join().unwrap_or_default()))
-    }
 }
 
 /// Whether no registry can be reached. One on this host's loopback can, if its port is mirrored.
@@ -168,6 +220,14 @@ pub(crate) fn is_off(network: &Network) -> bool {
         Network::Localhost { ports } => ports.is_empty(),
         Network::All | Network::Http { .. } | Network::Ports { .. } => false,
     }
+}
+
+/// The installer and its version, from what it said: `11.2.0`, or `uv 0.13.7 (…)`.
+fn version(tool: Tool, told: &str) -> String {
+    let is_version = |word: &&str| word.starts_with(|c: char| c.is_ascii_digit());
+    let version: String =
+        told.split_whitespace().find(is_version).unwrap_or("unknown").chars().take(40).collect();
+    format!("{} {version}", tool.installer())
 }
 
 /// Returns the end of an installer's output, in whole lines.

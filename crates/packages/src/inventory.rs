@@ -7,7 +7,7 @@ use fence::HostEnvironment;
 
 use crate::error::PackageError;
 use crate::recognition::Package;
-use crate::store::{Generation, PackageDirectory};
+use crate::store::{Generation, PackageDirectory, Pinned};
 
 /// The newest complete generation of a package. Its files stay while this is held.
 #[derive(Debug)]
@@ -41,6 +41,16 @@ impl InstalledPackage {
 
     pub fn bytes(&self) -> u64 {
         self.generation.marker.bytes
+    }
+
+    /// Seconds since 1970 at which it was installed.
+    pub fn time(&self) -> u64 {
+        self.generation.marker.time
+    }
+
+    /// Its version and hashes. `None` if a ringfence without locks installed it.
+    pub fn pinned(&self) -> Option<&Pinned> {
+        self.generation.marker.pinned.as_ref()
     }
 }
 

@@ -45,6 +45,10 @@ pub struct Package {
     pub(crate) with: Vec<String>,
     /// The Python that was asked for.
     pub(crate) python: Option<String>,
+    /// Whether code of packages may run when they are installed. Absent where false, so that directories from before it
+    /// existed keep their names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) install_scripts: bool,
 }
 
 impl Package {
@@ -58,8 +62,18 @@ impl Package {
     }
 
     /// The name of the first package without version and extras.
-    pub(crate) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         package_name(&self.specifications[0])
+    }
+
+    /// Whether code of packages may run when they are installed.
+    pub fn allows_install_scripts(&self) -> bool {
+        self.install_scripts
+    }
+
+    /// The same package with the other answer to whether install scripts may run.
+    pub(crate) fn sibling(&self) -> Self {
+        Self { install_scripts: !self.install_scripts, ..self.clone() }
     }
 
     /// Whether `name` is its name, or one of its specifications as written.
@@ -73,6 +87,16 @@ impl Package {
 pub struct PackageCommand {
     pub package: Package,
     pub(crate) arguments: Vec<OsString>,
+}
+
+impl PackageCommand {
+    /// Sets whether install scripts of npm packages run, and Python packages without wheels are built. By default
+    /// neither happens.
+    #[must_use]
+    pub fn allow_install_scripts(mut self, is_allowed: bool) -> Self {
+        self.package.install_scripts = is_allowed;
+        self
+    }
 }
 
 /// Reads a command that launches a package. Returns `None` also for forms that it does not know.
@@ -157,6 +181,7 @@ fn npx(launcher: &str, words: &[OsString]) -> Option<PackageCommand> {
         executable,
         with: Vec::new(),
         python: None,
+        install_scripts: false,
     };
     is_understood.then(|| PackageCommand { package, arguments: words.rest() })
 }
@@ -187,6 +212,7 @@ fn uvx(launcher: &str, words: &[OsString]) -> Option<PackageCommand> {
         specifications: vec![specification],
         with,
         python,
+        install_scripts: false,
     };
     is_understood.then(|| PackageCommand { package, arguments: words.rest() })
 }
@@ -226,6 +252,8 @@ fn is_python_index_specification(text: &str) -> bool {
     name.starts_with(starts_well)
         && name.chars().all(is_plain)
         && !text.contains(['/', ':'])
+        // These would end or split its line among the requirements.
+        && !text.contains(|c: char| c.is_control() || "\\#".contains(c))
         // uv would take these for files.
         && ![".whl", ".zip", ".tar.gz", ".py"].iter().any(|end| name.ends_with(end))
 }
@@ -311,6 +339,8 @@ mod tests {
             "uvx --with ./x tool",
             "uvx ./tool",
             "uvx script.py",
+            "uvx tool==1\n--index-url=x",
+            "uvx tool#x",
             "uv run tool",
             "uv tool install tool",
         ];

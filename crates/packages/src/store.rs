@@ -3,7 +3,8 @@
 //! ```text
 //! packages/npx-NAME-HASH.lock        locked by the process that installs
 //! packages/npx-NAME-HASH/3/tree/     the third generation: all that the installing fence may write
-//! packages/npx-NAME-HASH/3/complete  the marker, out of reach for every fence
+//! packages/npx-NAME-HASH/3/lock      every version and hash in the tree; out of reach for every fence
+//! packages/npx-NAME-HASH/3/complete  the marker, likewise
 //! ```
 //! Installed programs contain their own path, so a tree is filled in its final place and never moved. A user of a
 //! generation holds a shared lock on its marker, which keeps it from being removed.
@@ -19,12 +20,14 @@ use rustix::fs::FlockOperation;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::pins::{Pins, PinsError};
 use crate::recognition::Package;
 
 const MARKER: &str = "complete";
 const TREE: &str = "tree";
+const LOCK: &str = "lock";
 /// Bounds the read. Markers are ours, and far smaller.
-const MAX_MARKER: u64 = 64 * 1024;
+const MAX_MARKER: u64 = 1024 * 1024;
 /// The newest, and the one before it, which a session may be about to start.
 const KEPT_GENERATIONS: usize = 2;
 
@@ -41,6 +44,25 @@ pub(crate) struct Marker {
     /// Seconds since 1970.
     pub(crate) time: u64,
     pub(crate) bytes: u64,
+    /// `None` if a ringfence without locks installed it.
+    #[serde(default)]
+    pub(crate) pinned: Option<Pinned>,
+}
+
+/// What was installed exactly. The lock beside the marker says the same of all dependencies.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Pinned {
+    pub version: String,
+    /// The hashes of the files that this version may be installed from. One for npm; for Python, one for each system.
+    pub integrity: Vec<String>,
+    /// How many packages the lock contains, this one included.
+    pub packages: usize,
+    /// Whether code of the packages ran when they were installed: install scripts, or builds from source.
+    pub install_scripts_ran: bool,
+    /// The packages that have install scripts for this system. Unknown for Python.
+    pub install_scripts: Vec<String>,
+    /// The program that installed it: `npm 11.2.0`.
+    pub installer: String,
 }
 
 /// The directory of one package.
@@ -55,10 +77,11 @@ pub(crate) struct Generation {
     pub(crate) lease: File,
 }
 
-/// A generation whose tree is being filled.
+/// A generation whose tree is being filled. Removed when this is dropped, unless it was completed.
 #[derive(Debug)]
 pub(crate) struct Unfinished {
     directory: PathBuf,
+    is_complete: bool,
 }
 
 /// Held while a package is installed or removed.
@@ -145,7 +168,7 @@ impl PackageDirectory {
         let directory = self.generation(numbers.last().map_or(1, |last| last + 1));
         private_directory().create(&directory)?;
         private_directory().create(directory.join(TREE))?;
-        Ok(Unfinished { directory })
+        Ok(Unfinished { directory, is_complete: false })
     }
 
     /// Removes all but the newest generations and those in use. Call it under the lock.
@@ -216,6 +239,17 @@ impl Generation {
         Some(Self { tree: directory.join(TREE), marker, lease })
     }
 
+    /// The lock that it was installed from. `None` if it is not pinned.
+    pub(crate) fn pins(&self) -> Result<Option<Pins>, PinsError> {
+        let read = || Pins::read(self.marker.package.tool, &self.tree.with_file_name(LOCK));
+        self.marker.pinned.as_ref().map(|_| read()).transpose()
+    }
+
+    /// Whether all files are as large as they were installed. True for one that could not be installed again.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.marker.pinned.is_none() || bytes_below(&self.tree) == self.marker.bytes
+    }
+
     pub(crate) fn entry(&self) -> PathBuf {
         self.tree.join(&self.marker.entry)
     }
@@ -245,18 +279,24 @@ impl Unfinished {
         self.directory.join(TREE)
     }
 
-    /// Marks it as complete, atomically.
-    pub(crate) fn complete(self, marker: &Marker) -> io::Result<Generation> {
+    /// Adds the lock and marks it as complete, atomically.
+    pub(crate) fn complete(mut self, pins: &Pins, marker: &Marker) -> io::Result<Generation> {
+        std::fs::write(self.directory.join(LOCK), pins.text())?;
         let draft = self.directory.join("draft");
         std::fs::write(&draft, serde_json::to_vec(marker)?)?;
         std::fs::rename(draft, self.directory.join(MARKER))?;
+        self.is_complete = true;
         Generation::open(&self.directory)
             .ok_or_else(|| io::Error::other("another process removed the new package"))
     }
+}
 
-    pub(crate) fn abandon(self) {
-        // `begin` removes what stays.
-        let _ = fence::remove_tree(&self.directory);
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        if !self.is_complete {
+            // `begin` removes what stays.
+            let _ = fence::remove_tree(&self.directory);
+        }
     }
 }
 

@@ -6,47 +6,125 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::error::PackageError;
+use crate::pins::Pins;
 use crate::program::is_executable;
 use crate::recognition::{Package, Tool};
 
 /// Bounds `package.json`. Far more than any package needs.
 const MAX_DESCRIPTION: u64 = 4 * 1024 * 1024;
 
+/// The virtual environment of a Python package, below its tree.
+const ENVIRONMENT: &str = "environment";
+/// What was asked for, as uv reads it.
+const REQUIREMENTS: &str = "requirements.in";
+
+/// One call of npm or uv.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Step {
+    Version,
+    /// Makes the environment that the other steps of uv need.
+    Environment,
+    /// Writes a lock with what the registry offers now.
+    Resolve,
+    /// Installs exactly what the lock says, without code of packages.
+    InstallOnly,
+    /// The same, with install scripts, or builds from source where there is no wheel.
+    InstallWithScripts,
+}
+
 /// The arguments of the installer.
-pub(crate) fn arguments(package: &Package, tree: &Path) -> Vec<OsString> {
-    let mut words: Vec<OsString> = match package.tool {
-        Tool::Npx => {
-            let fixed = ["install", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"];
-            // Fail soon when offline, and write no log: it would vanish with the fence.
-            let patience = ["--fetch-retry-mintimeout=1000", "--fetch-retry-factor=3", "--logs-max=0"];
-            let mut words: Vec<OsString> = fixed.into_iter().chain(patience).map(Into::into).collect();
-            words.extend(["--prefix".into(), tree.into(), "--".into()]);
-            words
-        }
-        Tool::Uvx => ["tool", "install", "--no-progress"].map(Into::into).into(),
+pub(crate) fn arguments(step: Step, package: &Package, tree: &Path) -> Vec<OsString> {
+    match package.tool {
+        Tool::Npx => npm_arguments(step, package, tree),
+        Tool::Uvx => uv_arguments(step, package, tree),
+    }
+}
+
+fn npm_arguments(step: Step, package: &Package, tree: &Path) -> Vec<OsString> {
+    let quiet = ["--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error"];
+    // Fail soon when offline, and write no log: it would vanish with the fence.
+    let patience = ["--fetch-retry-mintimeout=1000", "--fetch-retry-factor=3", "--logs-max=0"];
+    let words = match step {
+        // npm needs no environment.
+        Step::Version | Step::Environment => return vec!["--version".into()],
+        Step::Resolve => &["install", "--package-lock-only", "--lockfile-version=3", "--ignore-scripts"][..],
+        Step::InstallOnly => &["ci", "--ignore-scripts"],
+        // The second switch is for versions of npm that run no scripts unless each is named.
+        Step::InstallWithScripts => &["ci", "--ignore-scripts=false", "--dangerously-allow-all-scripts"],
     };
-    for with in &package.with {
-        words.extend(["--with".into(), with.into()]);
+    let mut words: Vec<OsString> = words.iter().chain(&quiet).chain(&patience).map(Into::into).collect();
+    words.extend(["--prefix".into(), tree.into()]);
+    if step == Step::Resolve {
+        words.push("--".into());
+        words.extend(package.specifications.iter().map(Into::into));
     }
-    if let Some(python) = &package.python {
-        words.extend(["--python".into(), python.into()]);
-    }
-    words.extend(package.specifications.iter().map(Into::into));
     words
 }
 
-/// The variables that make the installer write into the tree.
-pub(crate) fn variables(tool: Tool, tree: &Path) -> Vec<(OsString, OsString)> {
-    match tool {
-        Tool::Npx => Vec::new(),
+fn uv_arguments(step: Step, package: &Package, tree: &Path) -> Vec<OsString> {
+    let environment = tree.join(ENVIRONMENT);
+    let lock = tree.join(Pins::file_name(Tool::Uvx));
+    let words = match step {
+        Step::Version => return vec!["--version".into()],
+        Step::Environment => &["venv", "--no-progress", "--no-project"][..],
+        Step::Resolve => {
+            &["pip", "compile", "--no-progress", "--generate-hashes", "--no-header", "--no-annotate"]
+        }
+        Step::InstallOnly | Step::InstallWithScripts => &["pip", "sync", "--no-progress", "--require-hashes"],
+    };
+    let mut words: Vec<OsString> = words.iter().map(Into::into).collect();
+    if step == Step::Environment {
+        words.extend(package.python.iter().flat_map(|python| ["--python".into(), python.into()]));
+        words.push(environment.into());
+        return words;
+    }
+    let may_build = step == Step::InstallWithScripts || (step == Step::Resolve && package.install_scripts);
+    if !may_build {
+        words.extend(["--only-binary".into(), ":all:".into()]);
+    }
+    words.extend(["--python".into(), environment.join("bin/python").into()]);
+    if step == Step::Resolve {
+        words.extend(["--output-file".into(), lock.into(), tree.join(REQUIREMENTS).into()]);
+    } else {
+        words.push(lock.into());
+    }
+    words
+}
+
+/// Writes what the installer reads beside its arguments.
+pub(crate) fn write_request(package: &Package, tree: &Path) -> std::io::Result<()> {
+    match package.tool {
+        Tool::Npx => Ok(()),
+        Tool::Uvx => std::fs::write(tree.join(REQUIREMENTS), requirements(package)),
+    }
+}
+
+/// The packages in the notation of requirements, which has no `@` before a version.
+fn requirements(package: &Package) -> String {
+    let asked = package.specifications.iter().map(|specification| match specification.split_once('@') {
+        Some((name, "latest")) => name.to_owned(),
+        Some((name, version)) => format!("{name}=={version}"),
+        None => specification.clone(),
+    });
+    let with = package.with.iter().flat_map(|with| with.split(',')).map(str::to_owned);
+    asked.chain(with).flat_map(|line| [line, "\n".to_owned()]).collect()
+}
+
+/// For npm, the name of a program that does not exist.
+pub(crate) const NO_GIT: &str = "git-is-not-allowed";
+
+/// The variables that make the installer write into the tree, and npm run no code of packages unless that is allowed.
+pub(crate) fn variables(package: &Package, tree: &Path) -> Vec<(OsString, OsString)> {
+    match package.tool {
+        Tool::Npx if package.install_scripts => Vec::new(),
+        // For a dependency in a git repository, npm starts another npm, which runs its scripts and obeys the settings in
+        // it. That one gets no arguments of ours, but these variables. The last is for versions that lack the second.
+        Tool::Npx => [("IGNORE_SCRIPTS", "true"), ("ALLOW_GIT", "none"), ("GIT", NO_GIT)]
+            .map(|(name, value)| (format!("NPM_CONFIG_{name}").into(), value.into()))
+            .into(),
         Tool::Uvx => {
-            let places = [
-                ("UV_TOOL_DIR", "tools"),
-                ("UV_TOOL_BIN_DIR", "bin"),
-                // If uv has to download a Python, it belongs to the package.
-                ("UV_PYTHON_INSTALL_DIR", "python"),
-                ("UV_PYTHON_BIN_DIR", "python-bin"),
-            ];
+            // If uv has to download a Python, it belongs to the package.
+            let places = [("UV_PYTHON_INSTALL_DIR", "python"), ("UV_PYTHON_BIN_DIR", "python-bin")];
             let places =
                 places.map(|(name, directory)| (OsString::from(name), tree.join(directory).into_os_string()));
             // Sessions cannot write the bytecode, so without this every start would compile.
@@ -58,7 +136,7 @@ pub(crate) fn variables(tool: Tool, tree: &Path) -> Vec<(OsString, OsString)> {
 
 /// Finds the program to run, as a path relative to the tree.
 pub(crate) fn entry(package: &Package, tree: &Path) -> Result<PathBuf, PackageError> {
-    let programs = programs(package.tool, tree).ok_or_else(|| no_program(package, None, Vec::new()))?;
+    let programs = programs(package.tool, tree);
     let wanted = match &package.executable {
         Some(name) => Some(name.clone()),
         None => npm_program(package, tree),
@@ -72,13 +150,10 @@ pub(crate) fn entry(package: &Package, tree: &Path) -> Result<PathBuf, PackageEr
 }
 
 /// The directory that holds the programs of a package and of what came with it.
-pub(crate) fn programs(tool: Tool, tree: &Path) -> Option<PathBuf> {
+fn programs(tool: Tool, tree: &Path) -> PathBuf {
     match tool {
-        Tool::Npx => Some(tree.join("node_modules/.bin")),
-        Tool::Uvx => {
-            let tools = std::fs::read_dir(tree.join("tools")).ok()?;
-            tools.flatten().map(|entry| entry.path().join("bin")).find(|path| path.is_dir())
-        }
+        Tool::Npx => tree.join("node_modules/.bin"),
+        Tool::Uvx => tree.join(ENVIRONMENT).join("bin"),
     }
 }
 
@@ -171,6 +246,20 @@ mod tests {
             let found = entry_of(directory.path(), &format!("npx -y {name}@1")).ok();
             let expected = expected.map(|program| Path::new("node_modules/.bin").join(program));
             assert_eq!(found, expected, "{name}");
+        }
+    }
+
+    #[test]
+    fn requirements_are_written_as_uv_reads_them() {
+        let cases = [
+            ("uvx tool", "tool\n"),
+            ("uvx tool@latest", "tool\n"),
+            ("uvx tool[cli]@1.2", "tool[cli]==1.2\n"),
+            ("uvx --with a,b --with c>=2 --from tool>=1 run", "tool>=1\na\nb\nc>=2\n"),
+        ];
+        for (line, expected) in cases {
+            let command: Vec<OsString> = line.split(' ').map(Into::into).collect();
+            assert_eq!(requirements(&recognise(&command).unwrap().package), expected, "{line}");
         }
     }
 

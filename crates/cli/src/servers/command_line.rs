@@ -52,7 +52,8 @@ fn in_a_fence(
     let command = packages::recognise(&given.command).filter(|_| !given.no_package_cache);
     let package = match (command, &mut upstream.transport) {
         (Some(command), Transport::Process(program)) => {
-            Some(install(&command, given.package_age, &settings, host_environment, program)?)
+            let command = command.allow_install_scripts(given.allow_install_scripts);
+            Some(install(&command, &settings, host_environment, true, program)?)
         }
         _ => None,
     };

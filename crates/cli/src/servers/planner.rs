@@ -5,7 +5,6 @@ use std::collections::HashMap;
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 
 use config::{Configuration, FencePolicy, LocalExecution, NetworkMode, Piece, Secrets, Storage, Template};
 use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network};
@@ -13,7 +12,7 @@ use parking_lot::Mutex;
 use session::{Fill, ServerPlan, ServerSet, Terms};
 use upstream::{Address, FenceHost, Lifecycle, Program, Timeouts, Transport, Upstream};
 
-use super::server_program::{built_in, fence_host, plain_program, preparation};
+use super::server_program::{PackageChoice, built_in, fence_host, plain_program, preparation};
 use crate::error::Error;
 use crate::fenced;
 use crate::server_options::ServerOptions;
@@ -52,8 +51,8 @@ pub(crate) struct ServerPlanner {
     unfenced: bool,
     read_only: bool,
     reports_files: bool,
-    package_age: Duration,
     has_package_cache: bool,
+    allows_install_scripts: bool,
     storage: Option<PathBuf>,
     /// Servers with the same policy share what their fences have in common.
     hosts: Mutex<HashMap<String, Arc<FenceHost>>>,
@@ -78,8 +77,8 @@ impl ServerPlanner {
             unfenced: options.scope.unfenced,
             read_only: options.fence.read_only,
             reports_files: options.upstream.audit.is_on(),
-            package_age: options.upstream.package_age,
             has_package_cache: !options.upstream.no_package_cache,
+            allows_install_scripts: options.upstream.allow_install_scripts,
             hosts: Mutex::default(),
         };
         // If this host cannot enforce any fence, fail now.
@@ -165,14 +164,15 @@ impl ServerPlanner {
             config::Transport::Command { program, arguments } => {
                 let fence = self.fence(&server.fence, false)?;
                 let settings = self.settings_for(&server.fence, false)?;
+                let packages = PackageChoice {
+                    has_cache: self.has_package_cache && !self.unfenced && !server.fence.unfenced,
+                    allows_install_scripts: server
+                        .allows_install_scripts
+                        .unwrap_or(self.allows_install_scripts),
+                };
                 let program = Program {
                     fence,
-                    preparation: Some(preparation(
-                        settings,
-                        &self.host_environment,
-                        self.package_age,
-                        self.has_package_cache && !self.unfenced && !server.fence.unfenced,
-                    )),
+                    preparation: Some(preparation(settings, &self.host_environment, packages)),
                     ..plain_program(fixed(program)?, Vec::new())
                 };
                 let variables = with_storage(server, arguments, variables);

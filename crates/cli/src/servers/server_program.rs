@@ -4,7 +4,6 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fence::{FenceSettings, HostEnvironment, Launcher, toolchain};
 use packages::{InstalledProgram, Installer, PackageCommand, PackageError, is_registry_variable};
@@ -57,9 +56,9 @@ fn search_path(variables: &[(OsString, OsString)], host_environment: &HostEnviro
 /// Installs the package that a launcher would fetch, and makes `program` run it directly.
 pub(super) fn install(
     command: &PackageCommand,
-    age: Duration,
     settings: &FenceSettings,
     host_environment: &HostEnvironment,
+    checks_all_files: bool,
     program: &mut Program,
 ) -> Result<InstalledProgram, PackageError> {
     let variables: Vec<_> =
@@ -69,9 +68,11 @@ pub(super) fn install(
         host_environment,
         launcher: &Launcher::new(),
         variables: &variables,
+        checks_all_files,
         progress: &|news| tracing::info!("{news}"),
+        warning: &|news| tracing::warn!("{news}"),
     };
-    let package = installer.install(command, age)?;
+    let package = installer.install(command)?;
     run_installed(program, &package, host_environment);
     Ok(package)
 }
@@ -87,27 +88,40 @@ fn run_installed(program: &mut Program, package: &InstalledProgram, host_environ
     program.readable.clone_from(&package.readable);
 }
 
+/// How the packages of a server are treated.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PackageChoice {
+    /// Whether they are installed once, rather than by their launcher in every session.
+    pub(super) has_cache: bool,
+    pub(super) allows_install_scripts: bool,
+}
+
 /// Installs the package of a configured server, or finds its program, before each start. Holds the package while the
-/// server may be started.
+/// server may run.
 pub(super) fn preparation(
     settings: FenceSettings,
     host_environment: &Arc<HostEnvironment>,
-    age: Duration,
-    has_cache: bool,
+    choice: PackageChoice,
 ) -> Preparation {
     let host_environment = Arc::clone(host_environment);
-    // A newer package replaces an older one. Processes that run the older one keep its files open.
-    let held: Mutex<Option<InstalledProgram>> = Mutex::default();
+    // A refreshed package joins the older ones, because processes may still run these.
+    let held: Mutex<Vec<InstalledProgram>> = Mutex::default();
     Preparation(Arc::new(move |mut program| {
         let command: Vec<OsString> =
             std::iter::once(&program.program).chain(&program.arguments).cloned().collect();
-        let Some(command) = packages::recognise(&command).filter(|_| has_cache) else {
+        let Some(command) = packages::recognise(&command).filter(|_| choice.has_cache) else {
             let written = program.program.clone();
             return found(program, &host_environment).map_err(|error| not_found(&written, &error));
         };
-        let installed = install(&command, age, &settings, &host_environment, &mut program)
+        let command = command.allow_install_scripts(choice.allows_install_scripts);
+        // Later starts save the time: no server can alter the files.
+        let is_first = held.lock().is_empty();
+        let installed = install(&command, &settings, &host_environment, is_first, &mut program)
             .map_err(|error| StartError::Install { reason: error.to_string(), hint: error.hint() })?;
-        *held.lock() = Some(installed);
+        let mut held = held.lock();
+        if held.iter().all(|other| other.program != installed.program) {
+            held.push(installed);
+        }
         Ok(program)
     }))
 }

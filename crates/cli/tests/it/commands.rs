@@ -5,4 +5,6 @@ mod command_line;
 mod config;
 mod doctor;
 mod packages;
+mod pinned_packages;
 mod register;
+pub(crate) mod registry;

@@ -98,6 +98,7 @@ fn server(entry: &Entry, name: String, findings: &mut Findings<'_>) -> Server {
         lifecycle: Lifecycle::default(),
         storage: Storage::default(),
         start: Start::default(),
+        allows_install_scripts: None,
         fence: FencePolicy::default(),
         limits,
         tools,

@@ -45,6 +45,7 @@ pub(super) fn read(entry: &Entry, secrets: &mut Secrets, findings: &mut Findings
             _ => Storage::None,
         },
         start: if fields.choice("start") == Some("eager") { Start::Eager } else { Start::Lazy },
+        allows_install_scripts: fields.flag("allowInstallScripts"),
         fence: fence(&fields, findings),
         limits: limits(&fields, findings),
         tools: tools(&fields),

@@ -214,8 +214,8 @@ fn syntax_errors_have_a_place() {
             "1:14: `é` cannot be the name of a server | names are 1 to 32 letters, digits, `-` and `_`",
             "1:19: `é` must be a map, not a number",
             "1:28: unknown key `x` | known here: command, args, url, headers, bearerToken, executionContext, overridable, \
-         enabled, disabled, env, envFile, workingDirectory, cwd, allowedDirectories, lifecycle, storage, start, fence, timeout, \
-         maxTimeout, startTimeout, tools",
+         enabled, disabled, env, envFile, workingDirectory, cwd, allowedDirectories, lifecycle, storage, start, \
+         allowInstallScripts, fence, timeout, maxTimeout, startTimeout, tools",
         ]
     );
 }

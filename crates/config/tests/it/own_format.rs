@@ -107,7 +107,7 @@ fn every_key_of_a_server_has_its_effect() {
         "names: conflict\nlocalExecution: attachment\nservers:\n  all:\n    command: [run]\n    args: [x]\n    executionContext: local\n    \
          overridable: false\n    enabled: true\n    disabled: false\n    env: {MODE: test, PORT: 80}\n    cwd: /srv\n    \
          allowedDirectories: [\"{storage}\"]\n    lifecycle: shared\n    storage: persistent\n    start: eager\n    \
-         timeout: 0.5\n    maxTimeout: 10\n    startTimeout: 5\n    fence:\n      network: http\n      allowHosts: [a.example]\n      \
+         allowInstallScripts: true\n    timeout: 0.5\n    maxTimeout: 10\n    startTimeout: 5\n    fence:\n      network: http\n      allowHosts: [a.example]\n      \
          read: [/r, sub/../d]\n      write: [./w]\n      denyRead: [/d]\n      readOnly: true\n      memory: 2G\n      processes: 64\n    \
          tools:\n      allow: [\"read_*\"]\n      deny: [x]\n      aliases: {a: b}\n  off: {command: [x], enabled: false}\n  \
          also-off: {command: [x], disabled: true}\n  bare: {command: [x], fence: {unfenced: true}}\n",
@@ -122,6 +122,8 @@ fn every_key_of_a_server_has_its_effect() {
         (all.lifecycle, all.storage, all.start),
         (Lifecycle::Shared, Storage::Persistent, Start::Eager)
     );
+    assert_eq!(all.allows_install_scripts, Some(true));
+    assert_eq!(server(&read, "off").allows_install_scripts, None, "the command line decides");
     assert_eq!(all.limits.timeout, Some(Duration::from_millis(500)));
     assert_eq!(all.limits.max_timeout, Some(Duration::from_secs(10)));
     assert_eq!(all.limits.start_timeout, Some(Duration::from_secs(5)));

@@ -3,7 +3,6 @@
 
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::Write;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
@@ -15,24 +14,33 @@ use testkit::{
 };
 use tokio::process::Command;
 
+use super::registry::{NpmContents, Registry};
 use crate::fence::programs::fenced_run::{npm_registry, pip_index};
 
 /// No server listens on the port "discard".
 const DEAD_REGISTRY: &str = "http://127.0.0.1:9/";
 const SMALL: &str = "semver@7.6.3";
 
-/// A directory for ringfence's caches that only one test uses, and the registries of this machine.
-struct Cache {
-    directory: WorkspaceDir,
+/// A directory for ringfence's caches that only one test uses, and the registries of this machine or of the test.
+pub(super) struct Cache {
+    pub(super) directory: WorkspaceDir,
     npm_registry: String,
     pip_index: String,
 }
 
 impl Cache {
     async fn new(name: &str) -> Self {
+        Self::with(name, npm_registry().await, pip_index().await)
+    }
+
+    pub(super) fn of(name: &str, registry: &Registry) -> Self {
+        Self::with(name, registry.npm_url(), registry.python_url())
+    }
+
+    fn with(name: &str, npm_registry: String, pip_index: String) -> Self {
         let directory = workspace_dir(name);
         std::fs::create_dir(directory.join("scope")).unwrap();
-        Self { directory, npm_registry: npm_registry().await, pip_index: pip_index().await }
+        Self { directory, npm_registry, pip_index }
     }
 
     fn ringfence(&self, arguments: impl IntoIterator<Item = impl AsRef<OsStr>>) -> Command {
@@ -50,16 +58,16 @@ impl Cache {
         command
     }
 
-    fn cache(&self, words: &[&str]) -> Command {
+    pub(super) fn cache(&self, words: &[&str]) -> Command {
         self.ringfence([&["cache"], words].concat())
     }
 
-    async fn json(&self, words: &[&str]) -> Value {
+    pub(super) async fn json(&self, words: &[&str]) -> Value {
         told(&self.cache(words).output().await.unwrap())
     }
 
     /// The installed generations of all packages.
-    fn generations(&self) -> Vec<PathBuf> {
+    pub(super) fn generations(&self) -> Vec<PathBuf> {
         let packages = self.directory.join("caches/ringfence/packages");
         let directories = |path: &Path| -> Vec<PathBuf> {
             let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
@@ -72,7 +80,7 @@ impl Cache {
     }
 
     /// The numbers of the generations, if there is only one package.
-    fn numbers(&self) -> Vec<String> {
+    pub(super) fn numbers(&self) -> Vec<String> {
         let name = |path: &PathBuf| path.file_name().unwrap().to_str().unwrap().to_owned();
         self.generations().iter().map(name).collect()
     }
@@ -84,16 +92,16 @@ impl Cache {
 }
 
 /// The JSON that a command printed, which must have succeeded.
-fn told(output: &Output) -> Value {
+pub(super) fn told(output: &Output) -> Value {
     assert!(output.status.success(), "{output:?}");
     serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"))
 }
 
-fn stderr(output: &Output) -> String {
+pub(super) fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-fn path(value: &Value) -> PathBuf {
+pub(super) fn path(value: &Value) -> PathBuf {
     value.as_str().unwrap_or_else(|| panic!("{value} is not a path")).into()
 }
 
@@ -115,11 +123,6 @@ async fn an_installed_package_needs_no_registry() {
     assert_eq!(told(&again)["program"], first["program"]);
     let without_network = ["add", "--json", "--net", "none", "--", "npx", "-y", SMALL];
     assert_eq!(cache.json(&without_network).await["program"], first["program"]);
-
-    let stale = ["add", "--json", "--max-age", "0.001", "--", "npx", "-y", SMALL, "1.2.3"];
-    let stale = cache.cache(&stale).env("NPM_CONFIG_REGISTRY", DEAD_REGISTRY).output().await.unwrap();
-    assert!(stderr(&stale).contains("ECONNREFUSED; using the one that is"), "{}", stderr(&stale));
-    assert_eq!(told(&stale)["program"], first["program"]);
 
     let _ = cache.cache(&["clear", "semver"]).output().await.unwrap();
     assert_eq!(cache.json(&["list", "--json"]).await, json!([]));
@@ -190,14 +193,17 @@ async fn first_line(stream: &mut tokio::process::ChildStderr) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_refresh_keeps_what_is_in_use() {
-    let cache = Cache::new("packages-refresh").await;
-    cache.json(&["add", "--json", "--", "npx", "-y", SMALL]).await;
+    let registry = Registry::start();
+    let cache = Cache::of("packages-refresh", &registry);
+    registry.publish("greeter", "1.0.0", &NpmContents::default());
+    cache.json(&["add", "--json", "--", "npx", "-y", "greeter"]).await;
     let in_use = cache.generations().remove(0);
     // Lock the generation as a gateway does that runs the package.
     let lease = File::open(in_use.join("complete")).unwrap();
     rustix::fs::flock(&lease, FlockOperation::LockShared).unwrap();
     for number in ["2", "3", "4"] {
-        let refreshed = cache.json(&["refresh", "--json", "semver"]).await;
+        registry.publish("greeter", &format!("{number}.0.0"), &NpmContents::default());
+        let refreshed = cache.json(&["refresh", "--json", "greeter"]).await;
         let directory = path(&refreshed[0]["directory"]);
         assert!(directory.ends_with(format!("{number}/tree")), "{refreshed}");
     }
@@ -206,10 +212,10 @@ async fn a_refresh_keeps_what_is_in_use() {
     assert_eq!(refused.status.code(), Some(1), "{refused:?}");
     assert_eq!(cache.numbers(), ["1", "3", "4"]);
 
-    assert_eq!(cache.json(&["clear", "--json"]).await, json!([{"package": SMALL, "removed": false}]));
+    assert_eq!(cache.json(&["clear", "--json"]).await, json!([{"package": "greeter", "removed": false}]));
     assert_eq!(cache.numbers(), ["1"]);
     drop(lease);
-    assert_eq!(cache.json(&["clear", "--json"]).await, json!([{"package": SMALL, "removed": true}]));
+    assert_eq!(cache.json(&["clear", "--json"]).await, json!([{"package": "greeter", "removed": true}]));
     cache.assert_nothing_is_left();
 }
 
@@ -226,64 +232,30 @@ async fn an_installation_takes_the_network_of_the_operator() {
     assert!(path(&cache.json(&[&allowed[..], &command].concat()).await["program"]).is_file());
 }
 
-/// Starts a registry with one package, whose install script runs `script`.
-fn registry_with(directory: &Path, script: &str) -> String {
-    let package = directory.join("package");
-    std::fs::create_dir(&package).unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = format!("http://{}", listener.local_addr().unwrap());
-    let mut description = json!({
-        "name": "greedy",
-        "version": "1.0.0",
-        "bin": "cli.js",
-        "scripts": {"postinstall": "sh attempts.sh"},
-    });
-    std::fs::write(package.join("package.json"), description.to_string()).unwrap();
-    std::fs::write(package.join("cli.js"), "#!/usr/bin/env node\n").unwrap();
-    std::fs::write(package.join("attempts.sh"), script).unwrap();
-    let archive = directory.join("greedy.tgz");
-    let mut tar = std::process::Command::new("tar");
-    let status = tar.arg("-czf").arg(&archive).arg("-C").arg(directory).arg("package").status().unwrap();
-    assert!(status.success());
-    let archive = std::fs::read(archive).unwrap();
-    description["dist"] = json!({"tarball": format!("{address}/greedy.tgz")});
-    description["hasInstallScript"] = true.into();
-    let listing =
-        json!({"name": "greedy", "dist-tags": {"latest": "1.0.0"}, "versions": {"1.0.0": description}});
-    std::thread::spawn(move || {
-        for connection in listener.incoming() {
-            let mut connection = connection.unwrap();
-            let mut head = String::new();
-            let mut lines = std::io::BufReader::new(&connection);
-            std::io::BufRead::read_line(&mut lines, &mut head).unwrap();
-            let body = if head.contains(".tgz") { archive.clone() } else { listing.to_string().into() };
-            let head =
-                format!("HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: {}\r\n\r\n", body.len());
-            // The client may have closed the connection.
-            let _ = connection.write_all(&[head.as_bytes(), &body].concat());
-        }
-    });
-    address
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn an_install_script_reaches_nothing_but_its_tree() {
     for tier in ["a", "b"] {
-        let cache = Cache::new("packages-greedy").await;
+        let registry = Registry::start();
+        let cache = Cache::of("packages-greedy", &registry);
         let (outside, secret) = (cache.directory.join("outside"), cache.directory.join("secret"));
         std::fs::create_dir(&outside).unwrap();
         std::fs::write(&secret, "a secret file").unwrap();
-        // The script runs in `tree/node_modules/greedy`; the marker `complete` is beside `tree`.
+        // The script runs in `tree/node_modules/greedy`; the marker `complete` and the lock are beside `tree`.
         let script = format!(
             "echo found > found; env | grep 'a secret' >> found; cat {} >> found; \
-             echo x > {}/written; echo x > ../../../written; echo x > ../../../complete; true\n",
+             echo x > {}/written; echo x > ../../../written; echo x > ../../../complete; \
+             echo x > ../../../lock; true\n",
             secret.display(),
             outside.display()
         );
-        let registry = registry_with(cache.directory.path(), &script);
-        let add = ["add", "--json", "--tier", tier, "--allow-root", "--", "npx", "-y", "greedy"];
-        let mut add = cache.cache(&add);
-        add.env("NPM_CONFIG_REGISTRY", registry).env("API_TOKEN", "a secret variable");
+        registry.publish(
+            "greedy",
+            "1.0.0",
+            &NpmContents { postinstall: Some(&script), ..NpmContents::default() },
+        );
+        let options = ["add", "--json", "--allow-install-scripts", "--tier", tier, "--allow-root"];
+        let mut add = cache.cache(&[&options[..], &["--", "npx", "-y", "greedy"]].concat());
+        add.env("API_TOKEN", "a secret variable");
         let added = told(&add.output().await.unwrap());
         let tree = path(&added["readable"][0]);
         let package = tree.join("node_modules/greedy");
@@ -293,7 +265,7 @@ async fn an_install_script_reaches_nothing_but_its_tree() {
 
         // The control: without the fence the same script succeeds.
         let mut unfenced = Command::new("sh");
-        unfenced.arg("attempts.sh").current_dir(&package).env("API_TOKEN", "a secret variable");
+        unfenced.arg("postinstall.sh").current_dir(&package).env("API_TOKEN", "a secret variable");
         assert!(unfenced.status().await.unwrap().success());
         let found = std::fs::read_to_string(package.join("found")).unwrap();
         assert!(found.contains("a secret variable") && found.contains("a secret file"), "{found}");
@@ -308,7 +280,7 @@ async fn answers_read_only(cache: &Cache, command: &[&str]) {
     let other = cache.json(&["add", "--json", "--", "npx", "-y", SMALL]).await;
     let other = path(&other["readable"][0]);
     for tier in ["a", "b"] {
-        let add = ["add", "--json", "--max-age", "3600", "--tier", tier, "--allow-root", "--"];
+        let add = ["add", "--json", "--tier", tier, "--allow-root", "--"];
         let installed = cache.json(&[&add[..], command].concat()).await;
         let tree = path(&installed["readable"][0]);
         for mode in ["strict", "open"] {
