@@ -54,6 +54,11 @@ impl AuditOptions {
         Ok(Some(Sink::new(address.clone(), token.as_deref(), tls)?))
     }
 
+    /// The log and its secrets, which no scope may contain.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.audit_log, &self.audit_key, &self.audit_sink_token].into_iter().flatten().map(PathBuf::as_path)
+    }
+
     /// Files that no fenced server may read.
     pub(crate) fn secret_files(&self) -> impl Iterator<Item = PathBuf> {
         let files = [&self.audit_key, &self.audit_sink_token];

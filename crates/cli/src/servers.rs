@@ -65,8 +65,8 @@ impl Servers {
 
 /// Keeps what this process trusts out of every scope.
 fn reserve(options: &ServerOptions, trusted_files: &[PathBuf], host_environment: &HostEnvironment) {
-    if let Some(log) = &options.upstream.audit_log {
-        host_environment.reserve("the audit log", log);
+    for file in options.upstream.audit.files() {
+        host_environment.reserve("the audit log or a secret of it", file);
     }
     if let Some(storage) = planner::storage_directory(host_environment) {
         host_environment.reserve("the data of servers", &storage);

@@ -23,7 +23,7 @@ fn own() -> PathBuf {
     ))
 }
 
-fn peers(supervisors: &'static Supervisors) -> Peers {
+fn peers_knowing(supervisors: &'static Supervisors) -> Peers {
     // Registered nowhere, so that only this process knows its supervisors.
     Peers::with(supervisors, Path::new("/nonexistent"))
 }
@@ -82,7 +82,7 @@ fn listener(address: &str) -> TcpListener {
 #[test]
 fn a_plain_process_is_outside_also_when_it_is_remembered() {
     for address in ["127.0.0.1", "::1"] {
-        let (peers, listener) = (peers(supervisors()), listener(address));
+        let (peers, listener) = (peers_knowing(supervisors()), listener(address));
         let mut shell = Shell::start();
         let first = shell.connect(&listener, 8);
         assert_eq!(judge(&peers, &first), Peer::OwnUser);
@@ -97,7 +97,7 @@ fn a_plain_process_is_outside_also_when_it_is_remembered() {
 #[test]
 fn who_descends_from_a_supervisor_is_fenced() {
     let supervisors = supervisors();
-    let (peers, listener) = (peers(supervisors), listener("127.0.0.1"));
+    let (peers, listener) = (peers_knowing(supervisors), listener("127.0.0.1"));
     let mut supervisor = Shell::start();
     let address = listener.local_addr().unwrap();
     // A grandchild of the supervisor connects.
@@ -109,7 +109,7 @@ fn who_descends_from_a_supervisor_is_fenced() {
     // Makes the remembered pid look like that of another process.
     peers.remembered.lock().outside[0].start -= 1;
     assert_eq!(judge(&peers, &accepted), Peer::Fenced);
-    let fresh = peers(supervisors);
+    let fresh = peers_knowing(supervisors);
     assert_eq!(judge(&fresh, &accepted), Peer::Fenced);
     assert!(fresh.remembered.lock().outside.is_empty());
     assert_eq!(fresh.remembered.lock().fenced.len(), 1);
@@ -150,7 +150,7 @@ fn a_supervisor_is_known_by_its_command_line_alone() {
         let mut launcher = Command::new("bash");
         let mut launcher = launcher.arg0("ringfence").arg(role).current_dir(directory).spawn().unwrap();
         let accepted = listener.accept().unwrap().0;
-        assert_eq!(judge(&peers(supervisors()), &accepted), expected, "{role}");
+        assert_eq!(judge(&peers_knowing(supervisors()), &accepted), expected, "{role}");
         drop(accepted);
         launcher.wait().unwrap();
     }
@@ -159,7 +159,7 @@ fn a_supervisor_is_known_by_its_command_line_alone() {
 #[test]
 fn a_fenced_holder_counts_beside_one_outside() {
     let supervisors = supervisors();
-    let (peers, listener) = (peers(supervisors), listener("127.0.0.1"));
+    let (peers, listener) = (peers_knowing(supervisors), listener("127.0.0.1"));
     let mut shell = Shell::start();
     let accepted = shell.connect(&listener, 8);
     // A child of the shell inherits the connection, and so does its own child.
@@ -169,7 +169,7 @@ fn a_fenced_holder_counts_beside_one_outside() {
     let grandchild = crate::process_table::children_of(child)[0];
     for fenced in [child, grandchild] {
         let registration = supervisors.enter(fenced, &own());
-        assert_eq!(judge(&peers(supervisors), &accepted), Peer::Fenced);
+        assert_eq!(judge(&peers_knowing(supervisors), &accepted), Peer::Fenced);
         registration.reaped();
     }
 }
@@ -177,7 +177,7 @@ fn a_fenced_holder_counts_beside_one_outside() {
 #[test]
 fn while_a_fence_is_being_put_up_descendants_of_this_process_are_unknown() {
     let supervisors = supervisors();
-    let (peers, listener) = (peers(supervisors), listener("127.0.0.1"));
+    let (peers, listener) = (peers_knowing(supervisors), listener("127.0.0.1"));
     let mut shell = Shell::start();
     let accepted = shell.connect(&listener, 8);
     let launching = supervisors.launching();
@@ -189,7 +189,7 @@ fn while_a_fence_is_being_put_up_descendants_of_this_process_are_unknown() {
 #[test]
 fn this_process_is_no_client_of_its_own() {
     for (bind, connect) in [("127.0.0.1", "127.0.0.1"), ("::1", "::1"), ("::", "127.0.0.1")] {
-        let (peers, listener) = (peers(supervisors()), listener(bind));
+        let (peers, listener) = (peers_knowing(supervisors()), listener(bind));
         let client = TcpStream::connect((connect, listener.local_addr().unwrap().port())).unwrap();
         let accepted = listener.accept().unwrap().0;
         assert_eq!(judge(&peers, &accepted), Peer::Fenced, "{bind}");
@@ -210,7 +210,7 @@ fn an_address_on_the_network_is_no_way_round() {
     let Some(address) = address_on_the_network() else { return };
     let supervisors = supervisors();
     for bound in [address.to_string(), "0.0.0.0".to_owned()] {
-        let peers = peers(supervisors);
+        let peers = peers_knowing(supervisors);
         let listener = listener(&bound);
         let port = listener.local_addr().unwrap().port();
         let mut shell = Shell::start();
@@ -219,7 +219,7 @@ fn an_address_on_the_network_is_no_way_round() {
         assert_eq!(accepted.peer_addr().unwrap().ip(), address);
         assert_eq!(judge(&peers, &accepted), Peer::OwnUser, "the control: nobody is a supervisor yet");
         let registration = supervisors.enter(shell.pid(), &own());
-        assert_eq!(judge(&peers(supervisors), &accepted), Peer::Fenced, "{bound}");
+        assert_eq!(judge(&peers_knowing(supervisors), &accepted), Peer::Fenced, "{bound}");
         registration.reaped();
         shell.run("exec 8>&-; echo done");
         let (peer, local) = (accepted.peer_addr().unwrap(), accepted.local_addr().unwrap());
@@ -230,7 +230,7 @@ fn an_address_on_the_network_is_no_way_round() {
 
 #[test]
 fn a_connection_that_was_closed_or_never_was_is_nobodys() {
-    let (peers, listener) = (peers(supervisors()), listener("127.0.0.1"));
+    let (peers, listener) = (peers_knowing(supervisors()), listener("127.0.0.1"));
     let mut shell = Shell::start();
     let accepted = shell.connect(&listener, 8);
     shell.run("exec 8>&-; echo done");
@@ -249,7 +249,7 @@ fn a_connection_that_was_closed_or_never_was_is_nobodys() {
 
 #[test]
 fn a_connection_in_flight_between_processes_is_nobodys() {
-    let (peers, listener) = (peers(supervisors()), listener("127.0.0.1"));
+    let (peers, listener) = (peers_knowing(supervisors()), listener("127.0.0.1"));
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let accepted = listener.accept().unwrap().0;
     let (sender, receiver) = crate::fd_passing::channel().unwrap();
@@ -275,7 +275,7 @@ fn the_worst_holder_decides_and_then_who_hides() {
 
 #[test]
 fn only_so_many_are_remembered() {
-    let (peers, listener) = (peers(supervisors()), listener("127.0.0.1"));
+    let (peers, listener) = (peers_knowing(supervisors()), listener("127.0.0.1"));
     let mut shells: Vec<Shell> = (0..MAX_REMEMBERED + 2).map(|_| Shell::start()).collect();
     for shell in &mut shells {
         let accepted = shell.connect(&listener, 8);
@@ -299,8 +299,8 @@ fn how_long_judging_takes() {
         }
         eprintln!("{what}: {:?}", begin.elapsed() / ROUNDS);
     };
-    time("not seen before", &|| judge(&peers(&SUPERVISORS), &accepted));
-    let peers = peers(&SUPERVISORS);
+    time("not seen before", &|| judge(&peers_knowing(&SUPERVISORS), &accepted));
+    let peers = peers_knowing(&SUPERVISORS);
     time("remembered", &|| judge(&peers, &accepted));
     eprintln!("processes of this user: {}", holders::processes_of_this_user().unwrap().len());
 }
