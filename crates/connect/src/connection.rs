@@ -147,6 +147,7 @@ pub(crate) mod tests {
             reports_files: false,
             timeouts: Timeouts::default(),
             is_guarded: true,
+            redaction: upstream::Redaction::default(),
         };
         ServerPlan { context: ExecutionContext::Local, ..ServerPlan::fixed(upstream) }
     }

@@ -39,6 +39,7 @@ pub(crate) fn gateway_server(address: &GatewayAddress, settings: &Settings, here
         },
         // The gateway itself reports which of its servers do not answer.
         is_guarded: false,
+        redaction: upstream::Redaction::default(),
     };
     ServerPlan {
         fill: Fill { headers, ..Fill::default() },

@@ -1,6 +1,7 @@
 //! What a gateway serves: one server that is passed through, or several as one, and the templates that each session
 //! fills in.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use config::{
 };
 use identity::{Instance, SessionKey};
 use sha2::{Digest, Sha256};
-use upstream::{Address, Lifecycle, Program, Transport, Upstream};
+use upstream::{Address, Lifecycle, Program, Redaction, Transport, Upstream};
 use wire::hex;
 
 use crate::scope::Scope;
@@ -139,7 +140,8 @@ impl ServerPlan {
     ) -> Result<Arc<Upstream>, MissingValueError> {
         let fill = &self.fill;
         let storage = self.storage_directory(terms, whom);
-        self.with_values(terms, whom, storage.as_deref().map(Path::as_os_str), |values| {
+        let secrets = RefCell::new(Vec::new());
+        self.with_values(terms, whom, &secrets, storage.as_deref().map(Path::as_os_str), |values| {
             let texts =
                 |templates: &[(String, Template)]| -> Result<Vec<(String, OsString)>, MissingValueError> {
                     templates.iter().map(|(name, value)| Ok((name.clone(), value.expand(values)?))).collect()
@@ -148,6 +150,8 @@ impl ServerPlan {
             match &mut upstream.transport {
                 Transport::Process(program) => {
                     let mut variables = fill.of_file(whom.scope)?;
+                    let of_file = variables.iter().map(|(_, value)| value.to_string_lossy().into_owned());
+                    secrets.borrow_mut().extend(of_file);
                     variables.extend(texts(&fill.variables)?);
                     fill.program(program, values, &variables)?;
                 }
@@ -163,6 +167,7 @@ impl ServerPlan {
                 // Nothing to run is named; a missing variable is the better reason to report.
                 Transport::Attached => drop(texts(&fill.variables)?),
             }
+            upstream.redaction = Redaction::of(secrets.borrow().iter().map(String::as_str));
             Ok(Arc::new(upstream))
         })
     }
@@ -179,16 +184,18 @@ impl ServerPlan {
             // The storage is allowed anyhow, and there is no directory here for what lies on the client's machine.
             template.0 != [Piece::Storage] && !(is_elsewhere && template.0.contains(&Piece::WorkingDirectory))
         };
-        Some(self.with_values(terms, whom, None, |values| {
+        Some(self.with_values(terms, whom, &RefCell::default(), None, |values| {
             let meant = templates.iter().filter(is_meant);
             meant.map(|template| template.expand(values).map(PathBuf::from)).collect()
         }))
     }
 
+    /// Calls `fill` with the values of a session. `secrets` receives those that it uses.
     fn with_values<T>(
         &self,
         terms: &Terms,
         whom: Beneficiary<'_>,
+        secrets: &RefCell<Vec<String>>,
         storage: Option<&OsStr>,
         fill: impl FnOnce(&Values<'_>) -> Result<T, MissingValueError>,
     ) -> Result<T, MissingValueError> {
@@ -217,7 +224,11 @@ impl ServerPlan {
             session_id,
             instance_id,
             storage: storage.or(probe_worker),
-            variable: &|name| terms.secrets.find(name, &principal, workspace),
+            variable: &|name| {
+                let value = terms.secrets.find(name, &principal, workspace)?;
+                secrets.borrow_mut().push(value.clone());
+                Some(value)
+            },
         })
     }
 }

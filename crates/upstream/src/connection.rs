@@ -90,10 +90,10 @@ impl Opening<'_> {
 
     /// Starts the program inside the worker's fence, or without one if the operator wants none.
     async fn start_process(&self, program: &Program) -> Result<(Arc<Connection>, Inbox), StartError> {
-        let name = &self.upstream.name;
+        let (name, redaction) = (&self.upstream.name, self.upstream.redaction.clone());
         let program = program.prepared().await?;
         let (process, stdout) = match program.fence.clone() {
-            None => Process::spawn(name, &program, self.directories, self.owner.as_ref())?,
+            None => Process::spawn(name, redaction, &program, self.directories, self.owner.as_ref())?,
             Some(host) => {
                 let fence = self.fence.get_or_new(&host, self.directories, self.owner.clone());
                 let turn = match self.turns {
@@ -103,7 +103,8 @@ impl Opening<'_> {
                 let launched = fence.launch(program).await?;
                 drop(turn);
                 self.fence.keep(fence);
-                Process::adopt(name, launched).map_err(|error| StartError::spawn(name.as_ref(), &error))?
+                Process::adopt(name, redaction, launched)
+                    .map_err(|error| StartError::spawn(name.as_ref(), &error))?
             }
         };
         Ok(Connection::process(process, stdout))

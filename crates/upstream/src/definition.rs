@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fence_host::FenceHost;
+use crate::redaction::Redaction;
 use crate::start_error::StartError;
 
 /// What shares a running upstream.
@@ -51,6 +52,8 @@ pub struct Upstream {
     pub timeouts: Timeouts,
     /// It has a circuit breaker: after some unanswered calls, further ones fail at once. Set if it is one of several.
     pub is_guarded: bool,
+    /// Takes the secrets that were filled in out of what it says about itself.
+    pub redaction: Redaction,
 }
 
 /// How a server is reached. Everything above this crate treats the three alike.
@@ -130,6 +133,7 @@ impl Upstream {
             reports_files: false,
             timeouts: Timeouts::default(),
             is_guarded: false,
+            redaction: Redaction::default(),
         }
     }
 

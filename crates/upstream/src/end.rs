@@ -6,6 +6,8 @@ use std::process::ExitStatus;
 
 use fence::{Ending, LimitHit};
 
+use crate::redaction::Redaction;
+
 /// How an upstream ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
@@ -20,9 +22,28 @@ pub struct Exit {
     pub status: ExitStatus,
     /// The limit of its fence that it hit.
     pub limit: Option<LimitHit>,
+    /// Its fence ended it, because a program outside replaced a file that the fence keeps.
+    pub mount_lost: bool,
 }
 
 impl End {
+    /// The same without the secrets of the server.
+    #[must_use]
+    pub fn redacted(mut self, redaction: &Redaction) -> Self {
+        if let Some(text) = self.text_mut() {
+            *text = redaction.text(text);
+        }
+        self
+    }
+
+    /// What the server or the network said about it.
+    pub(crate) fn text_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Lost(reason) => Some(reason),
+            Self::Exited(_) => None,
+        }
+    }
+
     /// Adds exit code, signal and limit to the `data` of an error.
     pub fn describe_in(&self, data: &mut serde_json::Value) {
         if let Self::Exited(exit) = self {
@@ -67,7 +88,7 @@ impl Exit {
 impl From<Ending> for Exit {
     fn from(ending: Ending) -> Self {
         let raw = ending.code.map(|code| (code & 0xff) << 8).or(ending.signal).unwrap_or(0);
-        Self { status: ExitStatus::from_raw(raw), limit: ending.limit }
+        Self { status: ExitStatus::from_raw(raw), limit: ending.limit, mount_lost: ending.mount_lost }
     }
 }
 
@@ -78,6 +99,11 @@ impl fmt::Display for Exit {
             (Some(code), _) => write!(f, "exited with code {code}")?,
             (None, Some(signal)) => write!(f, "was killed by signal {signal}")?,
             (None, None) => write!(f, "ended")?,
+        }
+        if self.mount_lost {
+            f.write_str(
+                ", because a program outside replaced a file that its fence keeps (see --allow-metadata)",
+            )?;
         }
         match self.limit {
             Some(LimitHit::Memory { bytes }) => {
@@ -105,7 +131,9 @@ mod tests {
 
     #[test]
     fn an_exit_is_described_by_its_code_signal_and_limit() {
-        let exited = |raw: i32, limit| End::Exited(Exit { status: ExitStatus::from_raw(raw), limit });
+        let exited = |raw: i32, limit| {
+            End::Exited(Exit { status: ExitStatus::from_raw(raw), limit, mount_lost: false })
+        };
         let cases = [
             (exited(3 << 8, None), "exited with code 3", json!({ "exit_code": 3 })),
             (exited(9, None), "was killed by signal 9", json!({ "signal": 9 })),

@@ -18,6 +18,7 @@ use crate::directories::Directories;
 use crate::end::Exit;
 use crate::outbox::{Outbox, Urgency, write_stdin};
 use crate::process_tree::{MARK_VARIABLE, ProcessTree};
+use crate::redaction::Redaction;
 use crate::start_error::StartError;
 use crate::stderr::{StderrTail, read_stderr};
 use crate::worker_fence::Launched;
@@ -59,6 +60,7 @@ impl Process {
     /// stdout.
     pub(crate) fn spawn(
         name: &str,
+        redaction: Redaction,
         program: &Program,
         directories: &Directories,
         owner: Option<&Owner>,
@@ -78,13 +80,17 @@ impl Process {
         let ended = async move {
             let status = child.wait().await.unwrap_or_default();
             ProcessTree::root_is_gone(root);
-            Exit { status, limit: None }
+            Exit { status, limit: None, mount_lost: false }
         };
-        Self::attend(name, pipes, Hold::Unfenced(tree), None, ended).map_err(failed)
+        Self::attend(name, redaction, pipes, Hold::Unfenced(tree), None, ended).map_err(failed)
     }
 
     /// Takes over an upstream that was started inside a fence.
-    pub(crate) fn adopt(name: &str, launched: Launched) -> io::Result<(Self, pipe::Receiver)> {
+    pub(crate) fn adopt(
+        name: &str,
+        redaction: Redaction,
+        launched: Launched,
+    ) -> io::Result<(Self, pipe::Receiver)> {
         let Launched { mut fence, pipes } = launched;
         let hold = Hold::Fenced { supervisor: fence.supervisor(), remote: Mutex::new(fence.remote()?) };
         let confinement = fence.confinement().summary();
@@ -94,11 +100,12 @@ impl Process {
                 |error| tracing::error!(upstream, "the network of the fence failed: {error}");
             fence.attend(network_failed).await.map_or_else(|_| Exit::default(), Exit::from)
         };
-        Self::attend(name, pipes, hold, Some(confinement), ended)
+        Self::attend(name, redaction, pipes, hold, Some(confinement), ended)
     }
 
     fn attend(
         name: &str,
+        redaction: Redaction,
         pipes: Pipes,
         hold: Hold,
         confinement: Option<String>,
@@ -113,7 +120,7 @@ impl Process {
         let process =
             Self { hold, outbox: Arc::clone(&outbox), stderr: Arc::clone(&tail), exit, confinement };
         tokio::spawn(write_stdin(outbox, stdin));
-        let stderr_reader = tokio::spawn(read_stderr(tail, stderr, name.to_owned()));
+        let stderr_reader = tokio::spawn(read_stderr(tail, stderr, redaction, name.to_owned()));
         tokio::spawn(async move {
             let exit = ended.await;
             // The tail is part of the error that callers see, so it must be complete first.

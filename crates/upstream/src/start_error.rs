@@ -8,6 +8,7 @@ use serde_json::json;
 use wire::{ErrorReply, code};
 
 use crate::end::End;
+use crate::redaction::Redaction;
 
 /// Why an upstream could not be started. Every request that waited for it gets a clone.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -75,6 +76,44 @@ impl StartError {
             }
             _ => None,
         }
+    }
+
+    /// The same without the secrets of the server.
+    #[must_use]
+    pub fn redacted(mut self, redaction: &Redaction) -> Self {
+        if redaction.is_empty() {
+            return self;
+        }
+        let texts: Vec<&mut String> = match &mut self {
+            Self::Spawn { program, reason } => vec![program, reason],
+            Self::Fence { reason, hint } | Self::Install { reason, hint } => {
+                std::iter::once(reason).chain(hint).collect()
+            }
+            Self::Exited { stderr, exit } => std::iter::once(stderr).chain(exit.text_mut()).collect(),
+            Self::TimedOut { stderr, .. } => vec![stderr],
+            Self::BadAnswer { reason } => vec![reason],
+            Self::Refused { message, error } => {
+                *error = serde_json::from_str(&redaction.text(&error.to_string())).unwrap_or_default();
+                vec![message]
+            }
+            Self::CrashLoop { stderr, reason, .. } => vec![stderr, reason],
+            _ => Vec::new(),
+        };
+        for text in texts {
+            *text = redaction.text(text);
+        }
+        self
+    }
+
+    /// The same without what the server wrote to stderr, for callers that must not see it.
+    #[must_use]
+    pub fn without_stderr(mut self) -> Self {
+        if let Self::Exited { stderr, .. } | Self::TimedOut { stderr, .. } | Self::CrashLoop { stderr, .. } =
+            &mut self
+        {
+            stderr.clear();
+        }
+        self
     }
 
     pub fn reply(&self) -> ErrorReply {

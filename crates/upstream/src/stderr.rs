@@ -9,6 +9,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use wire::LineBuffer;
 
+use crate::redaction::Redaction;
+
 /// Bytes of stderr kept for error messages.
 const STDERR_TAIL_BYTES: usize = 4 * 1024;
 /// Longest stderr line that is logged whole.
@@ -36,12 +38,20 @@ impl StderrTail {
     }
 }
 
-pub(crate) async fn read_stderr(tail: Arc<StderrTail>, mut stderr: pipe::Receiver, name: String) {
+pub(crate) async fn read_stderr(
+    tail: Arc<StderrTail>,
+    mut stderr: pipe::Receiver,
+    redaction: Redaction,
+    name: String,
+) {
     let mut lines = LineBuffer::new(STDERR_LINE_BYTES);
     let mut budget = LogBudget::default();
     while let Ok(1..) = stderr.read_buf(lines.space()).await {
         while let Some(line) = lines.next_line() {
-            let line = line.unwrap_or_else(|long| long.head());
+            let line = match &line {
+                Ok(line) => redaction.bytes(line).into_owned(),
+                Err(long) => redaction.beginning(&long.head()).into_owned(),
+            };
             tail.add(&line);
             if budget.allows(Instant::now()) {
                 tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&line));
@@ -49,6 +59,7 @@ pub(crate) async fn read_stderr(tail: Arc<StderrTail>, mut stderr: pipe::Receive
         }
     }
     let rest = std::mem::take(lines.space());
+    let rest = redaction.bytes(&rest);
     if !rest.is_empty() {
         tail.add(&rest);
         tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&rest));

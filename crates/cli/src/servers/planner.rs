@@ -132,6 +132,7 @@ impl ServerPlanner {
                 start: server.limits.start_timeout,
             },
             is_guarded: true,
+            redaction: upstream::Redaction::default(),
         };
         ServerPlan {
             upstream: Arc::new(upstream),
@@ -218,6 +219,7 @@ impl ServerPlanner {
         let real = |path: &PathBuf| path.canonicalize().unwrap_or_else(|_| path.clone());
         settings.deny_read.extend(policy.deny_read.iter().map(real));
         settings.read_only = policy.read_only.unwrap_or(settings.read_only);
+        settings.metadata = fenced::with_writable_metadata(settings.metadata, &policy.allow_metadata);
         settings.limits.memory = policy.memory_bytes.map(asked).or(settings.limits.memory);
         settings.limits.processes = policy.processes.map(asked).or(settings.limits.processes);
         settings.network = match policy.network {

@@ -7,6 +7,7 @@ mod edges;
 mod lazy;
 mod modern_url;
 mod names;
+mod no_text_crosses;
 mod official_clients;
 mod real_servers;
 mod reload;

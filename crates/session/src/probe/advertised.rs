@@ -3,6 +3,10 @@
 //! A worker may answer otherwise in its workspace. Then what is known is corrected, and the session starts over; an
 //! upstream whose answers vary is from then on described by all that it ever offered, so that this cannot go round in
 //! circles.
+//!
+//! What a worker says in its workspace may come from the files there, and what is learned reaches sessions of other
+//! workspaces and principals. So only which of the protocol's own capabilities it offers is learned, and no text:
+//! instructions, names and experimental capabilities are those of the probe.
 
 use std::sync::Arc;
 
@@ -74,34 +78,74 @@ impl Advertised {
     pub(crate) fn holds_for(&self, actual: &Arc<InitializeResult>) -> bool {
         let (told, real) = (parts(&self.answer), parts(actual));
         let same_version = told.version == real.version;
-        let same_offer = told.capabilities == real.capabilities && told.instructions == real.instructions;
+        let same_offer = told.capabilities == real.capabilities;
         let is_covered = self.is_loose && covers(&told.capabilities, &real.capabilities);
         let holds = same_version && (same_offer || is_covered);
         let mut cache = self.cache.lock();
         if cache.current_promise(self.kind).is_none_or(|promise| promise.is_guess) {
-            cache.set_promise(self.kind, Promise::shown(actual));
+            let answer = self.answer_with(&real, &real.capabilities);
+            cache.set_promise(self.kind, Promise { answer, is_guess: false, varies: false });
         } else if !holds {
-            let mut answer: Value = serde_json::from_str(actual.as_json()).unwrap_or_default();
-            answer["capabilities"] = merged(&told.capabilities, &real.capabilities);
-            let promise = Promise { answer: Arc::new(read(&answer)), is_guess: false, varies: true };
-            cache.set_promise(self.kind, promise);
+            let answer = self.answer_with(&real, &merged(&told.capabilities, &real.capabilities));
+            cache.set_promise(self.kind, Promise { answer, is_guess: false, varies: true });
         }
         holds
     }
+
+    /// What the client was told, with the version of the worker and with these capabilities of the protocol.
+    fn answer_with(&self, real: &Parts, capabilities: &Value) -> Arc<InitializeResult> {
+        let mut answer: Value = serde_json::from_str(self.answer.as_json()).unwrap_or_default();
+        let told = answer["capabilities"].take();
+        let others =
+            told.as_object().into_iter().flatten().filter(|(name, _)| !CAPABILITIES.contains(&name.as_str()));
+        let mut all: Map<String, Value> = others.map(|(name, value)| (name.clone(), value.clone())).collect();
+        all.extend(capabilities.as_object().cloned().unwrap_or_default());
+        answer["capabilities"] = all.into();
+        answer["protocolVersion"] = real.version.clone();
+        Arc::new(read(&answer))
+    }
 }
 
+/// The names that the protocol gives to capabilities and to what is in them.
+const CAPABILITIES: &[&str] = &[
+    "completions",
+    "logging",
+    "prompts",
+    "resources",
+    "tools",
+    "tasks",
+    "listChanged",
+    "subscribe",
+    "list",
+    "cancel",
+    "requests",
+    "call",
+];
+
+/// What two answers are compared by.
 struct Parts {
     version: Value,
+    /// The protocol's own.
     capabilities: Value,
-    instructions: Value,
 }
 
 fn parts(answer: &InitializeResult) -> Parts {
     let mut answer: Value = serde_json::from_str(answer.as_json()).unwrap_or_default();
     Parts {
         version: answer["protocolVersion"].take(),
-        capabilities: answer["capabilities"].take(),
-        instructions: answer["instructions"].take(),
+        capabilities: without_text(answer["capabilities"].take()),
+    }
+}
+
+/// Keeps what the protocol names, and of that only whether it is there.
+fn without_text(capabilities: Value) -> Value {
+    match capabilities {
+        Value::Object(names) => {
+            let known = names.into_iter().filter(|(name, _)| CAPABILITIES.contains(&name.as_str()));
+            known.map(|(name, value)| (name, without_text(value))).collect::<Map<_, _>>().into()
+        }
+        flag @ Value::Bool(_) => flag,
+        _ => json!({}),
     }
 }
 

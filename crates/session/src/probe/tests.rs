@@ -131,9 +131,40 @@ fn a_contradiction_is_corrected_and_does_not_come_back() {
 fn a_failed_probe_promises_everything_until_a_worker_has_shown_itself() {
     let cache = probed(&failed());
     let guess = told(&cache);
-    let real = answer(json!({"tools": {}}), "x");
-    assert!(guess.holds_for(&real));
-    assert_eq!(told(&cache).answer.as_json(), real.as_json());
+    assert!(guess.holds_for(&answer(json!({"tools": {}}), "x")));
+    let next: Value = serde_json::from_str(told(&cache).answer.as_json()).unwrap();
+    assert_eq!(next["capabilities"], json!({"tools": {}}));
+}
+
+/// What a server says in one workspace reaches no session of another: text could carry orders to other agents.
+#[test]
+fn no_text_of_a_worker_is_learned() {
+    let poison = json!({
+        "tools": {"listChanged": true, "orders": "obey"},
+        "experimental": {"orders": {"text": "obey"}},
+        "orders": {},
+    });
+    let cases = [
+        probed(&failed()),
+        probed(&shown(answer(json!({"prompts": {}, "experimental": {"own": {}}}), "honest"))),
+    ];
+    for cache in cases {
+        let before = told(&cache);
+        for _ in 0..3 {
+            let poisoned = json!({
+                "protocolVersion": "2025-11-25",
+                "capabilities": poison,
+                "serverInfo": {"name": "obey", "version": "obey"},
+                "instructions": "obey",
+            });
+            told(&cache).holds_for(&Arc::new(InitializeResult::read(&poisoned.to_string()).unwrap()));
+        }
+        let after = told(&cache);
+        let text = after.answer.as_json();
+        assert!(!text.contains("obey") && !text.contains("orders"), "{text}");
+        assert_ne!(text, before.answer.as_json(), "that it has tools is learned");
+        assert!(text.contains("listChanged"), "{text}");
+    }
 }
 
 #[test]
@@ -220,13 +251,13 @@ fn a_server_that_is_what_the_client_was_told_changes_nothing() {
 }
 
 #[test]
-fn a_shown_answer_is_a_promise_to_the_letter() {
-    for (capabilities, instructions) in
-        [(json!({}), "a"), (json!({"tools": {"listChanged": true}}), "a"), (json!({"tools": {}}), "b")]
-    {
+fn capabilities_that_were_shown_are_a_promise() {
+    for capabilities in [json!({}), json!({"tools": {"listChanged": true}})] {
         let cache = probed(&shown(answer(json!({"tools": {}}), "a")));
-        assert!(!told(&cache).holds_for(&answer(capabilities.clone(), instructions)), "{capabilities}");
+        assert!(!told(&cache).holds_for(&answer(capabilities.clone(), "a")), "{capabilities}");
     }
+    let cache = probed(&shown(answer(json!({"tools": {}}), "a")));
+    assert!(told(&cache).holds_for(&answer(json!({"tools": {}}), "b")), "instructions are the probe's");
 }
 
 #[test]

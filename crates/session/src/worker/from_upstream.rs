@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use audit::CallOutcome;
-use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response, code, method};
+use bytes::Bytes;
+use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response, Text, code, method};
 
 use super::action::{Action, Note};
 use super::client_handle::{ClientHandle, WorkerEvent};
@@ -71,9 +72,19 @@ impl Routing {
         } else {
             response.with_id(&call.client_id)
         };
+        let text = if response.is_error() { self.without_secrets(text) } else { text };
         actions.push(Action::Answer { call, text, outcome });
         actions.extend(self.terms.retire());
         actions
+    }
+
+    /// Takes the secrets of the server out of an error: servers and HTTP clients quote what they were given.
+    fn without_secrets(&self, text: Text) -> Text {
+        let redaction = &self.terms.upstream.redaction;
+        if redaction.is_empty() {
+            return text;
+        }
+        Text::from(Bytes::from(redaction.bytes(&text.into_bytes()).into_owned()))
     }
 
     fn keep_task_progress(&mut self, call: &Call) {

@@ -9,7 +9,7 @@ use audit::AuditEntry;
 use identity::Handle;
 use serde_json::Value;
 use tokio::task::JoinHandle;
-use upstream::{Connection, End, Inbox, Opening, Owner, Received, StartError};
+use upstream::{Connection, End, Inbox, Lifecycle, Opening, Owner, Received, StartError};
 use wire::{InitializeResult, Outcome, Response};
 
 use super::Worker;
@@ -51,9 +51,11 @@ impl Generation {
                 }
             }
             Err(error) => {
+                let error = error.redacted(&self.worker.upstream.redaction);
                 let stderr = error.stderr().unwrap_or_default();
                 tracing::error!(upstream = worker.name(), generation = self.number, stderr, "{error}");
-                worker.step(|machine, now| machine.start_failed(&error, now));
+                let told = if self.is_shared() { error.without_stderr() } else { error };
+                worker.step(|machine, now| machine.start_failed(&told, now));
                 self.drop_dead_connection();
             }
         }
@@ -187,9 +189,17 @@ impl Generation {
     }
 
     fn note_death(&self, end: Option<&End>, connection: &Connection) {
-        let (lived, stderr) = (connection.started.elapsed(), connection.stderr_tail());
-        self.worker.step(|machine, now| machine.died(self.number, end, lived, &stderr, now));
+        let lived = connection.started.elapsed();
+        // What a shared server wrote may be about another principal. The operator's log has it.
+        let stderr = if self.is_shared() { String::new() } else { connection.stderr_tail() };
+        let end = end.cloned().map(|end| end.redacted(&self.worker.upstream.redaction));
+        self.worker.step(|machine, now| machine.died(self.number, end.as_ref(), lived, &stderr, now));
         self.drop_dead_connection();
+    }
+
+    /// Whether clients of several principals use the process.
+    fn is_shared(&self) -> bool {
+        self.worker.upstream.lifecycle == Lifecycle::Shared
     }
 
     fn drop_dead_connection(&self) {
