@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use fence::{HostEnvironment, Launcher, ReadChoice};
+use fence::{HostEnvironment, Launcher};
 use packages::{InstalledPackage, Installer, PackageError, Pinned, RefreshChoice};
 use serde_json::{Value, json};
 
@@ -247,7 +247,7 @@ impl InstallationOptions {
             }
         }
         let installer = Installer {
-            settings: &fenced::settings(&self.fence, ReadChoice::Strict)?,
+            settings: &fenced::settings(&self.fence, fenced::MetadataDefault::Writable)?,
             host_environment,
             launcher: &Launcher::new(),
             variables: &variables,

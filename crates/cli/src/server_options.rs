@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use fence::{FenceSettings, ReadChoice};
+use fence::FenceSettings;
 use session::Settings;
 
 use crate::audit_options::AuditOptions;
@@ -99,7 +99,7 @@ impl ServerOptions {
 
     /// The fence of servers, which hides the secrets of the audit log from them.
     pub(crate) fn fence_settings(&self) -> Result<FenceSettings, FencedCommandError> {
-        let mut settings = fenced::settings(&self.fence, ReadChoice::Strict)?;
+        let mut settings = fenced::settings(&self.fence, fenced::MetadataDefault::Kept)?;
         settings.deny_read.extend(self.upstream.audit.secret_files());
         Ok(settings)
     }

@@ -461,7 +461,7 @@ pub(crate) const FENCE: &[Key] = &[
         name: "denyRead",
         shape: PATHS,
         default: "[]",
-        about: "Paths that must not be read, even inside the workspace.",
+        about: "Paths that must not be read. They cannot lie inside the workspace.",
         example: "[~/private]",
     },
     Key {
@@ -470,6 +470,14 @@ pub(crate) const FENCE: &[Key] = &[
         default: "",
         about: "Whether the workspace is read-only. Default: `--read-only`.",
         example: "true",
+    },
+    Key {
+        name: "allowMetadata",
+        shape: TEXTS,
+        default: "[]",
+        about: "Files that programs outside obey, and that the server may change all the same: names such as `.claude`, \
+                or `all`. See `--allow-metadata`.",
+        example: "[.claude]",
     },
     Key {
         name: "memory",

@@ -154,6 +154,8 @@ pub struct FencePolicy {
     pub write: Vec<PathBuf>,
     pub deny_read: Vec<PathBuf>,
     pub read_only: Option<bool>,
+    /// Names of files that programs outside obey, and that the server may change all the same.
+    pub allow_metadata: Vec<String>,
     pub memory_bytes: Option<u64>,
     pub processes: Option<u64>,
     /// No fence at all. Only an operator's file can set it.

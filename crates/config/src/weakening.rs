@@ -1,8 +1,6 @@
 //! Tells whether a configuration that is read again would weaken a fence. Such a change waits for the next start, so
 //! that nothing which can write the file widens what it runs in.
 
-use std::path::PathBuf;
-
 use crate::model::{Configuration, FencePolicy, NetworkMode, Server};
 
 /// A setting that a running gateway does not take from a changed file.
@@ -40,6 +38,7 @@ fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
         ("read", has_more(&now.read, &before.read)),
         ("denyRead", has_more(&before.deny_read, &now.deny_read)),
         ("readOnly", before.read_only == Some(true) && now.read_only != Some(true)),
+        ("allowMetadata", has_more(&now.allow_metadata, &before.allow_metadata)),
         ("network", is_wider_network(now.network, before.network)),
         ("allowHosts", allows_more_hosts(&now.allow_hosts, &before.allow_hosts)),
         ("memory", is_higher(now.memory_bytes, before.memory_bytes)),
@@ -49,7 +48,7 @@ fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
     checks.into_iter().find(|(_, is_weaker)| *is_weaker).map(|(setting, _)| setting)
 }
 
-fn has_more(now: &[PathBuf], before: &[PathBuf]) -> bool {
+fn has_more<T: PartialEq>(now: &[T], before: &[T]) -> bool {
     now.iter().any(|path| !before.contains(path))
 }
 
@@ -99,6 +98,7 @@ mod tests {
         for (setting, text) in [
             ("unfenced", "unfenced: true"),
             ("write", "write: [/srv]"),
+            ("allowMetadata", "allowMetadata: [.git]"),
             ("read", "read: [/srv]"),
             ("network", "network: all"),
         ] {

@@ -2,6 +2,7 @@
 
 use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 use crate::kernel::Kernel;
+use crate::metadata::MetadataChoice;
 use crate::plan::is_visible;
 use crate::policy::{
     Allowance, HardlinkCount, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, UnixSockets,
@@ -173,6 +174,7 @@ impl Host<'_> {
             Name::MemoryLimit => self.memory_limit(),
             Name::PidLimit => self.pid_limit(),
             Name::TreeKill => self.tree_kill(),
+            Name::ScopeMetadata => self.scope_metadata(),
             Name::Hardlinks => self.hardlinks(),
         }
     }
@@ -373,6 +375,28 @@ impl Host<'_> {
                 "the command can kill its supervisor; needs Linux 6.12 or later",
             )
             .remedy(namespace_remedy()),
+        }
+    }
+
+    fn scope_metadata(&self) -> Assessed {
+        match (&self.policy.metadata, self.tier) {
+            _ if self.policy.read_only => Assessed::enforced("read-only scope"),
+            (MetadataChoice::Writable, _) => {
+                Assessed::not_requested("git hooks, editor tasks and agents' settings can be changed")
+            }
+            (MetadataChoice::Kept { except }, Tier::B) if except.is_empty() => {
+                Assessed::enforced("read-only mounts").preferred()
+            }
+            (MetadataChoice::Kept { except }, Tier::B) => {
+                let names: Vec<&str> = except.iter().map(String::as_str).collect();
+                Assessed::partial("read-only mounts", format!("{} can be changed", names.join(", ")))
+                    .preferred()
+            }
+            (MetadataChoice::Kept { .. }, Tier::A) => Assessed::unenforced(
+                "git hooks, editor tasks and agents' settings can be changed without a mount namespace",
+            )
+            .remedy(namespace_remedy())
+            .preferred(),
         }
     }
 

@@ -57,6 +57,7 @@ protection_names! {
     MemoryLimit = "memory_limit": "memory is bounded",
     PidLimit = "pid_limit": "the number of processes is bounded",
     TreeKill = "tree_kill": "no process outlives the command",
+    ScopeMetadata = "scope_metadata": "what git, editors and agents obey stays as it is",
     Hardlinks = "hardlinks": "no file of the scope has a name outside",
 }
 
@@ -181,7 +182,7 @@ mod tests {
 
     #[test]
     fn every_name_is_written_as_it_is_read() {
-        assert_eq!(ProtectionName::ALL.len(), 28);
+        assert_eq!(ProtectionName::ALL.len(), 29);
         for name in ProtectionName::ALL {
             assert_eq!(name.as_str().parse::<ProtectionName>().as_ref(), Ok(name));
             assert_eq!(serde_json::to_value(name).unwrap(), name.as_str());

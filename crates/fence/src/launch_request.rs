@@ -90,6 +90,11 @@ pub(crate) enum Event {
     ExecFailed {
         errno: i32,
     },
+    /// A program outside has replaced a file that the fence keeps, which took the mount away. The command is ended.
+    MountLost {
+        #[serde(with = "raw_path")]
+        path: PathBuf,
+    },
     Ended {
         code: Option<i32>,
         signal: Option<i32>,

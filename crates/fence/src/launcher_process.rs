@@ -128,7 +128,7 @@ fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
     // A supervisor needs no capabilities to watch its own children, and the child inherits that it has none.
     process_attributes::drop_capabilities()?;
     process_attributes::forbid_new_privileges()?;
-    let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Outside)?;
+    let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Outside, &[])?;
     match supervisor::fork()? {
         supervisor::Forked::Parent { command, failure } => match supervisor::read_failure(failure) {
             None => supervisor.watch(command),
@@ -150,7 +150,8 @@ fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
 /// command, which inherits everything.
 fn become_init(request: &LaunchRequest) -> Result<Infallible, StepError> {
     mounts::enter_own_root(&request.steps)?;
-    let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init)?;
+    let kept = request.steps.namespaces.as_ref().map_or(&[][..], |plan| &plan.protected);
+    let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init, kept)?;
     let shown = confine(request)?;
     confirm(request, shown);
     let command = request.command.as_ref().ok_or_else(|| StepError::new("command", "none is given"))?;

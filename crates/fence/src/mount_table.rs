@@ -36,13 +36,19 @@ impl MountTable {
         std::fs::read("/proc/self/mountinfo").map(|text| Self::parse(&text)).unwrap_or_default()
     }
 
-    fn parse(text: &[u8]) -> Self {
+    pub(crate) fn parse(text: &[u8]) -> Self {
         let mount = |line: &[u8]| {
             let mut fields = line.split(|byte| *byte == b' ').skip(2);
             let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
             Some(Mount { device, root: unescaped(fields.next()?), at: unescaped(fields.next()?) })
         };
         Self(text.split(|byte| *byte == b'\n').filter_map(mount).collect())
+    }
+
+    /// Whether something is mounted at a path.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn has_mount_at(&self, path: &Path) -> bool {
+        self.0.iter().any(|mount| mount.at == path)
     }
 
     /// Where a path without links lies, and what is mounted below it.

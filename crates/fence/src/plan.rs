@@ -99,6 +99,9 @@ pub(crate) struct NamespacePlan {
     /// Read-only paths inside read-write directories.
     #[serde(with = "raw_path::list")]
     pub(crate) protected: Vec<PathBuf>,
+    /// Directories inside read-write directories that can neither be renamed nor removed.
+    #[serde(with = "raw_path::list")]
+    pub(crate) pinned: Vec<PathBuf>,
     /// The size of the private temporary directories.
     pub(crate) temp_bytes: Option<u64>,
     /// Terminals of its own.
@@ -303,6 +306,7 @@ fn namespace_plan(policy: &Policy) -> NamespacePlan {
         absent,
         masked,
         protected: policy.protected.clone(),
+        pinned: Vec::new(),
         temp_bytes: match policy.temp {
             Temp::Private { bytes, .. } => Some(bytes),
             Temp::None => None,

@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::ProtectionName;
+use crate::metadata::MetadataChoice;
 use crate::paths::{DeniedPath, VettedDirectory};
 
 /// Everything that a fence has to enforce.
@@ -26,6 +27,8 @@ pub struct Policy {
     pub hidden: Vec<PathBuf>,
     /// Inside the scope, and yet read-only.
     pub protected: Vec<PathBuf>,
+    /// Files of the scope that programs outside execute or obey.
+    pub metadata: MetadataChoice,
     pub temp: Temp,
     pub network: Network,
     pub unix_sockets: UnixSockets,

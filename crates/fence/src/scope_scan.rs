@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
+use crate::metadata::is_executed_later;
 use crate::policy::HardlinkCount;
 
 /// The most entries that a walk looks at.
@@ -91,6 +92,8 @@ pub struct PostRunScan {
     pub set_id: Vec<PathBuf>,
     /// New links that lead out of the scope, for a program outside to follow.
     pub outward_links: Vec<(PathBuf, PathBuf)>,
+    /// Changed files that programs outside execute or obey, among them the settings of repositories below the top.
+    pub executed_later: Vec<PathBuf>,
 }
 
 /// Looks at what changed since `since` (seconds of the epoch), and takes set-id bits away unless `is_in_use`: another
@@ -116,8 +119,20 @@ pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() 
             }
             _ => {}
         }
+        if left.executed_later.len() < MAX_NAMED && is_obeyed_outside(&entry.path, scope) {
+            left.executed_later.push(entry.path.clone());
+        }
     });
     left
+}
+
+/// Whether programs outside execute or obey a file, and the fence lets commands change it.
+fn is_obeyed_outside(path: &Path, scope: &[PathBuf]) -> bool {
+    let Some(below) = scope.iter().find_map(|root| path.strip_prefix(root).ok()) else { return false };
+    let is_top = |name: &str| below == Path::new(name);
+    let of_repository = (below.ends_with(".git/config") && !is_top(".git/config"))
+        || (below.ends_with(".git") && !is_top(".git"));
+    of_repository || is_executed_later(below)
 }
 
 /// Without `.` and `..`, for a target that does not exist.
@@ -233,7 +248,7 @@ fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Entry<'_>)) -> bool {
 }
 
 /// Opens a directory below another one, without following a link on the way.
-fn open_below(top: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
+pub(crate) fn open_below(top: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let mut current = top.try_clone()?;
     for name in path {

@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
+use crate::placeholders;
 use crate::scope_scan::{PostRunScan, change_mode, open_for_change, post_run_scan};
 
 /// Ringfence's own directory of a user.
@@ -33,8 +34,10 @@ impl OwnDirectory {
         for path in candidates.into_iter().flatten() {
             match make_private(&path) {
                 Ok(()) => {
-                    sweep(&path.join("sessions"));
-                    return Ok(Self(path.canonicalize()?));
+                    let own = Self(path.canonicalize()?);
+                    sweep(&own.0.join("sessions"));
+                    placeholders::sweep(&own.0);
+                    return Ok(own);
                 }
                 Err(error) => last_error = error,
             }
@@ -74,7 +77,7 @@ pub(crate) fn random_name() -> io::Result<String> {
     Ok(hexadecimal(&random))
 }
 
-fn hexadecimal(bytes: &[u8]) -> String {
+pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     let digit = |value: u8| char::from_digit(value.into(), 16).unwrap_or('0');
     bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
@@ -168,14 +171,31 @@ impl SessionDirectory {
     fn is_worked_on_by_others(&self, scope: &[PathBuf]) -> bool {
         let Some(sessions) = self.path.parent() else { return false };
         let overlaps =
-            |other: &Path| scope.iter().any(|root| other.starts_with(root) || root.starts_with(other));
-        std::fs::read_dir(sessions).into_iter().flatten().flatten().any(|entry| {
-            let path = entry.path();
-            let noted = std::fs::read(path.join(SCOPE_FILE)).unwrap_or_default();
-            let mut roots = noted.split(|byte| *byte == 0).map(|root| Path::new(OsStr::from_bytes(root)));
-            path != self.path && roots.any(|root| root.is_absolute() && overlaps(root)) && !is_free(&path)
-        })
+            |other: &PathBuf| scope.iter().any(|root| other.starts_with(root) || root.starts_with(other));
+        scopes_in_use(sessions, Some(&self.path)).iter().any(overlaps)
     }
+
+    /// Leaves what a killed process leaves: the directory, without its lock.
+    #[cfg(test)]
+    pub(crate) fn forget_as_if_killed(self) {
+        self.lock.unlock().unwrap();
+        std::mem::forget(self);
+    }
+}
+
+/// The directories that sessions work on, in all ringfence processes of this user. `except` is left out.
+pub(crate) fn scopes_in_use(sessions: &Path, except: Option<&Path>) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let noted = std::fs::read(path.join(SCOPE_FILE)).unwrap_or_default();
+        if noted.is_empty() || Some(path.as_path()) == except || is_free(&path) {
+            continue;
+        }
+        let roots = noted.split(|byte| *byte == 0).map(|root| PathBuf::from(OsStr::from_bytes(root)));
+        found.extend(roots.filter(|root| root.is_absolute()));
+    }
+    found
 }
 
 /// What happened when a session was cleaned up.
@@ -187,6 +207,14 @@ pub struct CleanUp {
 }
 
 impl CleanUp {
+    /// The changed files that should be reviewed before programs outside use them, as one line.
+    pub fn to_review(&self) -> Option<String> {
+        let files: Vec<String> =
+            self.left.executed_later.iter().map(|path| path.display().to_string()).collect();
+        (!files.is_empty())
+            .then(|| format!("changed meanwhile, and programs outside obey them: {}", files.join(", ")))
+    }
+
     /// What the operator should know, one line each.
     pub fn warnings(&self) -> Vec<String> {
         let set_id = self.left.set_id.iter();
@@ -215,6 +243,9 @@ impl Drop for SessionDirectory {
     fn drop(&mut self) {
         // What cannot be removed now is swept later.
         let _ = remove_tree(&self.path);
+        if let Some(own) = self.path.parent().and_then(Path::parent) {
+            placeholders::sweep(own);
+        }
     }
 }
 
@@ -292,9 +323,7 @@ mod tests {
         let killed = SessionDirectory::create(&own).unwrap();
         let (live_path, killed_path) = (live.path().to_owned(), killed.path().to_owned());
         std::fs::write(killed.home().join("file"), "").unwrap();
-        // As if the process had been killed: the lock is gone, the directory is not.
-        killed.lock.unlock().unwrap();
-        std::mem::forget(killed);
+        killed.forget_as_if_killed();
         let own = OwnDirectory::open(own.path().parent(), None).unwrap();
         assert!(live_path.exists() && !killed_path.exists());
         live.remove().unwrap();

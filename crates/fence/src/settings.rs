@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::confinement::ProtectionName;
+use crate::metadata::MetadataChoice;
 use crate::paths::VettedDirectory;
 use crate::policy::{Allowance, Limits, Network, TierChoice, UnixSockets};
 
@@ -29,7 +30,8 @@ pub struct FenceSettings {
     pub allow_degraded: BTreeSet<ProtectionName>,
     pub require: BTreeSet<ProtectionName>,
     pub hardlinks: HardlinkChoice,
-    pub protect_metadata: bool,
+    /// Files of the scope that programs outside execute or obey.
+    pub metadata: MetadataChoice,
     /// The scope can be read but not written.
     pub read_only: bool,
     /// Every program on the search path can run, not only the command.

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use crate::environment::{self, OwnPlaces};
 use crate::error::FenceSetupError;
 use crate::host_environment::{HostEnvironment, HostFacts, needed_by, real};
+use crate::metadata::MetadataChoice;
 use crate::network::proxy_environment;
 use crate::paths::VettedDirectory;
 use crate::plan::HIDDEN;
@@ -23,19 +24,6 @@ use crate::settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, Sc
 mod launch;
 #[cfg(target_os = "linux")]
 pub use launch::FencedCommand;
-
-/// Files of a workspace that other programs execute or obey.
-const METADATA: &[&str] = &[
-    ".git/hooks",
-    ".git/config",
-    ".envrc",
-    ".vscode",
-    ".idea",
-    ".cursor",
-    ".mcp.json",
-    ".husky",
-    ".ringfence.yaml",
-];
 
 /// The policy of one fence, and the directories that belong to it.
 #[derive(Debug)]
@@ -94,7 +82,8 @@ impl FenceSetup {
             read: read_mode(settings),
             deny_read: facts.denied.clone(),
             hidden: vec![host.own.path().to_owned()],
-            protected: protected(settings, &scope, shared.as_ref()),
+            protected: protected(settings, shared.as_ref()),
+            metadata: metadata(settings),
             temp: match settings.temp_bytes {
                 Some(bytes) => Temp::Private { directory: session.temp(), bytes },
                 None => Temp::None,
@@ -228,23 +217,14 @@ fn read_mode(settings: &FenceSettings) -> ReadMode {
     }
 }
 
-/// Paths inside the scope that must stay as they are.
-fn protected(
-    settings: &FenceSettings,
-    scope: &[VettedDirectory],
-    shared: Option<&SharedFiles>,
-) -> Vec<PathBuf> {
-    let mut protected = Vec::new();
-    if settings.read_only {
-        return protected;
+/// Directories inside the scope that must stay as they are.
+fn protected(settings: &FenceSettings, shared: Option<&SharedFiles>) -> Vec<PathBuf> {
+    if settings.read_only || settings.hardlinks != HardlinkChoice::Protect {
+        return Vec::new();
     }
-    if settings.protect_metadata {
-        for root in scope {
-            protected.extend(METADATA.iter().map(|name| root.path().join(name)).filter(|path| path.exists()));
-        }
-    }
-    if settings.hardlinks == HardlinkChoice::Protect {
-        protected.extend(shared.into_iter().flat_map(|shared| shared.directories.iter().cloned()));
-    }
-    protected
+    shared.into_iter().flat_map(|shared| shared.directories.iter().cloned()).collect()
+}
+
+fn metadata(settings: &FenceSettings) -> MetadataChoice {
+    if settings.read_only { MetadataChoice::Writable } else { settings.metadata.clone() }
 }

@@ -205,7 +205,7 @@ impl Installer<'_> {
                 ..Limits::default()
             },
             hardlinks: HardlinkChoice::Warn,
-            protect_metadata: false,
+            metadata: fence::MetadataChoice::Writable,
             read_only: false,
             all_programs: false,
             ..operator.clone()

@@ -135,7 +135,8 @@ impl Drop for WorkerFence {
     /// Removes the session's files, and warns of what could act outside later.
     fn drop(&mut self) {
         if let Some(session) = self.session.lock().take() {
-            for warning in session.clean_up(&self.directories.paths()).warnings() {
+            let done = session.clean_up(&self.directories.paths());
+            for warning in done.warnings().into_iter().chain(done.to_review()) {
                 tracing::warn!("{warning}");
             }
         }

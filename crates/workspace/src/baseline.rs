@@ -112,7 +112,9 @@ struct Git<'a> {
 impl Git<'_> {
     fn new_store(&self) -> Result<Store, &'static str> {
         let root = self.access.workspace.roots().next().ok_or("there is no workspace")?;
-        if !root.join(".git").exists() {
+        let repository = root.join(".git");
+        let is_placeholder = repository.is_dir() && !repository.join("HEAD").exists();
+        if is_placeholder || !repository.exists() {
             return Err("the workspace is not the top of a git repository");
         }
         let places =

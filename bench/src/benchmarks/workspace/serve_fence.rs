@@ -86,7 +86,7 @@ fn settings_of_serve() -> FenceSettings {
         allow_degraded: BTreeSet::new(),
         require: BTreeSet::new(),
         hardlinks: HardlinkChoice::Warn,
-        protect_metadata: false,
+        metadata: fence::MetadataChoice::Writable,
         read_only: false,
         all_programs: true,
     }

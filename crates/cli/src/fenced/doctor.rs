@@ -6,20 +6,20 @@ use std::process::ExitCode;
 
 use fence::{
     CacheChoice, CgroupVersion, Confinement, FenceError, FenceSetup, HostEnvironment, Kernel, Launcher,
-    Namespaces, ReadChoice, ScopeChoice, UnmetRequirement,
+    Namespaces, ScopeChoice, UnmetRequirement,
 };
 use serde_json::json;
 
 use super::error::FencedCommandError;
 use super::options::DoctorArguments;
 use super::report;
-use super::settings::settings;
+use super::settings::{MetadataDefault, settings};
 
 pub(crate) fn run(arguments: &DoctorArguments) -> Result<ExitCode, FencedCommandError> {
     let launcher = Launcher::new();
     let kernel = launcher.kernel();
     let host_environment = HostEnvironment::of_this_process()?;
-    let settings = settings(&arguments.fence, ReadChoice::Strict)?;
+    let settings = settings(&arguments.fence, MetadataDefault::Kept)?;
     let scope = match arguments.fence.scope.as_slice() {
         [] => ScopeChoice::Empty,
         directories => ScopeChoice::Directories(directories),

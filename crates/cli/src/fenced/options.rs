@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
-use fence::{ProtectionName, TierChoice};
+use fence::{METADATA, ProtectionName, TierChoice};
 
 use crate::environment::Variable;
 
@@ -196,12 +196,27 @@ pub(crate) struct FenceOptions {
     /// hold them read-only.
     #[arg(long, value_enum, default_value_t = HardlinkChoice::Warn)]
     pub(crate) hardlinks: HardlinkChoice,
-    /// Make files of the scope that other programs execute read-only: git hooks and settings, editor tasks.
+    /// Keep the command from changing files of the scope that other programs execute or obey: git hooks and
+    /// settings, editor tasks, settings of agents. The default of serve and stdio.
     #[arg(long)]
     pub(crate) protect_metadata: bool,
+    /// Let the command change those files: all of them, or one name such as .claude (repeatable).
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = ALL_METADATA, value_parser = metadata_name)]
+    pub(crate) allow_metadata: Vec<String>,
     /// Allow reading the scope, but not writing it.
     #[arg(long)]
     pub(crate) read_only: bool,
+}
+
+/// Stands for every name that `--allow-metadata` takes.
+pub(crate) const ALL_METADATA: &str = "all";
+
+/// Reads the name of a file that serve and stdio keep as it is.
+pub(crate) fn metadata_name(text: &str) -> Result<String, String> {
+    if text == ALL_METADATA || METADATA.contains(&text) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("no file of that name is kept; there are: {ALL_METADATA}, {}", METADATA.join(", ")))
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

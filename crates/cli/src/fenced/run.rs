@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fence::{
     CacheChoice, Ending, FenceSettings, FenceSetup, FencedCommand, HardlinkChoice, HostEnvironment, Launcher,
-    LimitHit, ReadChoice, Remote, RunningFence, ScopeChoice, SharedFiles, shared_files,
+    LimitHit, Remote, RunningFence, ScopeChoice, SharedFiles, shared_files,
 };
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,7 +16,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::error::FencedCommandError;
 use super::options::{FenceOptions, RunArguments, RunningOptions, ShellArguments};
 use super::report;
-use super::settings::settings;
+use super::settings::{MetadataDefault, settings};
 use super::standard_streams::StandardStreams;
 use crate::environment::left_out;
 use crate::program;
@@ -49,7 +49,7 @@ fn run_in(
     directory: PathBuf,
     command: &[OsString],
 ) -> Result<ExitCode, FencedCommandError> {
-    let settings = FenceSettings { all_programs: true, ..settings(options, ReadChoice::Strict)? };
+    let settings = FenceSettings { all_programs: true, ..settings(options, MetadataDefault::Writable)? };
     let host_environment = HostEnvironment::of_this_process()?;
     let default = [directory.clone()];
     let scope = if options.scope.is_empty() { &default[..] } else { &options.scope };
@@ -284,6 +284,10 @@ fn print_ending(ending: Ending, flood: Option<u64>) {
     const BAD_SYSTEM_CALL: i32 = 31; // SIGSYS
     if let Some(bytes) = flood {
         eprintln!("ringfence: the command was ended: it wrote more than the output limit of {bytes} bytes");
+        return;
+    }
+    if ending.mount_lost {
+        eprintln!("ringfence: the command was ended: a program outside replaced a file that the fence keeps");
         return;
     }
     match (ending.limit, ending.signal) {

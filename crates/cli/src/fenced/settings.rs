@@ -2,18 +2,29 @@
 
 use std::collections::BTreeSet;
 
-use fence::{Allowance, FenceSettings, HostPattern, Limit, LimitOrigin, Limits, Network, UnixSockets};
+use fence::{
+    Allowance, FenceSettings, HostPattern, Limit, LimitOrigin, Limits, MetadataChoice, Network,
+    ProtectionName, UnixSockets,
+};
 
 use super::error::FencedCommandError;
-use super::options::{FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice};
+use super::options::{
+    ALL_METADATA, FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice,
+};
 
 /// The limit on processes if the user names none.
 const DEFAULT_PROCESSES: u64 = 2048;
 
-/// `read_mode` applies if the options name none.
+/// Whether a command keeps the metadata of the scope as it is, unless the options say otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MetadataDefault {
+    Kept,
+    Writable,
+}
+
 pub(crate) fn settings(
     options: &FenceOptions,
-    read_mode: fence::ReadChoice,
+    metadata_default: MetadataDefault,
 ) -> Result<FenceSettings, FencedCommandError> {
     let has_temp = !options.no_temp_files && options.temp != TempChoice::None;
     Ok(FenceSettings {
@@ -21,8 +32,7 @@ pub(crate) fn settings(
         read: options.read.clone(),
         read_mode: match options.read_mode {
             Some(ReadChoice::Open) => fence::ReadChoice::Open,
-            Some(ReadChoice::Strict) => fence::ReadChoice::Strict,
-            None => read_mode,
+            Some(ReadChoice::Strict) | None => fence::ReadChoice::Strict,
         },
         deny_read: options.deny_read.clone(),
         allow_sensitive_reads: options.allow_sensitive_reads.clone(),
@@ -33,16 +43,41 @@ pub(crate) fn settings(
         limits: limits(options),
         tier: options.tier,
         allow_degraded: options.allow_degraded.iter().copied().collect(),
-        require: options.require.iter().copied().collect(),
+        require: require(options),
         hardlinks: match options.hardlinks {
             HardlinkChoice::Warn => fence::HardlinkChoice::Warn,
             HardlinkChoice::Refuse => fence::HardlinkChoice::Refuse,
             HardlinkChoice::Protect => fence::HardlinkChoice::Protect,
         },
-        protect_metadata: options.protect_metadata,
+        metadata: metadata(options, metadata_default),
         read_only: options.read_only,
         all_programs: false,
     })
+}
+
+/// What the user asks for by name must be there.
+fn require(options: &FenceOptions) -> BTreeSet<ProtectionName> {
+    let metadata = options.protect_metadata.then_some(ProtectionName::ScopeMetadata);
+    options.require.iter().copied().chain(metadata).collect()
+}
+
+fn metadata(options: &FenceOptions, default: MetadataDefault) -> MetadataChoice {
+    if options.protect_metadata || default == MetadataDefault::Kept {
+        with_writable_metadata(MetadataChoice::Kept { except: BTreeSet::new() }, &options.allow_metadata)
+    } else {
+        MetadataChoice::Writable
+    }
+}
+
+/// Leaves files with these names to the command.
+pub(crate) fn with_writable_metadata(choice: MetadataChoice, names: &[String]) -> MetadataChoice {
+    match choice {
+        MetadataChoice::Kept { mut except } if !names.iter().any(|name| name == ALL_METADATA) => {
+            except.extend(names.iter().cloned());
+            MetadataChoice::Kept { except }
+        }
+        _ => MetadataChoice::Writable,
+    }
 }
 
 fn network(options: &FenceOptions) -> Result<Network, FencedCommandError> {

@@ -240,6 +240,7 @@ fn fence(fields: &Fields<'_>, findings: &mut Findings<'_>) -> FencePolicy {
     let policy = FencePolicy {
         network,
         allow_hosts: fence.texts("allowHosts"),
+        allow_metadata: fence.texts("allowMetadata"),
         read: fence.paths("read", findings),
         write: fence.paths("write", findings),
         deny_read: fence.paths("denyRead", findings),

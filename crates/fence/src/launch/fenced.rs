@@ -39,6 +39,8 @@ pub struct Ending {
     pub signal: Option<i32>,
     /// The limit that it hit.
     pub limit: Option<LimitHit>,
+    /// It was ended because a program outside replaced a file that the fence keeps.
+    pub mount_lost: bool,
 }
 
 impl Ending {
@@ -80,10 +82,20 @@ impl Fenced {
 
     /// Blocks until the command and everything it started have ended.
     pub fn wait(&mut self) -> Result<Ending, LaunchError> {
-        let mut ending = self.ending;
+        let (mut ending, mut mount_lost) = (self.ending, false);
         while let Some(event) = self.events.next(None)? {
-            if let Event::Ended { code, signal } = event {
-                ending = Some(Ending { code, signal, limit: None });
+            match event {
+                Event::Ended { code, signal } => {
+                    ending = Some(Ending { code, signal, limit: None, mount_lost });
+                }
+                Event::MountLost { path } => {
+                    mount_lost = true;
+                    let path = path.display();
+                    tracing::warn!(
+                        "{path} was replaced outside the fence that keeps it; its command is ended"
+                    );
+                }
+                _ => {}
             }
         }
         let reap = || rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
@@ -92,7 +104,8 @@ impl Fenced {
             registration.reaped();
         }
         self.lifeline = None;
-        let mut ending = ending.unwrap_or(Ending { code: None, signal: Some(libc::SIGKILL), limit: None });
+        let killed = Ending { code: None, signal: Some(libc::SIGKILL), limit: None, mount_lost };
+        let mut ending = ending.unwrap_or(killed);
         if let Some(leaf) = self.leaf.take() {
             ending.limit = leaf.limit_hit();
             leaf.remove();

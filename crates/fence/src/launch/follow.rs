@@ -125,13 +125,15 @@ fn later(
 /// What an event says about the launch. A self-test ends without having started.
 fn outcome_of(event: Event, program: &Path) -> Result<Option<Ending>, LaunchError> {
     match event {
-        Event::Ended { code, signal } => Ok(Some(Ending { code, signal, limit: None })),
+        Event::Ended { code, signal } => Ok(Some(Ending { code, signal, limit: None, mount_lost: false })),
         Event::Refused { step, reason } => Err(LaunchError::Refused { step, reason }),
         Event::ExecFailed { errno } => {
             let error = io::Error::from_raw_os_error(errno);
             Err(LaunchError::Exec { program: program.to_owned(), error })
         }
-        Event::Started | Event::Supervisor { .. } | Event::Confined { .. } => Ok(None),
+        Event::Started | Event::Supervisor { .. } | Event::Confined { .. } | Event::MountLost { .. } => {
+            Ok(None)
+        }
     }
 }
 

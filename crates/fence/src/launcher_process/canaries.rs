@@ -4,7 +4,7 @@
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::{StepError, sys};
@@ -28,6 +28,9 @@ pub(super) fn after_landlock(request: &LaunchRequest) -> Result<Vec<Name>, StepE
     shown.push(Name::FsWriteScope);
     if read_denied(request)? {
         shown.push(Name::DenyRead);
+    }
+    if kept_paths_are_read_only(request)? {
+        shown.push(Name::ScopeMetadata);
     }
     if tier == Tier::B {
         own_process_namespace()?;
@@ -195,6 +198,19 @@ fn own_root() -> Result<(), StepError> {
     let settings = "/proc/sys/kernel/hostname";
     let opened = rustix::fs::open(settings, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty());
     must_be_refused(settings, &opened)
+}
+
+/// Checks that every path that is kept lies on a read-only mount. Returns false if there is none.
+fn kept_paths_are_read_only(request: &LaunchRequest) -> Result<bool, StepError> {
+    let kept = request.steps.namespaces.as_ref().map_or(&[][..], |plan| &plan.protected);
+    for path in kept {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let mount = rustix::fs::open(path, flags, Mode::empty()).and_then(rustix::fs::fstatvfs);
+        if !mount.is_ok_and(|mount| mount.f_flag.contains(StatVfsMountFlags::RDONLY)) {
+            return Err(surprise(&path.display().to_string(), "can be changed"));
+        }
+    }
+    Ok(!kept.is_empty())
 }
 
 fn own_process_namespace() -> Result<(), StepError> {

@@ -6,6 +6,7 @@ mod kernel_files;
 mod root;
 mod shown;
 
+use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -99,8 +100,11 @@ fn build(steps: &Steps, plan: &NamespacePlan) -> Result<Root, StepError> {
         mount_with(&root, tree, path, READ_ONLY | NO_SETUID | NO_DEVICES)?;
     }
     mask_inside_scope(plan, &root)?;
-    for path in &plan.protected {
-        protect(&root, path)?;
+    // Those above others come first: what is mounted later lies on top.
+    let kept = plan.protected.iter().map(|path| (path, READ_ONLY));
+    let kept: BTreeMap<&PathBuf, u64> = plan.pinned.iter().map(|path| (path, 0)).chain(kept).collect();
+    for (path, attributes) in kept {
+        mount_on_itself(&root, path, attributes)?;
     }
     Ok(root)
 }
@@ -193,10 +197,11 @@ fn mask_inside_scope(plan: &NamespacePlan, root: &Root) -> Result<(), StepError>
     Ok(())
 }
 
-fn protect(root: &Root, path: &Path) -> Result<(), StepError> {
+/// Keeps a path of the scope from being renamed and removed, and with `READ_ONLY` from being changed.
+fn mount_on_itself(root: &Root, path: &Path, attributes: u64) -> Result<(), StepError> {
     let failed = |error| StepError::new("protected path", format!("{}: {error}", path.display()));
     let tree = root.open(path).and_then(|place| copy_of(place, c"")).map_err(failed)?;
-    sys::mount_setattr(Some(tree.as_fd()), c"", READ_ONLY, true).step("protected path")?;
+    sys::mount_setattr(Some(tree.as_fd()), c"", attributes, true).step("protected path")?;
     root.mount(&tree, path)
 }
 

@@ -3,14 +3,16 @@
 //! command ends, when the parent closes the lifeline, and when the parent ends.
 
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus};
 
 use super::{InStep, StepError, report, sys};
 use crate::launch_request::{Event, LIFELINE_FD};
+use crate::mount_table::MountTable;
 use crate::process_table::children_of;
 
 /// Signals that are passed on to the command.
@@ -39,6 +41,7 @@ pub(super) enum Role {
 pub(super) struct Supervisor {
     role: Role,
     signals: OwnedFd,
+    kept: Option<KeptMounts>,
 }
 
 /// Both sides of a fork, with the pipe on which the child reports why it did not become the command.
@@ -76,12 +79,14 @@ pub(super) fn read_failure(mut pipe: File) -> Option<i32> {
 
 impl Supervisor {
     /// Blocks the watched signals, which are read from a descriptor from now on.
-    pub(super) fn prepare(role: Role) -> Result<Self, StepError> {
+    /// `kept` are the paths whose mounts must stay.
+    pub(super) fn prepare(role: Role, kept: &[PathBuf]) -> Result<Self, StepError> {
         if role == Role::Outside {
             rustix::process::set_child_subreaper(Some(rustix::process::getpid())).step("subreaper")?;
         }
         let watched: Vec<i32> = FORWARDED.iter().copied().chain([libc::SIGCHLD]).collect();
-        Ok(Self { role, signals: sys::signal_descriptor(&watched).step("signalfd")? })
+        let kept = (!kept.is_empty()).then(|| KeptMounts::watch(kept)).transpose()?;
+        Ok(Self { role, signals: sys::signal_descriptor(&watched).step("signalfd")?, kept })
     }
 
     /// Waits until the command and everything it started have ended.
@@ -89,8 +94,12 @@ impl Supervisor {
         release_what_the_command_holds();
         report(&Event::Started);
         loop {
-            self.wait_for_something();
+            let have_mounts_changed = self.wait_for_something();
             if lifeline_is_cut() {
+                self.end_all(command, None);
+            }
+            if have_mounts_changed && let Some(path) = self.kept.as_ref().and_then(KeptMounts::lost) {
+                report(&Event::MountLost { path: path.to_owned() });
                 self.end_all(command, None);
             }
             while let Some(signal) = sys::next_signal(self.signals.as_fd()) {
@@ -105,11 +114,14 @@ impl Supervisor {
         }
     }
 
-    fn wait_for_something(&self) {
+    /// Returns true if a mount came or went.
+    fn wait_for_something(&self) -> bool {
         let lifeline = lifeline();
         let mut descriptors =
-            [PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&lifeline, PollFlags::IN)];
+            vec![PollFd::new(&self.signals, PollFlags::IN), PollFd::new(&lifeline, PollFlags::IN)];
+        descriptors.extend(self.kept.as_ref().map(|kept| PollFd::new(&kept.table, PollFlags::PRI)));
         let _ = poll(&mut descriptors, None);
+        descriptors.get(2).is_some_and(|table| !table.revents().is_empty())
     }
 
     /// Kills what is left, reports how the command ended, and ends itself.
@@ -132,6 +144,31 @@ impl Supervisor {
         let signal = status.and_then(WaitStatus::terminating_signal);
         report(&Event::Ended { code, signal });
         sys::exit(code.or_else(|| signal.map(|signal| 128 + signal)).unwrap_or(KILLED))
+    }
+}
+
+/// Mounts that must stay for as long as the command runs. The kernel takes a mount away when a program outside the
+/// namespace removes its place, as an editor does that saves a file under another name first. The file would be writable
+/// then, so the command has to end.
+struct KeptMounts {
+    /// The table of mounts, which tells when it changes.
+    table: File,
+    paths: Vec<PathBuf>,
+}
+
+impl KeptMounts {
+    fn watch(paths: &[PathBuf]) -> Result<Self, StepError> {
+        let table = File::open("/proc/self/mountinfo").step("mount table")?;
+        Ok(Self { table, paths: paths.to_vec() })
+    }
+
+    /// Returns a path whose mount is gone. A table that cannot be read shows none.
+    fn lost(&self) -> Option<&Path> {
+        let mut text = Vec::new();
+        let mut table = &self.table;
+        let read = table.seek(SeekFrom::Start(0)).and_then(|_| table.read_to_end(&mut text));
+        let mounts = MountTable::parse(if read.is_ok() { &text } else { b"" });
+        self.paths.iter().map(PathBuf::as_path).find(|path| !mounts.has_mount_at(path))
     }
 }
 

@@ -1,10 +1,11 @@
-//! From a policy to a Seatbelt request, and to the report that may be given of it on macOS. Pure, like the
-//! profile itself.
+//! From a policy to a Seatbelt request, and to the report that may be given of it on macOS. It looks at
+//! the scope only for what is to be kept there.
 
 use std::path::PathBuf;
 
 use super::{SeatbeltNetwork, SeatbeltRead, SeatbeltRequest};
 use crate::confinement::{Confinement, Protection, ProtectionName as Name, Status, Verified};
+use crate::metadata::{self, MetadataChoice};
 use crate::policy::{Allowance, Network, Policy, ReadMode, Temp, Tier, UnixSockets};
 use crate::refusal::{Refusal, UnmetRequirement};
 
@@ -23,6 +24,9 @@ pub(crate) fn request(
     if policy.read_only {
         protected.extend(policy.scope.iter().map(|root| root.path().to_owned()));
     }
+    // A profile denies names, also of files that do not exist.
+    let scope: Vec<PathBuf> = policy.scope.iter().map(|root| root.path().to_owned()).collect();
+    protected.extend(metadata::find(&scope, &policy.metadata).read_only);
     let network = match (&policy.network, proxy_port) {
         (Network::All, _) => SeatbeltNetwork::All,
         (Network::None, _) => SeatbeltNetwork::None,
@@ -127,6 +131,14 @@ fn assess(policy: &Policy, name: Name) -> (Status, &'static str, Option<&'static
         Name::PidLimit => (Status::Partial, "rlimit", Some("counts all processes of this user")),
         Name::TreeKill => {
             (Status::Partial, "process group", Some("a process that leaves its group outlives the command"))
+        }
+        Name::ScopeMetadata if policy.metadata == MetadataChoice::Writable => (
+            Status::NotRequested,
+            "none",
+            Some("git hooks, editor tasks and agents' settings can be changed"),
+        ),
+        Name::ScopeMetadata => {
+            (Status::Partial, "seatbelt", Some("a directory above one of the files can be renamed"))
         }
         Name::Hardlinks => {
             absent("a file with another name outside the scope can be changed through its name inside")

@@ -5,9 +5,11 @@ use std::path::PathBuf;
 
 use super::FenceSetup;
 use crate::confinement::Confinement;
-use crate::error::FenceError;
+use crate::error::{FenceError, FenceSetupError};
 use crate::launch::Launcher;
+use crate::metadata::{self, MetadataChoice};
 use crate::network::AllowedHosts;
+use crate::placeholders::Records;
 use crate::plan::{Plan, plan};
 use crate::policy::Command;
 use crate::running_fence::RunningFence;
@@ -42,10 +44,26 @@ impl FenceSetup {
         command: FencedCommand,
         stdio: Stdio<'_>,
     ) -> Result<RunningFence, FenceError> {
-        let plan = self.plan(launcher)?;
+        let mut plan = self.plan(launcher)?;
+        self.keep_metadata(&mut plan)?;
         let command = self.with_environment(&plan, command)?;
         let fenced = launcher.launch(&plan, &command, stdio, self.host.outside())?;
         Ok(RunningFence::new(fenced, AllowedHosts::of(&self.policy.network)))
+    }
+
+    /// Adds what is to be kept in the scope now. Makes placeholders for what is missing.
+    fn keep_metadata(&self, plan: &mut Plan) -> Result<(), FenceError> {
+        let Some(namespaces) = &mut plan.steps.namespaces else { return Ok(()) };
+        if self.policy.metadata == MetadataChoice::Writable {
+            return Ok(());
+        }
+        // Placeholders of sessions that end now must not be taken for files.
+        let records = Records::lock(self.host.outside()).map_err(FenceSetupError::Directory)?;
+        let kept = metadata::find(&self.scope_paths(), &self.policy.metadata);
+        records.make(&kept.missing).map_err(FenceSetupError::Directory)?;
+        namespaces.protected.extend(kept.read_only);
+        namespaces.pinned.extend(kept.pinned);
+        Ok(())
     }
 
     /// Puts the fence up around no command, and returns what held.

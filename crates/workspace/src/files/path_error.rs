@@ -54,6 +54,16 @@ pub(crate) enum SpellingError {
     DoubleEncoding,
 }
 
+/// Whether an error is one by which a read-only or pinned path refuses a change.
+fn refuses_change(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::ReadOnlyFilesystem | io::ErrorKind::ResourceBusy)
+}
+
+/// The name in a path that fences keep as it is.
+fn kept_name(path: &str) -> Option<&str> {
+    path.split('/').find(|part| fence::METADATA.contains(part))
+}
+
 impl PathError {
     /// A stable code for programs.
     pub(crate) fn code(&self) -> &'static str {
@@ -72,6 +82,7 @@ impl PathError {
             Self::Blocked { .. } => "blocked_by_rule",
             Self::Io { error, .. } if error.kind() == io::ErrorKind::PermissionDenied => "permission_denied",
             Self::Io { error, .. } if error.kind() == io::ErrorKind::ReadOnlyFilesystem => "read_only",
+            Self::Io { error, path } if refuses_change(error) && kept_name(path).is_some() => "read_only",
             Self::Io { .. } => "io_error",
         }
     }
@@ -117,9 +128,14 @@ impl PathError {
             }
             Self::Changed { .. } => "read it again, and base the change on what is there now".to_owned(),
             Self::Restless { .. } => "try again when nothing else renames directories there".to_owned(),
-            Self::Io { error, .. } if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
-                "this session may only read".to_owned()
-            }
+            Self::Io { error, path } if refuses_change(error) => match kept_name(path) {
+                Some(name) => format!(
+                    "programs outside obey `{name}`, so sessions cannot change it; the operator can allow it with \
+                     --allow-metadata {name}"
+                ),
+                None if error.kind() == io::ErrorKind::ResourceBusy => return None,
+                None => "this session may only read".to_owned(),
+            },
             _ => return None,
         })
     }

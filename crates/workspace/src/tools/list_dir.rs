@@ -2,10 +2,10 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::FileType;
+use rustix::fs::{FileType, Mode, OFlags};
 use serde::Serialize;
 
 use super::answer::{Answer, ToolError};
@@ -52,7 +52,8 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let failed = |errno: rustix::io::Errno| PathError::io(path.written(), errno);
     let rules = workspace.rules_in(directory.as_fd());
     let is_blocked = |name: &OsString, kind: FileType| {
-        rules.block(name, known_kind(directory.as_fd(), name, kind) == FileType::Directory)
+        let is_directory = known_kind(directory.as_fd(), name, kind) == FileType::Directory;
+        rules.block(name, is_directory) || (is_directory && is_placeholder(directory.as_fd(), name))
     };
     let names = names_in(directory.as_fd(), arguments.flag("show_hidden"), is_blocked).map_err(failed)?;
     let absolute = workspace.absolute(&path);
@@ -92,6 +93,17 @@ fn in_words(entries: &[Entry], total: usize) -> String {
         let _ = write!(text, "\n… and {} more", total - entries.len());
     }
     text
+}
+
+/// Whether an empty directory only keeps commands from making a file that programs outside obey.
+fn is_placeholder(directory: BorrowedFd<'_>, name: &OsString) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let is_empty = |opened: &OwnedFd| {
+        list_entries(opened.as_fd(), &mut Vec::with_capacity(LISTING_BYTES))
+            .is_ok_and(|entries| entries.is_empty())
+    };
+    fence::METADATA.iter().any(|kept| name == kept)
+        && rustix::fs::openat(directory, name, flags, Mode::empty()).is_ok_and(|opened| is_empty(&opened))
 }
 
 fn names_in(

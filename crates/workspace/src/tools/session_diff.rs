@@ -40,6 +40,11 @@ pub(super) const TOOL: Tool = Tool {
             "Each has path, status (added, modified, deleted), lines_added, lines_removed.",
         ),
         Field::optional("diff", Kind::Text, "All changes."),
+        Field::optional(
+            "executed_later",
+            Kind::Texts,
+            "Changed files that people and programs outside execute or obey: review them first.",
+        ),
         Field::optional("commands", Kind::Text, "Whether changes made by commands are included, or why not."),
         Field::optional("truncated", Kind::Flag, "There is more than shown."),
     ],
@@ -70,14 +75,24 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     if !arguments.flag("stat") && !diffs.is_empty() {
         lines.push(format!("\n{}", diffs.trim_end()));
     }
+    let executed_later = executed_later(&files);
+    if !executed_later.is_empty() {
+        lines.push(format!("[review before use, programs outside obey them: {}]", executed_later.join(", ")));
+    }
     if let Some(note) = commands_note(&commands) {
         lines.push(format!("[{note}]"));
     }
-    let mut data = json!({ "files": files, "truncated": is_truncated, "commands": commands });
+    let mut data = json!({ "files": files, "truncated": is_truncated, "commands": commands, "executed_later": executed_later });
     if !arguments.flag("stat") {
         data["diff"] = diffs.into();
     }
     Ok(Answer::new(lines.join("\n"), &data))
+}
+
+/// The changed files that programs outside execute or obey.
+fn executed_later(files: &[Value]) -> Vec<String> {
+    let paths = files.iter().filter_map(|file| file["path"].as_str());
+    paths.filter(|path| fence::is_executed_later(Path::new(path))).map(str::to_owned).collect()
 }
 
 fn commands_note(commands: &str) -> Option<String> {

@@ -48,7 +48,11 @@ async fn a_memory_outlives_its_session_and_the_gateway_and_is_of_one_workspace()
     let later = open_in(gateway.client(), &one).await;
     let graph = remembered(&later).await;
     assert!(graph.contains("Ada") && !graph.contains("Bob"), "{graph}");
-    assert!(std::fs::read_dir(&one).unwrap().next().is_none(), "nothing is written into the workspace");
+    end(&gateway, &later).await;
+    wait_until("nothing is left in the workspace", async || {
+        std::fs::read_dir(&one).unwrap().next().is_none()
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -126,22 +126,26 @@ async fn a_key_is_private_long_enough_and_never_replaced() {
 #[tokio::test]
 async fn no_server_can_read_the_key_of_the_log() {
     let site = Site::new("audit-key-hidden");
-    let key = make_key(&site, "project/key");
+    let private = site.directory.join("private");
+    fs::create_dir(&private).unwrap();
+    let key = make_key(&site, "private/key");
     let secret = fs::read_to_string(&key).unwrap();
-    fs::write(site.directory.join("project/other"), &secret).unwrap();
+    fs::write(private.join("other"), &secret).unwrap();
     let gateway = Gateway::built_in()
         .flag("--no-config")
         .flag("--audit-log")
         .flag(site.log())
-        .flags(["--audit-key", &key])
+        .flags(["--audit-key", &key, "--read", private.to_str().unwrap()])
         .env("XDG_CACHE_HOME", site.directory.join("caches"))
         .current_dir(site.directory.join("project"))
         .start()
         .await;
     let mut client = gateway.client();
     client.open(json!({}), NEWEST).await;
-    let shown = client.call_tool("read_file", json!({"path": "other"})).await.to_string();
+    let shown =
+        client.call_tool("run_terminal_cmd", json!({"command": "cat ../private/other"})).await.to_string();
     assert!(shown.contains(secret.trim()), "the control: {shown}");
-    let hidden = client.call_tool("read_file", json!({"path": "key"})).await.to_string();
+    let hidden =
+        client.call_tool("run_terminal_cmd", json!({"command": "cat ../private/key"})).await.to_string();
     assert!(!hidden.contains(secret.trim()), "{hidden}");
 }

@@ -21,7 +21,7 @@ fn every_protection_is_enforced_here_or_its_residual_is_named() {
     assert_eq!((code, &report["can_be_had"]), (0, &Value::Bool(true)), "{report:#}");
     assert_eq!(report["confinement"]["tier"], "b");
     let protections = report["confinement"]["protections"].as_array().unwrap();
-    assert_eq!(protections.len(), 28);
+    assert_eq!(protections.len(), 29);
     for protection in protections {
         let is_named = protection["note"].as_str().is_some_and(|note| !note.is_empty());
         assert!(protection["status"] == "enforced" || is_named, "{protection}");

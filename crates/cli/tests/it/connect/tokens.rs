@@ -85,14 +85,19 @@ async fn a_token_file_that_cannot_be_trusted_is_refused_with_a_hint() {
 async fn no_local_server_can_read_the_token() {
     let site = Site::new("connect-token-hidden");
     let gateway = start(&site).await;
-    let (token, other) = (site.project().join("token"), site.project().join("other"));
+    let private = site.directory.join("private");
+    std::fs::create_dir(&private).unwrap();
+    let (token, other) = (private.join("token"), private.join("other"));
     for file in [&token, &other] {
         write_private(file, ALICE);
     }
-    let mut ide = site.ide(gateway.url()).flag("--token-file").flag(&token).open().await;
+    let ide = site.ide(gateway.url()).flag("--read").flag(&private);
+    let mut ide = ide.flag("--token-file").flag(&token).open().await;
     ide.echoes("remote").await;
-    let read =
-        async |ide: &mut Ide, name| ide.call("filesystem_read_file", json!({"path": name})).await.to_string();
+    let read = async |ide: &mut Ide, name| {
+        let command = format!("cat {}/{name}", private.display());
+        ide.call("filesystem_run_terminal_cmd", json!({"command": command})).await.to_string()
+    };
     let shown = read(&mut ide, "other").await;
     assert!(shown.contains(ALICE), "the control: {shown}");
     let hidden = read(&mut ide, "token").await;

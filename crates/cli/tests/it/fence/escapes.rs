@@ -71,7 +71,7 @@ async fn surprises_in(
     let title = format!("{fence}, {caller}");
     let report = run.report();
     assert_eq!(report["tier"], fence.tier.name(), "{title}");
-    assert_eq!(report["protections"].as_array().unwrap().len(), 28, "{title}");
+    assert_eq!(report["protections"].as_array().unwrap().len(), 29, "{title}");
     let network = report["network"].as_str().unwrap();
     let is_open = network.contains("not restricted");
     assert_eq!(is_open, matches!(fence.network, Network::All), "{title}: {network}");

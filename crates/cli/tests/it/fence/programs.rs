@@ -8,6 +8,7 @@ mod mcp_server;
 mod package_tools;
 mod plain_user;
 mod reads_and_temporary_files;
+mod scripts;
 mod shells;
 mod signals;
 mod standard_streams;

@@ -9,6 +9,7 @@ mod inspector;
 mod isolation;
 mod lifecycles;
 mod listing;
+mod metadata;
 mod moving;
 mod operations;
 mod patching;

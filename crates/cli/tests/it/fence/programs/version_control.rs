@@ -63,7 +63,7 @@ async fn protected_metadata_is_read_only_and_commits_still_work() {
     let options = [OFFLINE, &["--protect-metadata"]].concat();
     let refused = tier_a.run(&options, ["true"]).await;
     refused.assert_code(125);
-    assert!(refused.stderr.contains(".git/hooks") && refused.stderr.contains("hint: "), "{refused:?}");
+    assert!(refused.stderr.contains("scope_metadata") && refused.stderr.contains("hint: "), "{refused:?}");
 
     let script = "python3 - <<'END'
 import errno

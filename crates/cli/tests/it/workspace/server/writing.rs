@@ -62,8 +62,8 @@ async fn line_endings_byte_order_mark_and_permissions_of_an_old_file_are_kept() 
     assert_eq!(desk.project.bytes("run.bat"), b"\xEF\xBB\xBFnew\r\nneu: \xC3\xBC\r\n");
     let mode = desk.project.join("run.bat").metadata().unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o751);
-    let left: Vec<_> = std::fs::read_dir(&desk.project.path).unwrap().collect();
-    assert_eq!(left.len(), 1, "{left:?}");
+    let listed = desk.ok("list_dir", json!({"show_hidden": true})).await;
+    assert_eq!(listed.column("entries", "name"), ["run.bat"], "no temporary file is left");
 }
 
 #[tokio::test]

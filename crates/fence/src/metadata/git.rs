@@ -1,0 +1,256 @@
+//! What is kept of a git repository, so that commits, branches, rebases, stashes and worktrees go on working inside the
+//! fence, and nothing that a command writes there is executed by git outside.
+//!
+//! Objects, references, the index and logs stay writable. Read-only are hooks and configuration, also those of the
+//! submodules, files that the configuration includes, and attributes; so is `commondir`, with which a directory tells
+//! git to take hooks and configuration from elsewhere.
+
+use std::path::{Component, Path, PathBuf};
+
+use super::Keeper;
+use super::scope_tree::ScopeTree;
+use crate::placeholders::PlaceholderKind;
+
+/// Submodules have modules of their own, and their names can contain slashes.
+const MAX_DEPTH: usize = 8;
+/// The most modules and worktrees that are kept.
+const MAX_DIRECTORIES: usize = 256;
+
+/// Whether a directory is one that git keeps a repository in.
+pub(super) fn is_repository(tree: &ScopeTree, directory: &Path) -> bool {
+    tree.kind(&directory.join("HEAD")).is_some() && tree.is_directory(&directory.join("objects"))
+}
+
+impl Keeper<'_> {
+    pub(super) fn keep_repository(&mut self, directory: &Path) {
+        if !is_repository(self.tree, directory) {
+            // Not one yet: it must not become one.
+            self.keep_read_only(directory);
+            return;
+        }
+        self.keep_git_directory(directory);
+        self.keep_modules(&directory.join("modules"), MAX_DEPTH);
+        for worktree in self.directories_in(&directory.join("worktrees")) {
+            self.keep(&worktree.join("commondir"), PlaceholderKind::CommonDirectory);
+            self.keep(&worktree.join("config.worktree"), PlaceholderKind::EmptyFile);
+        }
+        let tree = directory.parent().unwrap_or(directory);
+        self.keep_submodule_links(tree);
+        let top = self.tree.top();
+        for (path, placeholder) in
+            configured_paths(&self.tree.read(&directory.join("config")), directory, tree)
+        {
+            let inside = path.starts_with(top) && path != top && !path.starts_with(directory);
+            if inside {
+                self.keep(&path, placeholder);
+            }
+        }
+    }
+
+    fn keep_git_directory(&mut self, directory: &Path) {
+        self.pin(directory);
+        self.keep(&directory.join("hooks"), PlaceholderKind::Directory);
+        self.keep(&directory.join("config"), PlaceholderKind::EmptyFile);
+        self.keep(&directory.join("config.worktree"), PlaceholderKind::EmptyFile);
+        self.keep(&directory.join("commondir"), PlaceholderKind::CommonDirectory);
+        self.keep(&directory.join("info/attributes"), PlaceholderKind::EmptyFile);
+        if !self.tree.is_directory(&directory.join("info")) {
+            self.keep(&directory.join("info"), PlaceholderKind::Directory);
+        }
+    }
+
+    /// Keeps the repositories of submodules, which lie below `.git/modules`.
+    fn keep_modules(&mut self, directory: &Path, depth: usize) {
+        for module in self.directories_in(directory) {
+            if is_repository(self.tree, &module) {
+                self.keep_git_directory(&module);
+                if depth > 0 {
+                    self.keep_modules(&module.join("modules"), depth - 1);
+                }
+            } else if depth > 0 {
+                self.keep_modules(&module, depth - 1);
+            }
+        }
+    }
+
+    fn directories_in(&self, directory: &Path) -> Vec<PathBuf> {
+        let mut found = self.tree.directories_in(directory);
+        found.truncate(MAX_DIRECTORIES);
+        found
+    }
+
+    /// Keeps the files that lead from the submodules' directories to their repositories.
+    fn keep_submodule_links(&mut self, tree: &Path) {
+        let text = self.tree.read(&tree.join(".gitmodules"));
+        let settings = Settings::of(&text).filter(|setting| setting.section == "submodule");
+        let paths = settings.filter(|setting| setting.name == "path").map(|setting| setting.value);
+        for path in paths.take(MAX_DIRECTORIES) {
+            let link = tree.join(&path).join(".git");
+            let is_plain = Path::new(&path).components().all(|part| matches!(part, Component::Normal(_)));
+            if is_plain && self.tree.kind(&link).is_some() {
+                self.keep(&link, PlaceholderKind::Directory);
+            }
+        }
+    }
+}
+
+/// What the configuration of a repository makes git execute or include, by path.
+fn configured_paths(text: &str, directory: &Path, tree: &Path) -> Vec<(PathBuf, PlaceholderKind)> {
+    Settings::of(text)
+        .filter_map(|setting| match (setting.section.as_str(), setting.name.as_str()) {
+            ("core", "hookspath") => Some((tree.join(setting.value), PlaceholderKind::Directory)),
+            ("core", "attributesfile") => Some((tree.join(setting.value), PlaceholderKind::EmptyFile)),
+            ("include" | "includeif", "path") => {
+                Some((directory.join(setting.value), PlaceholderKind::EmptyFile))
+            }
+            _ => None,
+        })
+        .take(MAX_DIRECTORIES)
+        .filter_map(|(path, kind)| Some((without_dots(&path)?, kind)))
+        .collect()
+}
+
+/// Resolves `.` and `..` by the text alone.
+fn without_dots(path: &Path) -> Option<PathBuf> {
+    let mut result = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => result.pop().then_some(())?,
+            Component::CurDir => {}
+            part => result.push(part),
+        }
+    }
+    Some(result)
+}
+
+/// One line of a file in git's configuration format, with section and name in lower case.
+struct Setting {
+    section: String,
+    name: String,
+    value: String,
+}
+
+struct Settings;
+
+impl Settings {
+    /// Reads what plain lines set. Continued lines and escapes are rare in paths, and are not understood.
+    fn of(text: &str) -> impl Iterator<Item = Setting> + '_ {
+        let mut section = String::new();
+        text.lines().filter_map(move |line| {
+            let line = line.trim();
+            let line = match line.strip_prefix('[') {
+                Some(header) => {
+                    let (header, rest) = header.split_once(']')?;
+                    section = header.split([' ', '"']).next().unwrap_or_default().to_ascii_lowercase();
+                    rest.trim()
+                }
+                None => line,
+            };
+            let (name, value) = line.split_once('=')?;
+            Some(Setting {
+                section: section.clone(),
+                name: name.trim().to_ascii_lowercase(),
+                value: value.trim().trim_matches('"').to_owned(),
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+    use std::fs;
+
+    use super::super::{KeptPaths, MetadataChoice, find};
+    use super::*;
+    use crate::test_directory;
+
+    fn make(top: &Path, files: &[(&str, &str)]) {
+        for (path, text) in files {
+            let path = top.join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+    }
+
+    fn kept(top: &Path) -> KeptPaths {
+        find(&[top.to_owned()], &MetadataChoice::Kept { except: BTreeSet::new() })
+    }
+
+    fn repository(top: &Path, directory: &str) {
+        fs::create_dir_all(top.join(directory).join("objects")).unwrap();
+        make(top, &[(&format!("{directory}/HEAD"), "ref: refs/heads/main\n")]);
+    }
+
+    #[test]
+    fn a_repository_is_writable_but_for_what_git_executes() {
+        let top = test_directory::directory("metadata-git");
+        repository(&top, ".git");
+        fs::create_dir(top.join(".git/info")).unwrap();
+        make(&top, &[(".git/config", "[core]\n")]);
+        let kept = kept(&top);
+        let read_only: Vec<&str> = kept
+            .read_only
+            .iter()
+            .filter_map(|path| path.strip_prefix(top.join(".git")).ok()?.to_str())
+            .collect();
+        assert_eq!(read_only, ["commondir", "config", "config.worktree", "hooks", "info/attributes"]);
+        assert_eq!(kept.pinned, [".git", ".git/info"].map(|path| top.join(path)).into());
+    }
+
+    #[test]
+    fn repositories_of_submodules_are_kept_and_so_is_the_way_to_them() {
+        let top = test_directory::directory("metadata-submodules");
+        for directory in
+            [".git", ".git/modules/lib", ".git/modules/group/deep", ".git/modules/lib/modules/inner"]
+        {
+            repository(&top, directory);
+        }
+        make(
+            &top,
+            &[
+                (
+                    ".gitmodules",
+                    "[submodule \"lib\"]\n\tpath = lib\n[submodule \"x\"]\n\tpath = ../outside\n",
+                ),
+                ("lib/.git", "gitdir: ../.git/modules/lib\n"),
+            ],
+        );
+        let kept = kept(&top);
+        for path in ["lib/.git", ".git/modules/lib/hooks", ".git/modules/group/deep/config"] {
+            assert!(kept.read_only.contains(&top.join(path)), "{path}");
+        }
+        assert!(kept.read_only.contains(&top.join(".git/modules/lib/modules/inner/hooks")));
+        for path in ["lib", ".git/modules", ".git/modules/group", ".git/modules/group/deep"] {
+            assert!(kept.pinned.contains(&top.join(path)), "{path}");
+        }
+        assert!(kept.read_only.iter().chain(&kept.pinned).all(|path| path.starts_with(&top)));
+    }
+
+    #[test]
+    fn what_the_configuration_names_in_the_scope_is_kept() {
+        let top = test_directory::directory("metadata-configured");
+        repository(&top, ".git");
+        let config = "[core]\n\thooksPath = tools/hooks\n[include]\n\tpath = ../shared.gitconfig\n\
+                      [includeIf \"gitdir:x\"]\n path = /etc/other\n[core] attributesFile = ../../outside\n";
+        make(&top, &[(".git/config", config), ("tools/hooks/pre-commit", "")]);
+        let kept = kept(&top);
+        assert!(
+            kept.read_only.contains(&top.join("tools/hooks")) && kept.pinned.contains(&top.join("tools"))
+        );
+        let missing = |path: &str| kept.missing.iter().any(|missing| missing.path == top.join(path));
+        assert!(missing("shared.gitconfig") && !missing("tools/hooks"));
+        assert!(kept.read_only.iter().all(|path| path.starts_with(&top)));
+    }
+
+    #[test]
+    fn a_git_directory_that_is_no_repository_cannot_become_one() {
+        let top = test_directory::directory("metadata-not-yet");
+        fs::create_dir(top.join(".git")).unwrap();
+        let kept = kept(&top);
+        assert!(kept.read_only.contains(&top.join(".git")) && !kept.pinned.contains(&top.join(".git")));
+        let top = test_directory::directory("metadata-git-file");
+        make(&top, &[(".git", "gitdir: /elsewhere\n")]);
+        assert!(self::kept(&top).read_only.contains(&top.join(".git")), "of a worktree or submodule");
+    }
+}
