@@ -286,8 +286,8 @@ impl Tail {
             let checked = KeyMismatch::check(self.key_id.as_deref(), key.as_ref());
             checked.map_err(|mismatch| TailError::Key(path.to_owned(), mismatch))?;
         }
-        let line = self.last_line.as_deref().ok_or(LineError::NotARecord);
-        let link = line.and_then(|line| Link::parse(line, key.as_ref()));
+        let text = self.last_line.as_deref().ok_or(LineError::NotARecord);
+        let link = text.and_then(|text| Link::parse(text, key.as_ref()));
         let link = link.map_err(|error| TailError::Line(path.to_owned(), error))?;
         Ok(Chain::after(&link, key))
     }

@@ -132,9 +132,10 @@ impl Keeper<'_> {
         self.kept.read_only.insert(link.to_owned());
         let Ok(target) = link.canonicalize() else { return };
         if target.starts_with(self.tree.top()) && target != self.tree.top() {
-            match git::is_repository(self.tree, &target) {
-                true => self.keep_repository(&target),
-                false => self.keep_read_only(&target),
+            if git::is_repository(self.tree, &target) {
+                self.keep_repository(&target);
+            } else {
+                self.keep_read_only(&target);
             }
         }
     }

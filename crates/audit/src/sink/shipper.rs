@@ -113,9 +113,8 @@ impl Shipment {
             match self.send_next().await {
                 Ok(Sent::Full) => {}
                 Ok(Sent::Some) => pause(begun + EVERY, &self.written).await,
-                Ok(Sent::Nothing) if has_ended => return,
+                Ok(Sent::Nothing) | Err(()) if has_ended => return,
                 Ok(Sent::Nothing) => drop(self.written.changed().await),
-                Err(()) if has_ended => return,
                 Err(()) => {
                     pause(Instant::now() + self.pause, &self.written).await;
                     self.pause = (self.pause * 2).min(LONGEST_PAUSE);
@@ -134,9 +133,8 @@ impl Shipment {
         }
         if let Err(error) = self.sink.delivery.send(&batch).await {
             self.pending = Some(batch);
-            return Err(
-                self.failed(&format!("the audit sink {} takes no records", self.sink.address), &error)
-            );
+            self.failed(&format!("the audit sink {} takes no records", self.sink.address), &error);
+            return Err(());
         }
         self.acknowledged();
         Ok(if batch.is_full() { Sent::Full } else { Sent::Some })
@@ -146,7 +144,10 @@ impl Shipment {
         let last = *self.written.borrow_and_update();
         let batch = match self.follower.read(last) {
             Ok(batch) => batch,
-            Err(error) => return Err(self.failed("the audit log cannot be read to be sent", &error)),
+            Err(error) => {
+                self.failed("the audit log cannot be read to be sent", &error);
+                return Err(());
+            }
         };
         if batch.missed > 0 {
             tracing::error!(

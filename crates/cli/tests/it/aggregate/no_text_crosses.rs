@@ -72,7 +72,8 @@ async fn what_a_workspace_makes_a_server_say_reaches_no_other_session() {
         let failed = poisoned.call_tool("x_fail", json!({})).await;
         assert!(failed.get("error").is_some(), "{failed}");
         let clean = client_in(&site, &gateway, &format!("clean-{round}"), None);
-        let answer = clean.post_initialize(&json!(1), json!({}), NEWEST).await.json();
+        let reply = clean.post_initialize(&json!(1), json!({}), NEWEST).await;
+        let answer = reply.json();
         assert!(answer["result"]["capabilities"].is_object(), "{answer}");
         assert!(!answer.to_string().contains("OBEY"), "{answer}");
     }

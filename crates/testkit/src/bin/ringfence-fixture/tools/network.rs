@@ -52,9 +52,9 @@ struct Hold {
 /// Opens connections, sends nothing, and keeps them until the server ends. Returns how many could be opened.
 fn tcp_hold(_server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
     let hold: Hold = parse_arguments(arguments)?;
-    let held: Vec<TcpStream> =
+    let connections: Vec<TcpStream> =
         (0..hold.count).map_while(|_| TcpStream::connect(&hold.address).ok()).collect();
-    let count = held.len();
-    std::mem::forget(held);
+    let count = connections.len();
+    std::mem::forget(connections);
     Ok(text_outcome(count.to_string()))
 }
