@@ -10,7 +10,9 @@ use gateway::{Authentication, CertificateError, Tls, TokenFileError, TokenStore}
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AccessOptions {
     /// Serve only callers that send a token of this file (`Authorization: Bearer TOKEN`). A line is `name:token`
-    /// or `name:sha256:HEX`; `ringfence token` makes one. The file is read again when it changes.
+    /// or `name:sha256:HEX`, with `expires=DATE` behind it if wanted; `ringfence token` makes one. The file is read
+    /// again when it changes. What a caller may do is said by `principals` in the configuration; without an entry
+    /// it can name no directory but those of --allow-scope and --workspace.
     #[arg(long, value_name = "FILE")]
     auth_token_file: Option<PathBuf>,
     /// Use TLS, with the certificate (and its chain) of this PEM file. The file is read again when it changes.
@@ -39,7 +41,7 @@ pub(crate) enum AccessError {
     /// Anyone on the network could read the tokens.
     NoTls(SocketAddr),
     TokenFile(TokenFileError),
-    /// `ringfence token` cannot add a token.
+    /// `ringfence token` cannot add or remove a token.
     Token(TokenFileError),
     Certificate(CertificateError),
 }

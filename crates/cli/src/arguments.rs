@@ -66,7 +66,7 @@ pub(crate) enum Command {
     Doctor(Box<DoctorArguments>),
     /// List, show and stop the sessions of running gateways.
     Sessions(Box<SessionsArguments>),
-    /// Make a token for a caller of `serve --auth-token-file`.
+    /// Make or revoke a token of a caller of `serve --auth-token-file`.
     Token(TokenArguments),
     /// Install packages of npx and uvx once, so that sessions start fast and cannot alter them.
     Cache(Box<CacheArguments>),
@@ -158,6 +158,22 @@ mod tests {
     #[test]
     fn the_definition_is_consistent() {
         Arguments::command().debug_assert();
+    }
+
+    #[test]
+    fn a_token_is_made_with_and_without_the_word_and_revoked_with_it() {
+        let parsed = |line: &str| Arguments::try_parse_from(line.split(' ')).is_ok();
+        for good in [
+            "ringfence token alice",
+            "ringfence token alice --file tokens --expires 30d",
+            "ringfence token create alice --file tokens --note x",
+            "ringfence token revoke alice --file tokens",
+        ] {
+            assert!(parsed(good), "{good}");
+        }
+        for bad in ["ringfence token", "ringfence token create", "ringfence token revoke alice"] {
+            assert!(!parsed(bad), "{bad}");
+        }
     }
 
     #[test]

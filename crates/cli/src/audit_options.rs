@@ -9,6 +9,7 @@ use clap::Args;
 use crate::error::Error;
 
 #[derive(Clone, Debug, Args)]
+#[allow(clippy::struct_field_names, reason = "the fields are named like the options")]
 pub(crate) struct AuditOptions {
     /// Write an audit log to this file: sessions, processes and calls, chained by hash; `ringfence audit
     /// verify` checks it.

@@ -27,7 +27,7 @@ Examples:
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConnectArguments {
     /// The gateway's URL, such as `https://gateway.example.org`. `http://` is accepted only for this machine itself
-    /// (127.0.0.0/8, ::1, localhost).
+    /// (127.0.0.0/8, `::1`, localhost).
     url: String,
     /// Read the token for the gateway from this file, which no other user may read (mode 600). Without it, the token
     /// is taken from `RINGFENCE_TOKEN`.

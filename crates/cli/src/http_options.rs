@@ -53,7 +53,8 @@ pub(crate) struct HttpOptions {
     /// Allow this many sessions at once; refuse more with 503.
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_sessions: usize,
-    /// Allow this many sessions of one caller at once; refuse more with 429.
+    /// Allow this many sessions of one caller at once; refuse more with 429. The default is 50 with
+    /// --auth-token-file; `limits` of a principal in the configuration takes precedence.
     #[arg(long, value_name = "N")]
     max_sessions_per_principal: Option<usize>,
     /// Allow this many sessions of one client window at once; refuse more with 429.
@@ -62,7 +63,8 @@ pub(crate) struct HttpOptions {
     /// Allow this many requests of one session at once; refuse more with 429.
     #[arg(long, value_name = "N", default_value_t = 1024)]
     max_calls: usize,
-    /// Allow this many requests of one caller per second; refuse more with 429.
+    /// Allow this many requests of one caller per second; refuse more with 429. The default is 50 with
+    /// --auth-token-file; `limits` of a principal in the configuration takes precedence.
     #[arg(long, value_name = "N")]
     calls_per_second: Option<NonZeroU32>,
     /// Allow this many requests of one client window per second; refuse more with 429.

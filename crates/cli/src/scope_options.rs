@@ -27,7 +27,8 @@ pub(crate) struct ScopeOptions {
     #[arg(long)]
     no_default_scope: bool,
     /// Accept only workspaces inside this directory from clients (repeatable). By default, any directory but
-    /// system directories and home.
+    /// system directories and home; with --auth-token-file none, unless `principals` in the configuration gives
+    /// the caller directories of its own, to which this option does not apply.
     #[arg(long, value_name = "DIR")]
     allow_scope: Vec<PathBuf>,
     /// Let clients use a name for a directory, in the URL /mcp/w/NAME or the header Ringfence-Workspace

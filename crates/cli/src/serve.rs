@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use fence::Peers;
-use gateway::{Config, Gateway, Listeners};
+use gateway::{Authentication, Config, Gateway, Listeners};
 use serde_json::json;
-use session::Sessions;
+use session::{Grants, RightsBook, Sessions};
 use tokio::net::{TcpListener, UnixListener, lookup_host};
 use upstream::Lifecycle;
 
@@ -21,7 +21,7 @@ use crate::error::Error;
 use crate::http_options::HttpOptions;
 use crate::operator_socket::OperatorSocket;
 use crate::server_options::ServerOptions;
-use crate::servers::{ClientPlace, Servers};
+use crate::servers::{ClientPlace, Reload, Servers};
 use crate::{logging, signals};
 
 const EXAMPLES: &str = "\
@@ -41,7 +41,8 @@ Examples:
   ringfence serve --workspace docs=/srv/docs --lifecycle workspace -- ./my-server
       clients that connect to /mcp/w/docs share one process in /srv/docs
   ringfence serve --host 0.0.0.0 --auth-token-file tokens --tls-cert cert.pem --tls-key key.pem
-      for other machines, too: callers send a token, made with `ringfence token NAME --file tokens`
+      for other machines, too: callers send a token, made with `ringfence token create NAME --file tokens`, and
+      work where `principals` in the configuration or --allow-scope lets them
   ringfence serve --audit-log audit.jsonl --audit-key audit.key --audit-sink syslog+tls://log.example.org:6514
       records what sessions do, hashed with the key of `ringfence audit key audit.key`, and sends it elsewhere";
 
@@ -111,7 +112,7 @@ async fn serve(
     access: Access,
     servers: Servers,
 ) -> Result<(), Error> {
-    let Servers { set, rules, package, reload } = servers;
+    let Servers { set, rules, mut grants, package, mut reload } = servers;
     let listener = TcpListener::bind(address).await.map_err(|reason| Error::Bind { address, reason })?;
     let address = listener.local_addr()?;
     if arguments.server.fence.host_port.contains(&address.port()) {
@@ -122,7 +123,10 @@ async fn serve(
     let own = rules.host_environment.outside().to_owned();
     let audit = arguments.server.upstream.audit.open()?;
     let settings = arguments.http.settings(&arguments.server);
+    grants.sessions = settings.max_sessions_per_principal;
+    grants.calls_per_second = settings.calls_per_second;
     let sessions = Sessions::new(set, settings, rules, audit.clone());
+    grant(&sessions, grants, &access.authentication, reload.as_mut());
     if let Err(refusal) = sessions.prepare().await {
         upstream::end_all_children().await;
         return Err(Error::NotServing(refusal));
@@ -154,6 +158,25 @@ async fn serve(
     drop((package, socket));
     close_audit_log(audit).await;
     Ok(())
+}
+
+/// Gives callers with tokens their rights, now and when the configuration changes. Without tokens there are none to give.
+fn grant(
+    sessions: &Arc<Sessions>,
+    grants: Grants,
+    authentication: &Authentication,
+    reload: Option<&mut Reload>,
+) {
+    if matches!(authentication, Authentication::Open) {
+        if !grants.principals.is_empty() {
+            tracing::warn!("the rights of principals count for nothing without --auth-token-file");
+        }
+        return;
+    }
+    sessions.set_rights(RightsBook::of_grants(grants.clone()));
+    if let Some(reload) = reload {
+        reload.grants = Some(grants);
+    }
 }
 
 /// Makes this process the parent of orphans, ends those of a killed gateway, and raises the limit of descriptors.

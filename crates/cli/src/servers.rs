@@ -16,7 +16,7 @@ use std::sync::Arc;
 use clap::ValueEnum;
 use fence::HostEnvironment;
 use packages::InstalledProgram;
-use session::{ScopeRules, ServerSet};
+use session::{Grants, ScopeRules, ServerSet};
 use upstream::Lifecycle;
 
 pub(crate) use self::configuration_file::{ConfigurationFile, Reload};
@@ -28,6 +28,8 @@ use crate::server_options::ServerOptions;
 pub(crate) struct Servers {
     pub(crate) set: ServerSet,
     pub(crate) rules: ScopeRules,
+    /// What principals may do, where callers need tokens.
+    pub(crate) grants: Grants,
     /// The package that the server runs from. Its files stay while this is held.
     pub(crate) package: Option<InstalledProgram>,
     /// Follows the configuration file, if the servers are from one.
@@ -53,13 +55,17 @@ impl Servers {
         }
         let rules = options.scope.rules(&options.fence.scope, &host_environment)?;
         warn_of_default_scope(&rules);
+        let mut grants =
+            Grants { scopes: rules.allowed.clone(), workspaces: rules.names.clone(), ..Grants::default() };
         let Some(file) = file else {
             let (server, package) = command_line::server(options, lifecycle, &host_environment)?;
-            return Ok(Self { set: ServerSet::One(server), rules, package, reload: None });
+            return Ok(Self { set: ServerSet::One(server), rules, grants, package, reload: None });
         };
         let planner = Arc::new(ServerPlanner::new(options, host_environment)?);
         let set = planner.server_set(&file.configuration, clients);
-        Ok(Self { set, rules, package: None, reload: Some(Reload { file, planner, clients }) })
+        grants.principals = planner::with_canonical_scopes(file.configuration.principals.clone());
+        let reload = Reload { file, planner, clients, grants: None };
+        Ok(Self { set, rules, grants, package: None, reload: Some(reload) })
     }
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::Template;
 use crate::diagnostic::{Findings, nearest};
 use crate::document::{Entry, Kind, Node, Value};
+use crate::expiry::parse_expiry;
 use crate::keys::{Key, Named, Shape, TOOL_NAME};
 
 const YEAR: f64 = 366.0 * 24.0 * 3600.0;
@@ -46,6 +47,7 @@ pub(crate) fn in_words(shape: &Shape) -> String {
         Shape::Seconds => "number of seconds".to_owned(),
         Shape::Count => "whole number from 1".to_owned(),
         Shape::Size => "size such as 512M or 2G".to_owned(),
+        Shape::Moment => "date or time".to_owned(),
         Shape::Choice(choices) => {
             choices.iter().map(|choice| format!("`{choice}`")).collect::<Vec<_>>().join(", ")
         }
@@ -127,7 +129,7 @@ fn with_article(shape: &Shape) -> String {
         Shape::Map(named, _) => format!("a map with a key for each {}", named.in_words()),
         Shape::Object(_) => "a map".to_owned(),
         Shape::Either(shapes) => shapes.iter().map(with_article).collect::<Vec<_>>().join(" or "),
-        Shape::List(_) | Shape::Path | Shape::Seconds | Shape::Count | Shape::Size => {
+        Shape::List(_) | Shape::Path | Shape::Seconds | Shape::Count | Shape::Size | Shape::Moment => {
             format!("a {}", in_words(shape).replace("templates", "texts"))
         }
     }
@@ -219,6 +221,13 @@ fn check_scalar(node: &Node, text: &str, shape: &Shape, name: &str, findings: &m
                 node.place,
                 format!("`{name}` cannot be `{text}`"),
                 "such as 512M or 2G",
+            );
+        }
+        Shape::Moment if parse_expiry(text).is_none() => {
+            findings.error_with_hint(
+                node.place,
+                format!("`{name}` cannot be `{text}`"),
+                "a date such as 2030-12-31, or a time such as 2030-12-31T18:00:00Z",
             );
         }
         Shape::ToolName if !TOOL_NAME.allows(text) => {

@@ -28,6 +28,8 @@ pub(crate) enum Shape {
     Count,
     /// A number of bytes, or text such as `2G`.
     Size,
+    /// A date, or a date and time with its offset from UTC.
+    Moment,
     /// See [`TOOL_NAME`].
     ToolName,
     Choice(&'static [&'static str]),
@@ -48,6 +50,7 @@ pub(crate) enum Named {
     Header,
     Tool,
     Principal,
+    Group,
     Directory,
 }
 
@@ -59,6 +62,7 @@ impl Named {
             Self::Header => "header",
             Self::Tool => "tool",
             Self::Principal => "principal",
+            Self::Group => "group",
             Self::Directory => "directory",
         }
     }
@@ -68,7 +72,7 @@ impl Named {
             Self::Server => NameRule::letters_and_digits("_-").at_most(32),
             Self::Variable => NameRule::letters_and_digits("_").not_beginning_with_a_digit(),
             Self::Header => NameRule::letters_and_digits("!#$%&'*+.^_`|~-"),
-            Self::Tool | Self::Principal => NameRule::NotEmpty,
+            Self::Tool | Self::Principal | Self::Group => NameRule::NotEmpty,
             Self::Directory => NameRule::Absolute,
         }
     }
@@ -82,7 +86,7 @@ impl Named {
             Self::Server => "names are 1 to 32 letters, digits, `-` and `_`",
             Self::Variable => "names are letters, digits and `_`, and do not begin with a digit",
             Self::Header => "names of headers are letters, digits and `-`",
-            Self::Tool | Self::Principal => "the name is empty",
+            Self::Tool | Self::Principal | Self::Group => "the name is empty",
             Self::Directory => "write the absolute path",
         }
     }
@@ -204,17 +208,26 @@ pub(crate) const FILE: &[Key] = &[
     },
     Key {
         name: "principals",
-        shape: Shape::Map(Named::Principal, &Shape::Object(HOLDER)),
+        shape: Shape::Map(Named::Principal, &Shape::Object(PRINCIPAL)),
         default: "",
-        about: "Settings of single principals.",
-        example: "{alice: {secrets: {GITHUB_TOKEN: {file: /run/secrets/alice-github}}}}",
+        about: "Rights and secrets of single principals. The rights of `default` are those of every principal that has none \
+            of its own and is in no group.",
+        example: "{alice: {scopes: [/srv/alice], secrets: {GITHUB_TOKEN: {file: /run/secrets/alice-github}}}}",
+    },
+    Key {
+        name: "groups",
+        shape: Shape::Map(Named::Group, &Shape::Object(GROUP)),
+        default: "",
+        about: "Rights of several principals. A principal with rights of its own in `principals` has only those.",
+        example: "{web: {members: [alice, bob], scopes: [/srv/shop]}}",
     },
     Key {
         name: "workspaces",
         shape: Shape::Map(Named::Directory, &Shape::Object(HOLDER)),
         default: "",
         about: "Settings of sessions in a directory and below it. The nearest directory counts, and takes precedence over \
-            the principal.",
+            the principal. Where callers need tokens, only principals whose `scopes` or `workspaces` hold the directory \
+            get its secrets.",
         example: "{/srv/shop: {secrets: {DATABASE_URL: {env: SHOP_DATABASE_URL}}}}",
     },
     Key {
@@ -226,14 +239,143 @@ pub(crate) const FILE: &[Key] = &[
     },
 ];
 
-/// A principal or a workspace.
-pub(crate) const HOLDER: &[Key] = &[Key {
+const SECRETS_OF_ONE: Key = Key {
     name: "secrets",
     shape: SECRETS,
     default: "",
     about: "Where the values of variables are.",
     example: "{API_KEY: {file: /run/secrets/api-key}}",
-}];
+};
+
+/// A workspace.
+pub(crate) const HOLDER: &[Key] = &[SECRETS_OF_ONE];
+
+pub(crate) const PRINCIPAL: &[Key] =
+    &[SCOPES, WORKSPACES, SERVERS, TOOLS_OF_ONE, READ_ONLY, LIMITS_OF_ONE, EXPIRES, SECRETS_OF_ONE];
+
+pub(crate) const GROUP: &[Key] = &[
+    Key {
+        name: "members",
+        shape: TEXTS,
+        default: "[]",
+        about: "The principals that have these rights. One that is in several groups has the directories, names, servers \
+            and tools of all of them and the highest limits; what one of them denies or makes read-only stays so.",
+        example: "[alice, bob]",
+    },
+    SCOPES,
+    WORKSPACES,
+    SERVERS,
+    TOOLS_OF_ONE,
+    READ_ONLY,
+    LIMITS_OF_ONE,
+    EXPIRES,
+];
+
+const SCOPES: Key = Key {
+    name: "scopes",
+    shape: PATHS,
+    default: "",
+    about: "Where sessions may work: in these directories and below them, and no principal without such an entry may. \
+        Default: `--allow-scope`; without it, none.",
+    example: "[/srv/alice, /srv/shop]",
+};
+
+const WORKSPACES: Key = Key {
+    name: "workspaces",
+    shape: TEXTS,
+    default: "",
+    about: "The names of `--workspace` that may be opened. Default: all of them that are not listed for other principals.",
+    example: "[docs]",
+};
+
+const SERVERS: Key = Key {
+    name: "servers",
+    shape: TEXTS,
+    default: "",
+    about: "The servers that sessions get. Default: all.",
+    example: "[time]",
+};
+
+const TOOLS_OF_ONE: Key = Key {
+    name: "tools",
+    shape: Shape::Object(PRINCIPAL_TOOLS),
+    default: "{}",
+    about: "Which tools sessions see, as globs over the names that clients see: only those of `allow`, unless it is empty, \
+        and none of `deny`.",
+    example: "{deny: [\"*_delete_*\"]}",
+};
+
+const READ_ONLY: Key = Key {
+    name: "readOnly",
+    shape: Shape::Flag,
+    default: "false",
+    about: "Whether the fences of sessions are read-only. Servers without a fence, and shared ones that write, are off.",
+    example: "true",
+};
+
+const LIMITS_OF_ONE: Key = Key {
+    name: "limits",
+    shape: Shape::Object(PRINCIPAL_LIMITS),
+    default: "{}",
+    about: "How much sessions may use.",
+    example: "{sessions: 5, memory: 1G}",
+};
+
+const EXPIRES: Key = Key {
+    name: "expires",
+    shape: Shape::Moment,
+    default: "",
+    about: "The last day, in UTC, or the time from which the principal is refused (401) and its sessions end.",
+    example: "2030-12-31",
+};
+
+pub(crate) const PRINCIPAL_TOOLS: &[Key] = &[
+    Key {
+        name: "allow",
+        shape: TEXTS,
+        default: "[]",
+        about: "Show only these tools. Empty shows all.",
+        example: "[\"files_read_*\"]",
+    },
+    Key {
+        name: "deny",
+        shape: TEXTS,
+        default: "[]",
+        about: "Hide these tools, even if `allow` lists them.",
+        example: "[\"*_delete_*\"]",
+    },
+];
+
+pub(crate) const PRINCIPAL_LIMITS: &[Key] = &[
+    Key {
+        name: "sessions",
+        shape: Shape::Count,
+        default: "",
+        about: "Sessions at once. Default: `--max-sessions-per-principal`, or 50.",
+        example: "5",
+    },
+    Key {
+        name: "callsPerSecond",
+        shape: Shape::Count,
+        default: "",
+        about: "Requests per second. Default: `--calls-per-second`, or 50.",
+        example: "10",
+    },
+    Key {
+        name: "memory",
+        shape: Shape::Size,
+        default: "",
+        about: "Memory of each server. It lowers the limit of the server's fence and never raises it.",
+        example: "1G",
+    },
+    Key {
+        name: "processes",
+        shape: Shape::Count,
+        default: "",
+        about: "Processes of each server. It lowers the limit of the server's fence and never raises it.",
+        example: "64",
+    },
+];
 
 /// Where a secret is: exactly one of these.
 pub(crate) const SECRET_SOURCE: &[Key] = &[
@@ -545,6 +687,7 @@ mod tests {
             ),
             (Named::Tool, "^.+$", &["any thing", "ä"], &[""]),
             (Named::Principal, "^.+$", &["alice"], &[""]),
+            (Named::Group, "^.+$", &["web"], &[""]),
             (Named::Directory, "^/", &["/", "/srv/shop"], &["", "srv", "~/x"]),
         ];
         for (named, pattern, good, bad) in cases {

@@ -21,9 +21,11 @@ pub mod client_file;
 mod diagnostic;
 mod document;
 pub mod edit;
+mod expiry;
 mod file_stamp;
 mod keys;
 mod model;
+mod principals;
 mod private_file;
 mod reading;
 mod reference;
@@ -35,11 +37,13 @@ mod variables_file;
 mod weakening;
 
 pub use diagnostic::{ConfigError, Diagnostic};
+pub use expiry::parse_expiry;
 pub use file_stamp::FileStamp;
 pub use model::{
     Configuration, ExecutionContext, FencePolicy, Lifecycle, LocalExecution, NameMode, NetworkMode, Origin,
     Server, ServerLimits, Start, Storage, ToolRules, Transport,
 };
+pub use principals::{Group, PrincipalLimits, PrincipalRights, Principals, Standing};
 pub use private_file::{PrivateFileError, check_private, read_secret, read_token};
 pub use reading::{Format, Read};
 pub use reference::reference;

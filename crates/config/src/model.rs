@@ -5,7 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::{Piece, Secrets, Template};
+use crate::{Piece, Principals, Secrets, Template};
 
 /// One configuration file.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Configuration {
     /// Where servers run whose execution context is `local`.
     pub local_execution: LocalExecution,
     pub secrets: Secrets,
+    /// Who may do what, where callers need tokens.
+    pub principals: Principals,
 }
 
 /// How the tools of several servers are named.

@@ -2,6 +2,7 @@
 
 mod fields;
 mod other_clients;
+mod rights;
 mod server;
 
 use std::collections::{BTreeMap, HashMap};
@@ -12,7 +13,7 @@ use std::path::{Path, PathBuf};
 use crate::check::check;
 use crate::diagnostic::{ConfigError, Diagnostic, Findings, nearest};
 use crate::document::{self, Entry, Node, Place, Syntax};
-use crate::keys::{FILE, HOLDER, SECRET_SOURCE, Shape};
+use crate::keys::{FILE, HOLDER, PRINCIPAL, SECRET_SOURCE, Shape};
 use crate::{Configuration, ExecutionContext, LocalExecution, NameMode, SecretSource, Server, Transport};
 
 use fields::Fields;
@@ -138,7 +139,7 @@ fn read_own(root: &Node, findings: &mut Findings<'_>) -> Configuration {
     };
     configuration.secrets.everybody = secrets(&file, findings);
     for holder in file.entries("principals") {
-        let secrets = secrets(&Fields::new(&holder.value, HOLDER), findings);
+        let secrets = secrets(&Fields::new(&holder.value, PRINCIPAL), findings);
         configuration.secrets.principals.insert(holder.key.clone(), secrets);
     }
     for holder in file.entries("workspaces") {
@@ -147,6 +148,7 @@ fn read_own(root: &Node, findings: &mut Findings<'_>) -> Configuration {
         let directory: PathBuf = Path::new(&holder.key).components().collect();
         configuration.secrets.workspaces.insert(directory, secrets);
     }
+    configuration.principals = rights::read(&file, findings);
     for entry in file.entries("servers") {
         let server = server::read(entry, &mut configuration.secrets, findings);
         configuration.servers.push(server);

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::check::in_words;
-use crate::keys::{FENCE, FILE, Key, SECRET_SOURCE, SERVER, Shape, TOOLS};
+use crate::keys::{
+    FENCE, FILE, GROUP, Key, Named, PRINCIPAL, PRINCIPAL_LIMITS, SECRET_SOURCE, SERVER, Shape, TOOLS,
+};
 
 /// The introduction, then one section for each table.
 pub fn reference() -> String {
@@ -12,6 +14,12 @@ pub fn reference() -> String {
     table(&mut text, "A server", "What stands below a name in `servers`.", SERVER);
     table(&mut text, "`fence` of a server", "[fence.md](fence.md) has what the words mean.", FENCE);
     table(&mut text, "`tools` of a server", "", TOOLS);
+    let about = "What stands below a name in `principals`. All but `secrets` are rights, which count only where callers need \
+        tokens: [http.md](http.md#rights).";
+    table(&mut text, "A principal", about, PRINCIPAL);
+    table(&mut text, "`limits` of a principal", "", PRINCIPAL_LIMITS);
+    let about = "What stands below a name in `groups`: the rights of [a principal](#a-principal), without `secrets`, and:";
+    table(&mut text, "A group", about, &GROUP[..1]);
     let about = "A value of `secrets`, and of `bearerToken` if that is no template. Exactly one of:";
     table(&mut text, "Where a secret is", about, SECRET_SOURCE);
     text.truncate(text.trim_end().len());
@@ -40,12 +48,15 @@ fn table(text: &mut String, title: &str, about: &str, keys: &[Key]) {
 /// The type of a key, as a link where it has a section of its own.
 fn kind(shape: &Shape) -> String {
     match shape {
+        Shape::Map(Named::Principal, _) => "map: principal → [its settings](#a-principal)".to_owned(),
+        Shape::Map(Named::Group, _) => "map: group → [its settings](#a-group)".to_owned(),
         Shape::Map(named, Shape::Object(keys)) if keys.len() > 2 => {
             format!("map: {} → [its settings](#a-server)", named.in_words())
         }
         Shape::Map(named, inner) => format!("map: {} → {}", named.in_words(), kind(inner)),
         Shape::Object([key, ..]) if key.name == "network" => "[map](#fence-of-a-server)".to_owned(),
-        Shape::Object([key, ..]) if key.name == "allow" => "[map](#tools-of-a-server)".to_owned(),
+        Shape::Object([key, ..]) if key.name == "sessions" => "[map](#limits-of-a-principal)".to_owned(),
+        Shape::Object([key, _, _]) if key.name == "allow" => "[map](#tools-of-a-server)".to_owned(),
         Shape::Object([key, ..]) if key.name == "env" => "[source](#where-a-secret-is)".to_owned(),
         Shape::Either(shapes) => shapes.iter().map(kind).collect::<Vec<_>>().join(" or "),
         shape => in_words(shape),
@@ -56,6 +67,7 @@ fn kind(shape: &Shape) -> String {
 mod tests {
     use super::*;
     use crate::Configuration;
+    use crate::keys::PRINCIPAL_TOOLS;
     use std::path::Path;
 
     #[track_caller]
@@ -89,6 +101,16 @@ mod tests {
                 assert_reads(&format!(
                     "servers: {{a: {{command: [x], {name}: {{{beside}{key}: {example}}}}}}}\n"
                 ));
+            }
+        }
+        for (table, before, after) in [
+            (PRINCIPAL, "principals: {a: {", "}}"),
+            (GROUP, "groups: {a: {", "}}"),
+            (PRINCIPAL_TOOLS, "principals: {a: {tools: {", "}}}"),
+            (PRINCIPAL_LIMITS, "principals: {a: {limits: {", "}}}"),
+        ] {
+            for key in table {
+                assert_reads(&format!("{before}{}: {}{after}\n", key.name, key.example));
             }
         }
         for key in SECRET_SOURCE {

@@ -47,6 +47,7 @@ fn of_shape(shape: &Shape) -> Value {
         Shape::Size => {
             json!({"type": ["string", "integer"], "pattern": "^[0-9]+[KkMmGgTt]?([Ii]?[Bb])?$", "minimum": 1})
         }
+        Shape::Moment => json!({"type": "string", "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}"}),
         Shape::ToolName => json!({"type": "string", "pattern": TOOL_NAME.pattern()}),
         Shape::Choice(choices) => json!({"enum": choices}),
         Shape::List(shape) => json!({"type": "array", "items": of_shape(shape)}),

@@ -33,10 +33,17 @@ impl Secrets {
     }
 
     /// The value for a session: that of its nearest workspace, else of its principal, else of all principals, else of the
-    /// gateway's environment.
-    pub fn find(&self, name: &str, principal: &str, workspace: Option<&Path>) -> Option<String> {
+    /// gateway's environment. `may_know` tells whether the secrets of a directory are for the principal.
+    pub fn find(
+        &self,
+        name: &str,
+        principal: &str,
+        workspace: Option<&Path>,
+        may_know: impl Fn(&Path) -> bool,
+    ) -> Option<String> {
         let of_workspace = workspace.and_then(|workspace| {
-            workspace.ancestors().find_map(|directory| self.workspaces.get(directory)?.get(name))
+            let known = workspace.ancestors().filter(|directory| may_know(directory));
+            known.into_iter().find_map(|directory| self.workspaces.get(directory)?.get(name))
         });
         let of_principal = || self.principals.get(principal)?.get(name);
         match of_workspace.or_else(of_principal).or_else(|| self.everybody.get(name)) {

@@ -1,26 +1,77 @@
-//! Tells whether a configuration that is read again would weaken a fence. Such a change waits for the next start, so
-//! that nothing which can write the file widens what it runs in.
+//! Tells whether a configuration that is read again would weaken a fence or widen the rights of a principal. Such a
+//! change waits for the next start, so that nothing which can write the file widens what it runs in.
 
 use crate::model::{Configuration, FencePolicy, NetworkMode, Server};
+use crate::principals::PrincipalRights;
 
 /// A setting that a running gateway does not take from a changed file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{setting}` of the server `{server}` would weaken its fence, which only a start may do")]
-pub struct Weakening {
-    pub server: String,
-    pub setting: &'static str,
+pub enum Weakening {
+    #[error("`{setting}` of the server `{server}` would weaken its fence, which only a start may do")]
+    Fence { server: String, setting: &'static str },
+    #[error("`{setting}` would give the principal `{principal}` more rights, which only a start may do")]
+    Rights { principal: String, setting: &'static str },
 }
 
 impl Configuration {
-    /// The first setting by which `new` allows a server more than this configuration, with which the gateway started.
-    /// A server that is not in this one is compared with a server that has no settings of its own.
+    /// The first setting by which `new` allows a server or a principal more than this configuration, with which the
+    /// gateway started. A server that is not in this one is compared with a server that has no settings of its own, a
+    /// principal that is not with the default.
     pub fn weakened_by(&self, new: &Self) -> Option<Weakening> {
-        new.servers.iter().find_map(|server| {
+        let fence = new.servers.iter().find_map(|server| {
             let old = self.servers.iter().find(|old| old.name == server.name);
             let setting = weaker_setting(old, server)?;
-            Some(Weakening { server: server.name.clone(), setting })
+            Some(Weakening::Fence { server: server.name.clone(), setting })
+        });
+        let (before, now) = (&self.principals, &new.principals);
+        fence.or_else(|| {
+            before.names().chain(now.names()).find_map(|name| {
+                let setting = wider_right(&before.written_for(name), &now.written_for(name))?;
+                Some(Weakening::Rights { principal: name.to_owned(), setting })
+            })
         })
     }
+}
+
+fn wider_right(before: &PrincipalRights, now: &PrincipalRights) -> Option<&'static str> {
+    let is_wider_scope = match (&before.scopes, &now.scopes) {
+        (None, None) => false,
+        // What the command line allows is not known here.
+        (Some(_), None) => true,
+        (None, Some(now)) => !now.is_empty(),
+        (Some(before), Some(now)) => {
+            now.iter().any(|path| !before.iter().any(|known| path.starts_with(known)))
+        }
+    };
+    let (limits, old_limits) = (&now.limits, &before.limits);
+    let checks = [
+        ("scopes", is_wider_scope),
+        ("workspaces", has_more_names(now.workspaces.as_deref(), before.workspaces.as_deref())),
+        ("servers", has_more_names(now.servers.as_deref(), before.servers.as_deref())),
+        ("tools.allow", has_more_names(some(&now.tools.allow), some(&before.tools.allow))),
+        ("tools.deny", before.tools.deny.iter().any(|glob| !now.tools.deny.contains(glob))),
+        ("readOnly", before.read_only && !now.read_only),
+        ("limits.sessions", is_higher(limits.sessions, old_limits.sessions)),
+        ("limits.callsPerSecond", is_higher(limits.calls_per_second, old_limits.calls_per_second)),
+        ("limits.memory", is_higher(limits.memory_bytes, old_limits.memory_bytes)),
+        ("limits.processes", is_higher(limits.processes, old_limits.processes)),
+        ("expires", before.expires.is_some_and(|before| now.expires.is_none_or(|now| now > before))),
+    ];
+    checks.into_iter().find(|(_, is_wider)| *is_wider).map(|(setting, _)| setting)
+}
+
+/// Without a list all names are allowed.
+fn has_more_names(now: Option<&[String]>, before: Option<&[String]>) -> bool {
+    match (now, before) {
+        (_, None) => false,
+        (None, Some(_)) => true,
+        (Some(now), Some(before)) => now.iter().any(|name| !before.contains(name)),
+    }
+}
+
+/// An empty list is none.
+fn some(list: &[String]) -> Option<&[String]> {
+    Some(list).filter(|list| !list.is_empty())
 }
 
 fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
@@ -89,7 +140,42 @@ mod tests {
     }
 
     fn weakened(old: &Configuration, new: &Configuration) -> Option<&'static str> {
-        old.weakened_by(new).map(|weakening| weakening.setting)
+        old.weakened_by(new).map(|weakening| match weakening {
+            Weakening::Fence { setting, .. } | Weakening::Rights { setting, .. } => setting,
+        })
+    }
+
+    #[test]
+    fn rights_are_taken_away_at_once_and_widened_by_a_start_alone() {
+        let of = |text: &str| Configuration::parse(text, Path::new("/c.yaml")).unwrap().configuration;
+        let alice = |rights: &str| of(&format!("principals: {{alice: {{{rights}}}}}\n"));
+        for (setting, less, more) in [
+            ("scopes", "scopes: [/a/b]", "scopes: [/a/b, /a]"),
+            ("scopes", "scopes: []", "readOnly: true"),
+            ("scopes", "readOnly: true", "scopes: [/a], readOnly: true"),
+            ("workspaces", "workspaces: []", "workspaces: [docs]"),
+            ("servers", "servers: [a]", "servers: [a, b]"),
+            ("tools.allow", "tools: {allow: [a]}", "tools: {}"),
+            ("tools.deny", "tools: {deny: [a, b]}", "tools: {deny: [b]}"),
+            ("readOnly", "readOnly: true", "readOnly: false"),
+            ("limits.memory", "limits: {memory: 1G}", "limits: {memory: 2G}"),
+            ("limits.sessions", "limits: {sessions: 1}", "limits: {}"),
+            ("expires", "expires: 2030-01-01", "expires: 2030-01-02"),
+        ] {
+            assert_eq!(weakened(&alice(less), &alice(more)), Some(setting), "{less} → {more}");
+            if setting != "scopes" || less.contains("/a/b") {
+                assert_eq!(weakened(&alice(more), &alice(less)), None, "{more} → {less}");
+            }
+        }
+        let grouped = of("groups: {web: {members: [bob], scopes: [/a]}}\n");
+        assert_eq!(weakened(&Configuration::default(), &grouped), Some("scopes"), "a new group");
+        assert_eq!(
+            weakened(&Configuration::default(), &alice("scopes: [/a]")),
+            Some("scopes"),
+            "a new principal"
+        );
+        assert_eq!(weakened(&grouped, &Configuration::default()), Some("scopes"), "back to the command line");
+        assert_eq!(weakened(&alice("scopes: [/a]"), &alice("scopes: [/a/b]")), None);
     }
 
     #[test]

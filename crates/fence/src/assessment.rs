@@ -2,10 +2,10 @@
 
 use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 use crate::kernel::Kernel;
-use crate::metadata::MetadataChoice;
 use crate::plan::is_visible;
 use crate::policy::{
-    Allowance, HardlinkCount, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, UnixSockets,
+    Allowance, HardlinkCount, Limit, LimitOrigin, MetadataChoice, Network, Policy, ReadMode, Temp, Tier,
+    UnixSockets,
 };
 use crate::refusal::{Refusal, UnmetRequirement, cgroup_remedy, namespace_remedy};
 

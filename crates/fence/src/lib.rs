@@ -29,6 +29,7 @@ mod confinement;
 mod consistency;
 pub mod environment;
 mod error;
+mod executed_later;
 mod host_environment;
 mod kernel;
 mod link_walk;
@@ -89,16 +90,17 @@ mod test_directory;
 
 pub use confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 pub use error::{FenceError, FenceSetupError, LaunchError};
+pub use executed_later::is_executed_later;
 pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
-pub use metadata::{METADATA, MetadataChoice, is_executed_later};
+pub use metadata::METADATA;
 pub use network::{HostPattern, HostPatternError};
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
 pub use plan::{Plan, plan};
 pub use policy::{
-    Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, Network, Policy, ReadMode, Temp, Tier,
-    TierChoice, UnixSockets,
+    Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, MetadataChoice, Network, Policy, ReadMode,
+    Temp, Tier, TierChoice, UnixSockets,
 };
 pub use refusal::{Refusal, UnmetRequirement};
 pub use reserved::{Reserved, ReservedPath};

@@ -18,9 +18,10 @@ use rustix::fs::FileType;
 
 use self::scope_tree::ScopeTree;
 use crate::placeholders::{Missing, PlaceholderKind};
+use crate::policy::MetadataChoice;
 
 /// The names at the top of a scope that are kept. Files that agents are asked to change every day are not among them:
-/// see [`is_executed_later`].
+/// see [`crate::is_executed_later`].
 pub const METADATA: &[&str] = &[
     ".git",
     ".vscode",
@@ -36,45 +37,6 @@ pub const METADATA: &[&str] = &[
     ".envrc",
     ".ringfence.yaml",
 ];
-
-/// Names of files that stay writable though programs outside execute or obey them. A session says which ones changed.
-const EXECUTED_LATER: &[&str] = &[
-    "AGENTS.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    ".cursorrules",
-    "package.json",
-    "Makefile",
-    "makefile",
-    "GNUmakefile",
-    "justfile",
-    "build.rs",
-    "setup.py",
-    "conftest.py",
-    "Dockerfile",
-    ".pre-commit-config.yaml",
-    ".gitattributes",
-    ".gitmodules",
-];
-
-/// The directory whose files CI executes.
-const WORKFLOWS: &str = ".github";
-
-/// Whether a path of a scope, relative to its top, stays writable though it is executed later.
-pub fn is_executed_later(path: &Path) -> bool {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    EXECUTED_LATER.contains(&name) || path.starts_with(WORKFLOWS)
-}
-
-/// Whether the metadata of a scope is kept from the command.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MetadataChoice {
-    Writable,
-    /// Kept, except for these names.
-    Kept {
-        except: BTreeSet<String>,
-    },
-}
 
 /// What is kept of a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -200,14 +162,5 @@ mod tests {
         }
         assert_eq!(kept.pinned, BTreeSet::from([top.join("shared")]));
         assert!(!kept.read_only.contains(Path::new("/etc")));
-    }
-
-    #[test]
-    fn what_agents_change_every_day_is_named_and_not_kept() {
-        for path in ["AGENTS.md", "packages/a/package.json", ".github/workflows/ci.yml"] {
-            assert!(is_executed_later(Path::new(path)), "{path}");
-        }
-        assert!(!is_executed_later(Path::new("src/main.rs")));
-        assert!(METADATA.iter().all(|name| !EXECUTED_LATER.contains(name)));
     }
 }

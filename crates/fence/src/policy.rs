@@ -8,7 +8,6 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::ProtectionName;
-use crate::metadata::MetadataChoice;
 use crate::paths::{DeniedPath, VettedDirectory};
 
 /// Everything that a fence has to enforce.
@@ -63,6 +62,16 @@ impl Policy {
     pub(crate) fn allows(&self, allowance: Allowance) -> bool {
         self.allowances.contains(&allowance)
     }
+}
+
+/// Whether the metadata of a scope is kept from the command.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MetadataChoice {
+    Writable,
+    /// Kept, except for these names.
+    Kept {
+        except: BTreeSet<String>,
+    },
 }
 
 /// What can be read besides what can be written.

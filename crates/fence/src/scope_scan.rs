@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
-use crate::metadata::is_executed_later;
+use crate::executed_later::is_executed_later;
 use crate::policy::HardlinkCount;
 
 /// The most entries that a walk looks at.

@@ -4,9 +4,8 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use crate::confinement::ProtectionName;
-use crate::metadata::MetadataChoice;
 use crate::paths::VettedDirectory;
-use crate::policy::{Allowance, Limits, Network, TierChoice, UnixSockets};
+use crate::policy::{Allowance, Limits, MetadataChoice, Network, TierChoice, UnixSockets};
 
 /// What an operator wants of every fence.
 #[derive(Clone, Debug)]

@@ -12,9 +12,11 @@ use axum::http::{HeaderMap, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use identity::Principal;
+use jiff::Timestamp;
 
 use crate::Gateway;
 use crate::status::RequestError;
+use crate::token_file::Known;
 use crate::token_store::Authentication;
 
 /// The peer address of a connection.
@@ -48,13 +50,19 @@ pub(crate) fn authenticate(
         Authentication::Tokens(store) => store,
     };
     let given = credentials(headers);
-    if let Credentials::Token(token) = given
-        && let Some(principal) = store.find(token)
-    {
+    let known = match given {
+        Credentials::Token(token) => store.find(token),
+        Credentials::None | Credentials::Other => None,
+    };
+    let address = caller_address(gateway, headers, peer);
+    if let Some(Known { principal, expires }) = known {
+        let has_expired = expires.is_some_and(|expires| expires <= Timestamp::now());
+        if has_expired || gateway.sessions.has_expired(&principal) {
+            return Err(deny(gateway, address, RequestError::ExpiredToken));
+        }
         return Ok(principal);
     }
     // Only failures are limited: callers behind one address must not be able to lock each other out.
-    let address = caller_address(gateway, headers, peer);
     let error = match given {
         Credentials::None => RequestError::NoToken,
         Credentials::Token(_) if gateway.denials.attempts.add_and_is_too_many(address, Instant::now()) => {
@@ -69,6 +77,7 @@ pub(crate) fn authenticate(
 fn deny(gateway: &Gateway, address: IpAddr, error: RequestError) -> RequestError {
     let (label, reason) = match error {
         RequestError::NoToken => ("no_token", "a request without a token"),
+        RequestError::ExpiredToken => ("expired_token", "a request with an expired token"),
         RequestError::TooManyAttempts => ("too_many_attempts", "too many requests with unknown tokens"),
         _ => ("unknown_token", "a request with an unknown token"),
     };

@@ -41,5 +41,5 @@ pub use admission::{AllowedHost, AllowedNameError, AllowedOrigin};
 pub use gateway::{Config, DEFAULT_MAX_CONNECTIONS, Gateway};
 pub use serve::Listeners;
 pub use tls::{CertificateError, Tls};
-pub use token_file::{TokenFile, TokenFileError, TokenLineError, hashed_line};
+pub use token_file::{NewToken, TokenFile, TokenFileError, TokenLineError};
 pub use token_store::{Authentication, TokenStore};

@@ -1,10 +1,12 @@
-//! Ends the sessions of callers whose tokens were removed. Authentication alone would only refuse their next request.
+//! Ends the sessions of callers whose tokens were removed or have expired. Authentication alone would only refuse their
+//! next request.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use identity::Principal;
-use session::EndReason;
+use jiff::Timestamp;
+use session::{EndReason, Session};
 
 use crate::Gateway;
 use crate::token_file::TokenTable;
@@ -16,7 +18,7 @@ const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// A changed file is read once more after this time: an editor may have emptied it before writing it.
 const CONFIRM_AFTER: Duration = Duration::from_secs(3);
 
-/// Ends the sessions of callers whose tokens are gone from the file. Never returns.
+/// Ends the sessions of callers whose tokens are gone from the file or have expired. Never returns.
 pub(crate) async fn watch(gateway: &Gateway) {
     let Authentication::Tokens(store) = &gateway.config.authentication else {
         return std::future::pending().await;
@@ -24,6 +26,7 @@ pub(crate) async fn watch(gateway: &Gateway) {
     let mut before = store.current();
     loop {
         tokio::time::sleep(CHECK_EVERY).await;
+        end_expired(gateway, &store.current());
         if Arc::ptr_eq(&before, &store.current()) {
             continue;
         }
@@ -33,13 +36,27 @@ pub(crate) async fn watch(gateway: &Gateway) {
             if !is_revoked(&session.key().principal, &before, &now) {
                 continue;
             }
-            tracing::info!(session = %session.handle(), "ending the session: the token of its caller was removed");
-            let sessions = Arc::clone(&gateway.sessions);
-            // An error says that it has ended by itself.
-            tokio::spawn(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
+            end(gateway, session, "the token of its caller was removed");
         }
         before = now;
     }
+}
+
+fn end_expired(gateway: &Gateway, tokens: &TokenTable) {
+    let now = Timestamp::now();
+    for session in gateway.sessions.all() {
+        let principal = &session.key().principal;
+        if tokens.has_expired(principal, now) || gateway.sessions.has_expired(principal) {
+            end(gateway, session, "the access of its caller has expired");
+        }
+    }
+}
+
+fn end(gateway: &Gateway, session: Arc<Session>, reason: &str) {
+    tracing::info!(session = %session.handle(), "ending the session: {reason}");
+    let sessions = Arc::clone(&gateway.sessions);
+    // An error says that it has ended by itself.
+    tokio::spawn(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
 }
 
 /// Returns true if the caller's token is gone or was replaced. A caller that had none before, such as `anonymous`,
@@ -79,7 +96,8 @@ mod tests {
 
     #[test]
     fn a_token_in_place_of_its_hash_is_the_same() {
-        let hashed = crate::hashed_line("alice", "alices-token-1234").unwrap();
+        let token = crate::NewToken { name: "alice", token: "alices-token-1234", expires: None, note: None };
+        let hashed = token.hashed_line().unwrap();
         assert!(!is_alice_revoked(ALICE, &hashed));
     }
 

@@ -88,8 +88,7 @@ async fn open(
     introduction: Introduction,
 ) -> Result<Response, RequestError> {
     let wanted = introduction.preferences.execution_contexts();
-    let known = gateway.sessions.servers();
-    let unknown: Vec<String> = wanted.keys().filter(|name| !known.contains(name)).cloned().collect();
+    let wanted_servers: Vec<String> = wanted.keys().cloned().collect();
     let workspace = introduction.working_directory.map(|directory| {
         if gateway.sessions.local_is_here() {
             WorkspaceChoice::NamedOrPath(directory)
@@ -117,9 +116,10 @@ async fn open(
         "local_execution": true,
         "remote_execution": true,
     });
-    if !unknown.is_empty() {
-        let warnings: Vec<String> =
-            unknown.iter().map(|name| format!("no server is called `{name}`")).collect();
+    // Servers that the principal does not get are unknown to it.
+    let unknown = wanted_servers.iter().filter(|name| report["servers"][name.as_str()].is_null());
+    let warnings: Vec<String> = unknown.map(|name| format!("no server is called `{name}`")).collect();
+    if !warnings.is_empty() {
         report["warnings"] = warnings.into();
     }
     Ok(answer_json(&report))

@@ -77,6 +77,9 @@ pub(crate) enum RequestError {
     NoToken,
     #[error("Unauthorized: unknown token")]
     UnknownToken,
+    /// The token, or the access of its principal.
+    #[error("Unauthorized: the token has expired; the operator makes another with `ringfence token create`")]
+    ExpiredToken,
     #[error("Too Many Requests: too many unknown tokens came from this address")]
     TooManyAttempts,
     #[error("Not Found: no session has this handle")]
@@ -129,7 +132,9 @@ impl RequestError {
             | Self::TwoWorkspaces
             | Self::MissingSessionId => StatusCode::BAD_REQUEST,
             Self::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
-            Self::NotOperator | Self::NoToken | Self::UnknownToken => StatusCode::UNAUTHORIZED,
+            Self::NotOperator | Self::NoToken | Self::UnknownToken | Self::ExpiredToken => {
+                StatusCode::UNAUTHORIZED
+            }
             Self::TooManyAttempts | Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyAttachments | Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoSuchPath | Self::NoSuchSession => StatusCode::NOT_FOUND,
@@ -140,7 +145,9 @@ impl RequestError {
     /// The `WWW-Authenticate` header. Only a token that was shown can be invalid.
     fn challenge(&self) -> HeaderValue {
         HeaderValue::from_static(match self {
-            Self::UnknownToken => r#"Bearer realm="ringfence", error="invalid_token""#,
+            Self::UnknownToken | Self::ExpiredToken | Self::Refused(Refusal::AccessExpired) => {
+                r#"Bearer realm="ringfence", error="invalid_token""#
+            }
             _ => r#"Bearer realm="ringfence""#,
         })
     }
@@ -173,6 +180,7 @@ fn supported_versions() -> String {
 fn refusal_status(refusal: &Refusal) -> StatusCode {
     match refusal {
         Refusal::SessionNotFound => StatusCode::NOT_FOUND,
+        Refusal::AccessExpired => StatusCode::UNAUTHORIZED,
         Refusal::BadInitialize(_)
         | Refusal::AlreadyInitialized
         | Refusal::IdInUse(_)
@@ -269,7 +277,12 @@ mod tests {
 
     #[test]
     fn only_a_token_that_was_shown_is_called_invalid() {
-        for (error, is_invalid) in [(RequestError::NoToken, false), (RequestError::UnknownToken, true)] {
+        for (error, is_invalid) in [
+            (RequestError::NoToken, false),
+            (RequestError::UnknownToken, true),
+            (RequestError::ExpiredToken, true),
+            (RequestError::Refused(Refusal::AccessExpired), true),
+        ] {
             let response = Response::from(error);
             assert_eq!(response.status(), StatusCode::UNAUTHORIZED);
             let challenge = header(&response, "www-authenticate").unwrap();

@@ -4,6 +4,7 @@
 //! # comment
 //! alice:0123456789abcdef-a-token
 //! bob:sha256:9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
+//! carol:sha256:60303ae22b998861bce3b28f33eec1be758a213c86c93c076dbe9f558c11c752 expires=2030-12-31 # her laptop
 //! ```
 //!
 //! Only hashes of tokens are kept in memory, and an error about a line never shows its text.
@@ -11,12 +12,14 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::fs::{File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 
 use config::PrivateFileError;
 use identity::Principal;
+use jiff::Timestamp;
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
@@ -32,6 +35,17 @@ const MAX_BYTES: u64 = 2 * 1024 * 1024;
 const MIN_TOKEN: usize = 16;
 
 const HASH_MARK: &str = "sha256:";
+
+const EXPIRY_MARK: &str = "expires=";
+
+/// Begins a note at the end of a line.
+const NOTE_MARK: char = '#';
+
+/// Longest note.
+const MAX_NOTE: usize = 200;
+
+/// Hexadecimal digits of a hash that are enough to name a token.
+const MIN_PREFIX: usize = 8;
 
 /// The SHA-256 of a token.
 pub(crate) type TokenHash = [u8; 32];
@@ -51,6 +65,12 @@ pub enum TokenFileError {
     BadName { name: String },
     #[error("{}: `{name}` has a token already", path.display())]
     NameTaken { path: PathBuf, name: String },
+    #[error("the note is longer than {MAX_NOTE} characters or has line breaks or control characters")]
+    BadNote,
+    #[error("{}: no token has the name `{what}`, or a hash that begins so", path.display())]
+    NoSuchToken { path: PathBuf, what: String },
+    #[error("{}: the hashes of several tokens begin with `{what}`", path.display())]
+    SeveralTokens { path: PathBuf, what: String },
 }
 
 impl TokenFileError {
@@ -60,7 +80,7 @@ impl TokenFileError {
             "names have at most 64 letters, digits, `.`, `_` and `-`; `anonymous` is reserved";
         match self {
             Self::Unreadable { path, .. } => {
-                format!("`ringfence token NAME --file {}` makes a token and the file", path.display())
+                format!("`ringfence token create NAME --file {}` makes a token and the file", path.display())
             }
             Self::NotPrivate(error) => error.hint(),
             Self::TooLong { .. } => "remove the lines of callers that are gone".to_owned(),
@@ -70,9 +90,19 @@ impl TokenFileError {
                 ..
             } => "every caller has one name and one token; remove one of the lines".to_owned(),
             Self::Line { .. } => format!(
-                "a line is `name:token`, `name:{HASH_MARK}HEX` or a `#` comment; `ringfence token NAME` makes one"
+                "a line is `name:token` or `name:{HASH_MARK}HEX`, then `{EXPIRY_MARK}DATE` and `# a note` if wanted, or \
+                 a `#` comment; `ringfence token create NAME` makes one"
             ),
-            Self::NameTaken { .. } => "remove its line first; the old token then stops working".to_owned(),
+            Self::NameTaken { path, name } => format!(
+                "`ringfence token revoke {name} --file {}` first; the old token then stops working",
+                path.display()
+            ),
+            Self::BadNote => "write one short line".to_owned(),
+            Self::NoSuchToken { .. } | Self::SeveralTokens { .. } => {
+                format!(
+                    "write the name at the beginning of its line, or at least {MIN_PREFIX} digits of its hash"
+                )
+            }
         }
     }
 }
@@ -92,6 +122,10 @@ pub enum TokenLineError {
     TokenCharacters,
     #[error("`{HASH_MARK}` is not followed by 64 hexadecimal digits")]
     Hash,
+    #[error(
+        "`{EXPIRY_MARK}` is not followed by a date such as 2030-12-31 or a time such as 2030-12-31T18:00:00Z"
+    )]
+    Expiry,
     #[error("line {first} has the same name")]
     NameTwice { first: usize },
     #[error("line {first} has the same token")]
@@ -109,21 +143,56 @@ impl TokenFile {
     }
 
     /// Adds a line with the hash of a caller's token. Creates the file if needed, readable by this user alone.
-    pub fn add(&self, name: &str, token: &str) -> Result<(), TokenFileError> {
-        let line = hashed_line(name, token)?;
-        let mut options = OpenOptions::new();
-        options.read(true).append(true).create(true).mode(0o600);
-        options.custom_flags(open_flags());
-        let mut file = options.open(&self.path).map_err(|error| self.unreadable(error))?;
-        // Two processes that add at the same time must each see the other's line.
-        file.lock().map_err(|error| self.unreadable(error))?;
+    pub fn add(&self, new: &NewToken<'_>) -> Result<(), TokenFileError> {
+        let line = new.hashed_line()?;
+        let mut file = self.open_locked(OpenOptions::new().append(true).create(true).mode(0o600))?;
         let text = self.read_checked(&file)?;
-        let table = self.parse(&text)?;
-        if table.principals.values().any(|principal| principal.to_string() == name) {
-            return Err(TokenFileError::NameTaken { path: self.path.clone(), name: name.to_owned() });
+        if self.parse(&text)?.lines.iter().any(|line| line.principal.as_str() == new.name) {
+            return Err(TokenFileError::NameTaken { path: self.path.clone(), name: new.name.to_owned() });
         }
         let begin = if text.is_empty() || text.ends_with(b"\n") { "" } else { "\n" };
         file.write_all(format!("{begin}{line}\n").as_bytes()).map_err(|error| self.unreadable(error))
+    }
+
+    /// Removes the line of a caller: of this name, or whose token's hash begins so. Returns the name.
+    pub fn revoke(&self, what: &str) -> Result<String, TokenFileError> {
+        let mut file = self.open_locked(OpenOptions::new().write(true))?;
+        let text = self.read_checked(&file)?;
+        let table = self.parse(&text)?;
+        let line = self.find_line(&table, what)?;
+        let rest = &text[line.place.end..];
+        // In its place, and not as a new file, which another owner than that of this one could have. A gateway that
+        // reads it meanwhile finds a name twice, keeps what it knows, and reads it again.
+        file.seek(SeekFrom::Start(line.place.start as u64))
+            .and_then(|_| file.write_all(rest))
+            .and_then(|()| file.set_len((text.len() - line.place.len()) as u64))
+            .map_err(|error| self.unreadable(error))?;
+        Ok(line.principal.to_string())
+    }
+
+    fn find_line<'a>(&self, table: &'a TokenTable, what: &str) -> Result<&'a Line, TokenFileError> {
+        let (path, what) = (self.path.clone(), what.to_owned());
+        if let Some(line) = table.lines.iter().find(|line| line.principal.as_str() == what) {
+            return Ok(line);
+        }
+        let digits = what.strip_prefix(HASH_MARK).unwrap_or(&what).to_ascii_lowercase();
+        let is_meant =
+            |line: &&Line| digits.len() >= MIN_PREFIX && wire::hex(&line.token).starts_with(&digits);
+        let mut meant = table.lines.iter().filter(is_meant);
+        match (meant.next(), meant.next()) {
+            (Some(line), None) => Ok(line),
+            (Some(_), Some(_)) => Err(TokenFileError::SeveralTokens { path, what }),
+            (None, _) => Err(TokenFileError::NoSuchToken { path, what }),
+        }
+    }
+
+    /// Opens the file for reading and changing. Two processes that change it at the same time must each see what the
+    /// other wrote.
+    fn open_locked(&self, options: &mut OpenOptions) -> Result<File, TokenFileError> {
+        let opened = options.read(true).custom_flags(open_flags()).open(&self.path);
+        let file = opened.map_err(|error| self.unreadable(error))?;
+        file.lock().map_err(|error| self.unreadable(error))?;
+        Ok(file)
     }
 
     fn read_checked(&self, file: &File) -> Result<Vec<u8>, TokenFileError> {
@@ -160,7 +229,7 @@ impl Source for TokenFile {
         let opened = OpenOptions::new().read(true).custom_flags(open_flags()).open(&self.path);
         let text = self.read_checked(&opened.map_err(|error| self.unreadable(error))?)?;
         let table = self.parse(&text)?;
-        if table.principals.is_empty() {
+        if table.lines.is_empty() {
             tracing::warn!("{} names no caller: every request is refused", self.path.display());
         }
         Ok(table)
@@ -173,11 +242,40 @@ fn open_flags() -> i32 {
     OFlags::NONBLOCK.bits() as i32
 }
 
-/// The line of a token file, with the hash in place of the token.
-pub fn hashed_line(name: &str, token: &str) -> Result<String, TokenFileError> {
-    let principal =
-        Principal::named(name).ok_or_else(|| TokenFileError::BadName { name: name.to_owned() })?;
-    Ok(format!("{principal}:{HASH_MARK}{}", wire::hex(&hash(token))))
+/// A token that is to be added.
+#[derive(Clone, Copy)]
+pub struct NewToken<'a> {
+    pub name: &'a str,
+    pub token: &'a str,
+    pub expires: Option<Timestamp>,
+    /// For the operator; ringfence ignores it.
+    pub note: Option<&'a str>,
+}
+
+/// Without the token.
+impl fmt::Debug for NewToken<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NewToken").field("name", &self.name).finish_non_exhaustive()
+    }
+}
+
+impl NewToken<'_> {
+    /// The line of a token file, with the hash in place of the token.
+    pub fn hashed_line(&self) -> Result<String, TokenFileError> {
+        let principal = Principal::named(self.name)
+            .ok_or_else(|| TokenFileError::BadName { name: self.name.to_owned() })?;
+        let mut line = format!("{principal}:{HASH_MARK}{}", wire::hex(&hash(self.token)));
+        if let Some(expires) = self.expires {
+            line = format!("{line} {EXPIRY_MARK}{expires}");
+        }
+        if let Some(note) = self.note {
+            if note.chars().count() > MAX_NOTE || note.chars().any(char::is_control) {
+                return Err(TokenFileError::BadNote);
+            }
+            line = format!("{line} {NOTE_MARK} {}", note.trim());
+        }
+        Ok(line)
+    }
 }
 
 /// The callers by the hash of their token.
@@ -185,54 +283,94 @@ pub fn hashed_line(name: &str, token: &str) -> Result<String, TokenFileError> {
 /// The lookup does not take constant time and need not: its timing reveals something about the hash of a valid token,
 /// and using that would take tokens whose hashes an attacker can choose.
 pub(crate) struct TokenTable {
-    principals: HashMap<TokenHash, Principal>,
+    lines: Vec<Line>,
+    by_token: HashMap<TokenHash, usize>,
+    by_principal: HashMap<Principal, usize>,
+}
+
+/// One caller.
+struct Line {
+    principal: Principal,
+    token: TokenHash,
+    expires: Option<Timestamp>,
+    /// The number of the line, from 1.
+    number: usize,
+    /// Its bytes in the file, with the line break.
+    place: Range<usize>,
+}
+
+/// A caller whose token is in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Known {
+    pub(crate) principal: Principal,
+    /// From then on the token is refused.
+    pub(crate) expires: Option<Timestamp>,
 }
 
 impl TokenTable {
-    pub(crate) fn find(&self, token: &[u8]) -> Option<Principal> {
-        self.principals.get(&hash(token)).cloned()
+    pub(crate) fn find(&self, token: &[u8]) -> Option<Known> {
+        let line = &self.lines[*self.by_token.get(&hash(token))?];
+        Some(Known { principal: line.principal.clone(), expires: line.expires })
+    }
+
+    fn line_of(&self, principal: &Principal) -> Option<&Line> {
+        self.by_principal.get(principal).map(|place| &self.lines[*place])
     }
 
     pub(crate) fn token_of(&self, principal: &Principal) -> Option<TokenHash> {
-        self.principals.iter().find(|(_, known)| *known == principal).map(|(hash, _)| *hash)
+        self.line_of(principal).map(|line| line.token)
+    }
+
+    /// Whether the token of a caller has expired.
+    pub(crate) fn has_expired(&self, principal: &Principal, now: Timestamp) -> bool {
+        self.line_of(principal).and_then(|line| line.expires).is_some_and(|expires| expires <= now)
     }
 
     /// Parses the whole file. The error comes with the number of its line.
     pub(crate) fn parse(text: &[u8]) -> Result<Self, (usize, TokenLineError)> {
-        let mut principals = HashMap::new();
-        let mut lines_of_names: HashMap<Principal, usize> = HashMap::new();
-        let mut lines_of_tokens: HashMap<TokenHash, usize> = HashMap::new();
-        for (number, line) in (1..).zip(text.split(|byte| *byte == b'\n')) {
+        let mut table = Self { lines: Vec::new(), by_token: HashMap::new(), by_principal: HashMap::new() };
+        let mut start = 0;
+        for (number, line) in (1..).zip(text.split_inclusive(|byte| *byte == b'\n')) {
+            let place = start..start + line.len();
+            start = place.end;
             let line = std::str::from_utf8(line).map_err(|_| (number, TokenLineError::NotText))?.trim();
             if line.is_empty() || line.starts_with('#') {
                 continue;
             }
-            let (principal, token) = read_line(line).map_err(|error| (number, error))?;
-            if let Some(&first) = lines_of_names.get(&principal) {
-                return Err((number, TokenLineError::NameTwice { first }));
-            }
-            if let Some(&first) = lines_of_tokens.get(&token) {
-                return Err((number, TokenLineError::TokenTwice { first }));
-            }
-            lines_of_names.insert(principal.clone(), number);
-            lines_of_tokens.insert(token, number);
-            principals.insert(token, principal);
+            let (known, token) = read_line(line).map_err(|error| (number, error))?;
+            let Known { principal, expires } = known;
+            table.add(Line { principal, token, expires, number, place }).map_err(|error| (number, error))?;
         }
-        Ok(Self { principals })
+        Ok(table)
+    }
+
+    fn add(&mut self, line: Line) -> Result<(), TokenLineError> {
+        if let Some(first) = self.line_of(&line.principal) {
+            return Err(TokenLineError::NameTwice { first: first.number });
+        }
+        if let Some(first) = self.by_token.get(&line.token) {
+            return Err(TokenLineError::TokenTwice { first: self.lines[*first].number });
+        }
+        self.by_principal.insert(line.principal.clone(), self.lines.len());
+        self.by_token.insert(line.token, self.lines.len());
+        self.lines.push(line);
+        Ok(())
     }
 }
 
 /// Shows only the number of callers.
 impl fmt::Debug for TokenTable {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("TokenTable").field("principals", &self.principals.len()).finish()
+        f.debug_struct("TokenTable").field("principals", &self.lines.len()).finish_non_exhaustive()
     }
 }
 
-fn read_line(line: &str) -> Result<(Principal, TokenHash), TokenLineError> {
-    let (name, token) = line.split_once(':').ok_or(TokenLineError::NoColon)?;
+fn read_line(line: &str) -> Result<(Known, TokenHash), TokenLineError> {
+    let (name, rest) = line.split_once(':').ok_or(TokenLineError::NoColon)?;
     let principal = Principal::named(name.trim()).ok_or(TokenLineError::Name)?;
-    let token = token.trim();
+    let rest = rest.trim();
+    let (token, settings) = rest.split_once(char::is_whitespace).unwrap_or((rest, ""));
+    let expires = read_expiry(settings)?;
     let hash = match token.strip_prefix(HASH_MARK) {
         Some(digits) => wire::from_hex(digits).ok_or(TokenLineError::Hash)?,
         None if token.len() < MIN_TOKEN => return Err(TokenLineError::ShortToken),
@@ -241,7 +379,17 @@ fn read_line(line: &str) -> Result<(Principal, TokenHash), TokenLineError> {
         }
         None => hash(token),
     };
-    Ok((principal, hash))
+    Ok((Known { principal, expires }, hash))
+}
+
+/// Reads what follows a token: its expiry and a note, both optional.
+fn read_expiry(settings: &str) -> Result<Option<Timestamp>, TokenLineError> {
+    let settings = settings.split(NOTE_MARK).next().unwrap_or_default().trim();
+    if settings.is_empty() {
+        return Ok(None);
+    }
+    let expires = settings.strip_prefix(EXPIRY_MARK).ok_or(TokenLineError::TokenCharacters)?;
+    config::parse_expiry(expires).map(Some).ok_or(TokenLineError::Expiry)
 }
 
 fn hash(token: impl AsRef<[u8]>) -> TokenHash {
@@ -254,17 +402,56 @@ mod tests {
 
     const TOKEN: &str = "0123456789abcdef";
 
+    fn hashed_line(name: &str, token: &str) -> String {
+        NewToken { name, token, expires: None, note: None }.hashed_line().unwrap()
+    }
+
+    #[test]
+    fn a_line_may_say_when_its_token_expires_and_what_it_is_for() {
+        let expires = "2030-06-30T12:00:00Z".parse::<Timestamp>().unwrap();
+        let new = NewToken { name: "alice", token: TOKEN, expires: Some(expires), note: Some("laptop # 2") };
+        let text = format!("{}\nbob:bobs-token-12345678 # no date\n", new.hashed_line().unwrap());
+        let table = TokenTable::parse(text.as_bytes()).unwrap();
+        assert_eq!(table.find(TOKEN.as_bytes()).unwrap().expires, Some(expires));
+        assert_eq!(table.find(b"bobs-token-12345678").unwrap().expires, None);
+        let alice = Principal::named("alice").unwrap();
+        let second = std::time::Duration::from_secs(1);
+        assert!(table.has_expired(&alice, expires) && !table.has_expired(&alice, expires - second));
+        assert_eq!(line_error(&format!("a:{TOKEN} expires=soon")), (1, TokenLineError::Expiry));
+        for note in ["two\nlines", &"x".repeat(201)] {
+            let refused = NewToken { note: Some(note), ..new }.hashed_line();
+            assert!(matches!(refused, Err(TokenFileError::BadNote)), "{note}");
+        }
+    }
+
+    #[test]
+    fn a_revoked_token_is_found_by_its_name_or_the_beginning_of_its_hash() {
+        let file = TokenFile::at("tokens");
+        let text = format!("alice:{TOKEN}\nbob:bobs-token-12345678\n");
+        let table = TokenTable::parse(text.as_bytes()).unwrap();
+        let find = |what: &str| file.find_line(&table, what).map(|line| line.principal.to_string());
+        let digits = wire::hex(&hash(TOKEN));
+        for what in ["alice", &digits, &digits[..8], &format!("sha256:{digits}")] {
+            assert_eq!(find(what).unwrap(), "alice");
+        }
+        for what in ["", "carol", &digits[..7], "00000000"] {
+            assert!(matches!(find(what), Err(TokenFileError::NoSuchToken { .. })), "{what}");
+        }
+        let line = file.find_line(&table, "alice").unwrap();
+        assert_eq!(&text[line.place.clone()], format!("alice:{TOKEN}\n"));
+    }
+
     fn line_error(text: &str) -> (usize, TokenLineError) {
         TokenTable::parse(text.as_bytes()).unwrap_err()
     }
 
     #[test]
     fn callers_are_found_by_their_tokens() {
-        let hashed = hashed_line("carol", "carols-own-token-is-here").unwrap();
+        let hashed = hashed_line("carol", "carols-own-token-is-here");
         let spaced = hashed.replacen("carol:", "dave: ", 1).replace("carols", "daves");
         let text = format!("# who calls\n\n alice:{TOKEN}\r\nbob: with:colons:and~signs+/=\n{hashed}");
         let table = TokenTable::parse(text.as_bytes()).unwrap();
-        let find = |token: &str| table.find(token.as_bytes()).map(|principal| principal.to_string());
+        let find = |token: &str| table.find(token.as_bytes()).map(|known| known.principal.to_string());
         assert_eq!(find(TOKEN).as_deref(), Some("alice"));
         assert_eq!(find("with:colons:and~signs+/=").as_deref(), Some("bob"));
         assert_eq!(find("carols-own-token-is-here").as_deref(), Some("carol"));
@@ -272,13 +459,13 @@ mod tests {
             assert_eq!(find(nobody), None, "{nobody}");
         }
         let table = TokenTable::parse(spaced.to_uppercase().replace("SHA256", "sha256").as_bytes()).unwrap();
-        assert_eq!(table.find(b"carols-own-token-is-here").unwrap().to_string(), "DAVE");
+        assert_eq!(table.find(b"carols-own-token-is-here").unwrap().principal.to_string(), "DAVE");
         assert!(!format!("{table:?}").to_lowercase().contains(&hashed[20..30]), "{table:?}");
     }
 
     #[test]
     fn a_file_without_callers_is_one() {
-        assert!(TokenTable::parse(b"\n# nobody\n").unwrap().principals.is_empty());
+        assert!(TokenTable::parse(b"\n# nobody\n").unwrap().lines.is_empty());
     }
 
     #[test]
@@ -302,7 +489,7 @@ mod tests {
             line_error(&format!("a:{TOKEN}\n\nb:{TOKEN}")),
             (3, TokenLineError::TokenTwice { first: 1 })
         );
-        let hashed = hashed_line("b", TOKEN).unwrap();
+        let hashed = hashed_line("b", TOKEN);
         assert_eq!(line_error(&format!("a:{TOKEN}\n{hashed}")), (2, TokenLineError::TokenTwice { first: 1 }));
     }
 }

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use identity::Principal;
-
 use crate::reloaded::Reloaded;
-use crate::token_file::{TokenFile, TokenFileError, TokenTable};
+use crate::token_file::{Known, TokenFile, TokenFileError, TokenTable};
 
 /// Whether callers need a token.
 #[derive(Clone, Debug)]
@@ -27,7 +25,7 @@ impl TokenStore {
         Ok(Self { file: Arc::new(Reloaded::new(TokenFile::at(path))?) })
     }
 
-    pub(crate) fn find(&self, token: &[u8]) -> Option<Principal> {
+    pub(crate) fn find(&self, token: &[u8]) -> Option<Known> {
         self.current().find(token)
     }
 

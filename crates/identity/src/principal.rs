@@ -17,6 +17,10 @@ impl Principal {
         Self(Self::ANONYMOUS.into())
     }
 
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// A caller with a token. Returns `None` unless the name is letters, digits, `.`, `_` and `-`; `anonymous` is
     /// reserved.
     pub fn named(name: &str) -> Option<Self> {

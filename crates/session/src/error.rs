@@ -29,6 +29,8 @@ pub enum Refusal {
     TooManyOfOne { limit: usize, whose: &'static str },
     #[error("too many calls; the next one is possible in {} ms", .retry_after.as_millis())]
     TooFast { retry_after: Duration },
+    #[error("Unauthorized: the access of this caller has expired or was withdrawn")]
+    AccessExpired,
     #[error("ringfence is shutting down")]
     ShuttingDown,
     #[error("{refusal}; {}", .refusal.hint())]
@@ -66,6 +68,7 @@ impl Refusal {
             | Self::TooManyListeners { .. }
             | Self::TooManySessions { .. }
             | Self::TooManyOfOne { .. }
+            | Self::AccessExpired
             | Self::ShuttingDown
             | Self::UnknownEvent => ErrorReply::new(code::SERVER_ERROR, self.to_string()),
             Self::Start(failure) => failure.reply(),

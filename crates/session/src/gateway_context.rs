@@ -4,10 +4,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use audit::{AuditEntry, AuditLog};
+use identity::Principal;
+use jiff::Timestamp;
+use parking_lot::RwLock;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
+use crate::rights::{AccessExpired, Rights, RightsBook};
 use crate::scope::{ScopeRefusal, ScopeRules};
 use crate::settings::Settings;
 use crate::ticker::Ticker;
@@ -20,6 +24,8 @@ const PROBE_LAUNCHES: usize = 4;
 pub(crate) struct GatewayContext {
     pub(crate) settings: Settings,
     pub(crate) rules: Arc<ScopeRules>,
+    /// The present ones; a session keeps those that it was opened with.
+    pub(crate) rights: RwLock<RightsBook>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) ticker: Ticker,
     pub(crate) audit: Option<Arc<AuditLog>>,
@@ -38,6 +44,7 @@ impl GatewayContext {
         Arc::new(Self {
             settings,
             rules: Arc::new(rules),
+            rights: RwLock::default(),
             counters: Arc::default(),
             ticker: Ticker::default(),
             audit,
@@ -46,6 +53,11 @@ impl GatewayContext {
             tasks: TaskTracker::new(),
             clearing: TaskTracker::new(),
         })
+    }
+
+    /// What a principal may do now.
+    pub(crate) fn rights_of(&self, principal: &Principal) -> Result<Rights, AccessExpired> {
+        self.rights.read().of(principal, Timestamp::now())
     }
 
     /// Drops what may take long to go on a thread that may block.

@@ -24,6 +24,7 @@ mod plan;
 mod probe;
 mod record;
 mod registry;
+mod rights;
 mod roster;
 mod route;
 mod scope;
@@ -44,6 +45,7 @@ pub use error::Refusal;
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use record::{Contexts, EndReason};
 pub use registry::{Caller, Sessions};
+pub use rights::{Grants, RightsBook};
 pub use route::MemberReport;
 pub use scope::{
     OnRootsChange, RootError, RootsChoice, Scope, ScopeRefusal, ScopeRules, ScopeSource, WorkspaceChoice,

@@ -12,9 +12,10 @@ use config::{
 };
 use identity::{Instance, SessionKey};
 use sha2::{Digest, Sha256};
-use upstream::{Address, Lifecycle, Program, Redaction, Transport, Upstream};
+use upstream::{Address, Lifecycle, Program, Redaction, Restriction, Transport, Upstream};
 use wire::hex;
 
+use crate::rights::Rights;
 use crate::scope::Scope;
 
 /// The servers behind the endpoint.
@@ -69,6 +70,8 @@ pub struct Fill {
     pub headers: Vec<(String, Template)>,
     pub working_directory: Option<Template>,
     pub allowed_directories: Option<Vec<Template>>,
+    /// Arguments of the program for a principal that may only read.
+    pub read_only_arguments: Vec<OsString>,
 }
 
 /// The session that a server is prepared for.
@@ -76,6 +79,7 @@ pub struct Fill {
 pub(crate) struct Beneficiary<'a> {
     pub(crate) key: &'a SessionKey,
     pub(crate) instance: &'a Instance,
+    pub(crate) rights: &'a Rights,
     /// `None` for a probe, which runs in an empty directory.
     pub(crate) scope: Option<&'a Scope>,
 }
@@ -153,6 +157,10 @@ impl ServerPlan {
                     let of_file = variables.iter().map(|(_, value)| value.to_string_lossy().into_owned());
                     secrets.borrow_mut().extend(of_file);
                     variables.extend(texts(&fill.variables)?);
+                    // All sessions share one fence.
+                    if self.upstream.lifecycle != Lifecycle::Shared {
+                        fill.restrict(program, whom.rights.restriction);
+                    }
                     fill.program(program, values, &variables)?;
                 }
                 Transport::Http(Address { url, headers }) => {
@@ -170,6 +178,20 @@ impl ServerPlan {
             upstream.redaction = Redaction::of(secrets.borrow().iter().map(String::as_str));
             Ok(Arc::new(upstream))
         })
+    }
+
+    /// Why a principal that may only read cannot have it. Its fence is made read-only if it is not shared.
+    pub(crate) fn obstacle_for_reader(&self) -> Option<&'static str> {
+        let Transport::Process(program) = &self.upstream.transport else { return None };
+        let is_read_only = program.fence.as_ref().map(|fence| fence.is_read_only());
+        let is_shared = self.upstream.lifecycle == Lifecycle::Shared;
+        match is_read_only {
+            None => Some("it has no fence, and this principal may only read"),
+            Some(false) if is_shared && self.fill.allowed_directories.is_some() => {
+                Some("it writes for all principals, and this one may only read")
+            }
+            Some(_) => None,
+        }
     }
 
     /// The directories that the operator lets it write in, instead of those of the session.
@@ -225,7 +247,8 @@ impl ServerPlan {
             instance_id,
             storage: storage.or(probe_worker),
             variable: &|name| {
-                let value = terms.secrets.find(name, &principal, workspace)?;
+                let may_know = |directory: &Path| whom.rights.knows_secrets_of(directory);
+                let value = terms.secrets.find(name, &principal, workspace, may_know)?;
                 secrets.borrow_mut().push(value.clone());
                 Some(value)
             },
@@ -246,6 +269,14 @@ impl Fill {
             MissingValueError(file.display().to_string())
         })?;
         Ok(variables.into_iter().map(|(name, value)| (name, value.into())).collect())
+    }
+
+    /// Takes away what the principal may not do. A program without a fence keeps it.
+    fn restrict(&self, program: &mut Program, restriction: Restriction) {
+        program.fence = program.fence.take().map(|fence| fence.restricted(restriction));
+        if restriction.read_only {
+            program.arguments.extend(self.read_only_arguments.iter().cloned());
+        }
     }
 
     fn program(
@@ -330,7 +361,8 @@ mod tests {
     ) -> Result<(OsString, OsString), MissingValueError> {
         let key = SessionKey { principal: Principal::named(principal).unwrap(), id: SessionId::random() };
         let (instance, scope) = (Instance::random(), Scope::nothing());
-        let whom = Beneficiary { key: &key, instance: &instance, scope: Some(&scope) };
+        let rights = Rights::default();
+        let whom = Beneficiary { key: &key, instance: &instance, rights: &rights, scope: Some(&scope) };
         let upstream = plan.for_session(terms, whom)?;
         let program = upstream.program().unwrap().clone();
         assert_eq!(program.variables.len(), 1, "the configuration's value takes the place of any other");
@@ -364,7 +396,12 @@ mod tests {
             let instance = Instance::random();
             plan.storage_directory(
                 &terms,
-                Beneficiary { key: &key, instance: &instance, scope: Some(&scope) },
+                Beneficiary {
+                    key: &key,
+                    instance: &instance,
+                    rights: &Rights::default(),
+                    scope: Some(&scope),
+                },
             )
             .unwrap()
         };

@@ -80,7 +80,7 @@ pub enum EndReason {
     RootsChangeRejected,
     /// The client's roots changed, and it is to start over.
     RootsChanged,
-    /// The token of its caller was removed.
+    /// The token or the rights of its caller were taken away, or have expired.
     AccessWithdrawn,
     Shutdown,
 }

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use audit::{AuditEntry, AuditLog};
-use identity::SessionKey;
+use identity::{Principal, SessionKey};
+use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use tokio::task::JoinSet;
 use upstream::{end_all_children, reap_orphans};
@@ -24,8 +25,9 @@ use crate::error::Refusal;
 use crate::gateway_context::GatewayContext;
 use crate::plan::ServerSet;
 use crate::record::EndReason;
+use crate::rights::{RightsBook, Working};
 use crate::roster::Roster;
-use crate::scope::ScopeRules;
+use crate::scope::{ScopeRules, ScopeSource};
 use crate::session::{Session, SessionOverview};
 use crate::settings::Settings;
 
@@ -82,6 +84,36 @@ impl Sessions {
         let before = std::mem::replace(&mut *self.roster.write(), Arc::clone(&roster));
         self.retired.lock().push(before);
         roster.probe_all();
+    }
+
+    /// Sets what principals may do. Sessions that their principals may not have any more end.
+    pub fn set_rights(self: &Arc<Self>, rights: RightsBook) {
+        *self.context.rights.write() = rights;
+        for session in self.all() {
+            if self.may_go_on(&session) {
+                continue;
+            }
+            tracing::info!(session = %session.handle(), "ending the session: its principal has other rights now");
+            let sessions = Arc::clone(self);
+            // An error says that it has ended by itself.
+            self.context
+                .tasks
+                .spawn(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
+        }
+    }
+
+    /// Whether the access of a principal has expired.
+    pub fn has_expired(&self, principal: &Principal) -> bool {
+        self.context.rights.read().has_expired(principal, Timestamp::now())
+    }
+
+    fn may_go_on(&self, session: &Session) -> bool {
+        let rights = self.context.rights_of(&session.key().principal);
+        let working = session.scope().map(|scope| Working {
+            directories: scope.paths(),
+            is_default: scope.source() == ScopeSource::Default,
+        });
+        rights.is_ok_and(|rights| rights.suit(session.rights(), working.as_ref()))
     }
 
     /// A name for what is served, in a word or two.

@@ -16,6 +16,7 @@ use crate::gateway_context::GatewayContext;
 use crate::handshake;
 use crate::plan::{Beneficiary, ServerPlan, ServerSet, Terms};
 use crate::probe::Advertised;
+use crate::rights::Rights;
 use crate::server::Server;
 use crate::view::Views;
 
@@ -84,7 +85,9 @@ impl Roster {
                 server.advertise(server.greeting(&handshake)).await;
             } else {
                 let key = SessionKey { principal: Principal::anonymous(), id: SessionId::random() };
-                roster.probed(&key, &Instance::random(), &handshake).await;
+                let (instance, rights) = (Instance::random(), Rights::default());
+                let whom = Beneficiary { key: &key, instance: &instance, rights: &rights, scope: None };
+                roster.probed(whom, &handshake).await;
             }
         });
     }
@@ -93,14 +96,13 @@ impl Roster {
     /// start at once.
     pub(crate) async fn welcome(
         &self,
-        key: &SessionKey,
-        instance: &Instance,
+        whom: Beneficiary<'_>,
         handshake: &Arc<Request>,
         requested: Version,
         starts_now: bool,
     ) -> Welcome {
         let Some(server) = self.sole() else {
-            let answer = self.answer(key, instance, handshake, requested).await;
+            let answer = self.answer(whom, handshake, requested).await;
             return Welcome::Gateway(Told { version: Some(requested), answer });
         };
         if starts_now && server.lifecycle() != Lifecycle::Call {
@@ -126,16 +128,15 @@ impl Roster {
     /// What all servers offer to such a client, in their order. `None` for those that are not known in time.
     async fn probed(
         &self,
-        key: &SessionKey,
-        instance: &Instance,
+        whom: Beneficiary<'_>,
         handshake: &Arc<Request>,
     ) -> Vec<(String, Option<Arc<Catalogue>>)> {
         let Some(terms) = &self.terms else { return Vec::new() };
-        let whom = Beneficiary { key, instance, scope: None };
         let is_here = |server: &&Arc<Server>| {
             let plan = &server.plan;
             let is_named = !matches!(plan.upstream.transport, Transport::Attached);
-            plan.disabled.is_none() && !plan.is_away(terms) && is_named
+            let is_granted = whom.rights.has_server(server.name());
+            plan.disabled.is_none() && !plan.is_away(terms) && is_named && is_granted
         };
         let mut probes = JoinSet::new();
         for (place, server) in self.servers.iter().filter(is_here).enumerate() {
@@ -152,17 +153,11 @@ impl Roster {
     }
 
     /// The answer to a client's `initialize`: what all servers together can do.
-    async fn answer(
-        &self,
-        key: &SessionKey,
-        instance: &Instance,
-        handshake: &Arc<Request>,
-        version: Version,
-    ) -> String {
-        let known = self.probed(key, instance, handshake).await;
+    async fn answer(&self, whom: Beneficiary<'_>, handshake: &Arc<Request>, version: Version) -> String {
+        let known = self.probed(whom, handshake).await;
         let mut answer = json!({
             "protocolVersion": version.as_str(),
-            "capabilities": self.capabilities(&known),
+            "capabilities": self.capabilities(&known, whom.rights),
             "serverInfo": { "name": "ringfence", "title": "ringfence", "version": env!("CARGO_PKG_VERSION") },
         });
         let instructions = instructions(&known);
@@ -173,10 +168,11 @@ impl Roster {
     }
 
     /// The capabilities of all servers together. A server that is away or slow may turn out to have any of them.
-    fn capabilities(&self, known: &[(String, Option<Arc<Catalogue>>)]) -> Value {
+    fn capabilities(&self, known: &[(String, Option<Arc<Catalogue>>)], rights: &Rights) -> Value {
         let is_away = |server: &Arc<Server>| {
             let plan = &server.plan;
-            plan.disabled.is_none() && self.terms.as_ref().is_some_and(|terms| plan.is_away(terms))
+            let is_away = self.terms.as_ref().is_some_and(|terms| plan.is_away(terms));
+            plan.disabled.is_none() && is_away && rights.has_server(server.name())
         };
         let has_unknown = self.servers.iter().any(is_away) || known.iter().any(|(_, it)| it.is_none());
         let unknown = ServerCapabilities {

@@ -17,6 +17,7 @@ use upstream::Directories;
 use wire::{Id, Outcome, Response, read_object};
 
 pub use self::root_uri::{RootError, parse_root};
+use crate::rights::Rights;
 
 /// How much of a client's text an error quotes.
 pub(crate) const MAX_QUOTED: usize = 200;
@@ -128,7 +129,7 @@ pub struct ScopeRules {
     pub on_change: OnRootsChange,
     /// For clients that name nothing; `None`: they are refused.
     pub default: Option<Vec<PathBuf>>,
-    /// Where scopes may lie; anywhere, if empty.
+    /// Where scopes may lie; anywhere, if empty. Where callers need tokens, their rights say it.
     pub allowed: Vec<PathBuf>,
     /// Names that clients may use for directories.
     pub names: BTreeMap<String, PathBuf>,
@@ -167,6 +168,15 @@ pub enum ScopeRefusal {
     Directory(#[from] ScopeError),
     #[error("{} is outside of the directories that this gateway allows", .0.display())]
     NotAllowed(PathBuf),
+    /// Also said of one that another principal has, or that does not exist: the caller learns nothing of it.
+    #[error("{} is outside of the directories that this principal may use", .0.display())]
+    NotGranted(PathBuf),
+    #[error("this principal may not open the workspace {0:?}")]
+    NameNotGranted(String),
+    #[error(
+        "the client named no workspace, and the default is outside of the directories that this principal may use"
+    )]
+    DefaultNotGranted,
     #[error("the file system of the workspace does not answer")]
     NoReply,
     #[error("the client named no workspace, and this gateway has no default")]
@@ -187,6 +197,14 @@ impl ScopeRefusal {
             }
             Self::Directory(error) => error.hint().to_owned(),
             Self::NoReply => "check the mount that the directory lies on".to_owned(),
+            Self::NotGranted(_) | Self::DefaultNotGranted => {
+                "the operator gives a principal directories with `principals: {NAME: {scopes: [DIR]}}` in the \
+                 configuration, and all principals with --allow-scope DIR"
+                    .to_owned()
+            }
+            Self::NameNotGranted(_) => {
+                "the operator lists names in `principals: {NAME: {workspaces: […]}}` in the configuration".to_owned()
+            }
             Self::NotAllowed(_) => "the operator allows directories with --allow-scope".to_owned(),
             Self::NoDefault => {
                 "use a client with roots, send the header Ringfence-Workspace, or set --sandbox-scope"
@@ -245,9 +263,9 @@ impl RootsAnswer {
 
 impl ScopeRules {
     /// The scope that a client's roots come to.
-    pub(crate) fn of_roots(&self, answer: RootsAnswer) -> Result<Scope, ScopeRefusal> {
+    pub(crate) fn of_roots(&self, answer: RootsAnswer, rights: &Rights) -> Result<Scope, ScopeRefusal> {
         let uris = match answer {
-            RootsAnswer::None => return self.by_default(),
+            RootsAnswer::None => return self.by_default(rights),
             RootsAnswer::Malformed(reason) => return Err(ScopeRefusal::BadAnswer(reason)),
             RootsAnswer::Named(uris) => uris,
         };
@@ -261,7 +279,7 @@ impl ScopeRules {
                 uri: uri.chars().take(MAX_QUOTED).collect(),
                 reason,
             })?;
-            let root = self.vet(&path)?;
+            let root = self.vet(&path, rights)?;
             if !roots.contains(&root) {
                 roots.push(root);
             }
@@ -270,7 +288,11 @@ impl ScopeRules {
     }
 
     /// The scope of a workspace that a header or the URL names.
-    pub(crate) fn of_workspace(&self, choice: &WorkspaceChoice) -> Result<Scope, ScopeRefusal> {
+    pub(crate) fn of_workspace(
+        &self,
+        choice: &WorkspaceChoice,
+        rights: &Rights,
+    ) -> Result<Scope, ScopeRefusal> {
         let text = match choice {
             WorkspaceChoice::Named(text) | WorkspaceChoice::NamedOrPath(text) => text,
             WorkspaceChoice::Elsewhere(label) => {
@@ -279,20 +301,25 @@ impl ScopeRules {
             }
         };
         let root = match (self.names.get(text), choice) {
+            (Some(path), _) if !rights.opens(text, path) => {
+                return Err(ScopeRefusal::NameNotGranted(text.clone()));
+            }
             // A name of the operator is allowed by being named.
             (Some(path), _) => self.vet_named(path)?,
             (None, WorkspaceChoice::NamedOrPath(path)) if path.starts_with('/') => {
                 let reason =
                     |reason| ScopeRefusal::Root { uri: path.chars().take(MAX_QUOTED).collect(), reason };
-                self.vet(&parse_root(path).map_err(reason)?)?
+                self.vet(&parse_root(path).map_err(reason)?, rights)?
             }
             (None, _) => return Err(ScopeRefusal::UnknownWorkspace(text.chars().take(MAX_QUOTED).collect())),
         };
         Ok(Scope::of(vec![root], ScopeSource::Workspace))
     }
 
-    pub(crate) fn by_default(&self) -> Result<Scope, ScopeRefusal> {
-        let paths = self.default.as_ref().ok_or(ScopeRefusal::NoDefault)?;
+    /// The scope of a client that names nothing.
+    pub(crate) fn by_default(&self, rights: &Rights) -> Result<Scope, ScopeRefusal> {
+        let operators = self.default.as_ref().ok_or(ScopeRefusal::NoDefault)?;
+        let paths = rights.default_scope(operators).ok_or(ScopeRefusal::DefaultNotGranted)?;
         let roots = paths.iter().map(|path| self.vet_named(path)).collect::<Result<_, _>>()?;
         Ok(Scope::of(roots, ScopeSource::Default))
     }
@@ -323,17 +350,36 @@ impl ScopeRules {
     }
 
     /// A directory that a client named.
-    fn vet(&self, path: &Path) -> Result<VettedDirectory, ScopeRefusal> {
-        let root = self.host_environment.vet_named(path)?;
-        let mut allowed = self.allowed.iter().filter(|allowed| root.path().starts_with(allowed)).peekable();
-        if !self.allowed.is_empty() && allowed.peek().is_none() {
-            return Err(ScopeRefusal::NotAllowed(root.path().to_owned()));
-        }
+    fn vet(&self, path: &Path, rights: &Rights) -> Result<VettedDirectory, ScopeRefusal> {
+        let not_granted = || ScopeRefusal::NotGranted(path.to_owned());
+        let is_refused = |path: &Path| rights.holding(path).is_some_and(|granted| granted.is_empty());
+        let root = match self.host_environment.vet_named(path) {
+            Ok(root) => root,
+            Err(_) if is_refused(path) => return Err(not_granted()),
+            Err(error) => return Err(error.into()),
+        };
+        let allowed = match rights.holding(root.path()) {
+            Some(granted) if granted.is_empty() => return Err(not_granted()),
+            Some(granted) => granted,
+            None => self.allowing(root.path())?,
+        };
         // An operator who allows a directory of settings means it; one who allows a directory above it does not.
-        if allowed.any(|allowed| self.host_environment.holds_settings(allowed)) {
+        if allowed.into_iter().any(|allowed| self.host_environment.holds_settings(allowed)) {
             return Ok(root);
         }
-        Ok(self.host_environment.vet(path)?)
+        let vetted = self.host_environment.vet(path)?;
+        // A link that was changed since must not lead to a directory that was not checked.
+        if vetted == root { Ok(vetted) } else { Err(ScopeRefusal::NotAllowed(path.to_owned())) }
+    }
+
+    /// The allowed directories that hold this one.
+    fn allowing(&self, directory: &Path) -> Result<Vec<&Path>, ScopeRefusal> {
+        let holds = |allowed: &&Path| directory.starts_with(allowed);
+        let allowed: Vec<&Path> = self.allowed.iter().map(PathBuf::as_path).filter(holds).collect();
+        if allowed.is_empty() && !self.allowed.is_empty() {
+            return Err(ScopeRefusal::NotAllowed(directory.to_owned()));
+        }
+        Ok(allowed)
     }
 }
 

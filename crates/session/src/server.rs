@@ -19,6 +19,7 @@ use crate::gateway_context::GatewayContext;
 use crate::handshake;
 use crate::plan::ServerPlan;
 use crate::probe::{Advertised, Kind, Lookup, ProbeCache, ProbeResult, Probed};
+use crate::rights::Rights;
 use crate::scope::{Scope, ScopeRefusal};
 use crate::worker::{ClientHandle, Greeting, Worker, WorkerTerms};
 use crate::workers::{PerCall, Workers};
@@ -101,7 +102,7 @@ impl Server {
         if let Some(scope) = self.fixed_scope.get() {
             return Ok(Arc::clone(scope));
         }
-        let scope = Arc::new(self.context.rules.by_default()?);
+        let scope = Arc::new(self.context.rules.by_default(&Rights::default())?);
         Ok(Arc::clone(self.fixed_scope.get_or_init(|| scope)))
     }
 

@@ -36,6 +36,7 @@ use crate::messages::empty_result;
 use crate::probe::Advertised;
 use crate::record::SessionRecord;
 use crate::registry::Place;
+use crate::rights::Rights;
 use crate::roster::Roster;
 use crate::route::Route;
 use crate::scope::{RootsAnswer, Scope};
@@ -101,6 +102,10 @@ impl Session {
 
     pub fn instance(&self) -> &Instance {
         self.client.instance()
+    }
+
+    pub(crate) fn rights(&self) -> &Arc<Rights> {
+        self.place.rights()
     }
 
     /// Where the session may write, once that is locked.

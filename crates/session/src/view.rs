@@ -81,11 +81,12 @@ struct Item<'a> {
 }
 
 impl View {
-    pub(crate) fn of(parts: &[Part<'_>]) -> Self {
+    /// `tools`: which of the tools the principal sees, by the names that they have here.
+    pub(crate) fn of(parts: &[Part<'_>], tools: &ToolRules) -> Self {
         let (templates, template_pages) = merge_templates(parts);
         Self {
-            tools: merge(parts, List::Tools),
-            prompts: merge(parts, List::Prompts),
+            tools: merge(parts, List::Tools, tools),
+            prompts: merge(parts, List::Prompts, tools),
             templates,
             template_pages,
             _catalogues: parts.iter().map(|part| part.catalogue.cloned()).collect(),
@@ -143,44 +144,52 @@ impl View {
 
 /// The views of one roster: sessions that see the same share what they see.
 #[derive(Debug, Default)]
-pub(crate) struct Views(Mutex<Vec<(Vec<Seen>, Weak<View>)>>);
+pub(crate) struct Views(Mutex<Vec<KnownView>>);
+
+type KnownView = (Vec<Seen>, ToolRules, Weak<View>);
 
 /// What tells views apart: the catalogue of each member, and whether it is shown.
 type Seen = (Option<usize>, bool);
 
 impl Views {
-    pub(crate) fn get(&self, parts: &[Part<'_>]) -> Arc<View> {
+    pub(crate) fn get(&self, parts: &[Part<'_>], tools: &ToolRules) -> Arc<View> {
         let seen: Vec<Seen> = parts
             .iter()
             .map(|part| (part.catalogue.map(|it| Arc::as_ptr(it).addr()), part.is_shown))
             .collect();
         let mut views = self.0.lock();
-        views.retain(|(_, view)| view.strong_count() > 0);
-        if let Some(view) =
-            views.iter().find(|(known, _)| *known == seen).and_then(|(_, view)| view.upgrade())
-        {
+        views.retain(|(.., view)| view.strong_count() > 0);
+        let is_same = |(known, rules, _): &&KnownView| *known == seen && rules == tools;
+        if let Some(view) = views.iter().find(is_same).and_then(|(.., view)| view.upgrade()) {
             return view;
         }
-        let view = Arc::new(View::of(parts));
+        let view = Arc::new(View::of(parts, tools));
         if views.len() < MAX_VIEWS {
-            views.push((seen, Arc::downgrade(&view)));
+            views.push((seen, tools.clone(), Arc::downgrade(&view)));
         }
         view
     }
 }
 
-fn merge(parts: &[Part<'_>], list: List) -> Merged {
+fn merge(parts: &[Part<'_>], list: List, tools: &ToolRules) -> Merged {
+    let filter = Filter::of(tools, list);
     let items = collect(parts, list);
     let mut merged = Merged::default();
-    let mut texts = Vec::new();
+    let (mut texts, mut denied) = (Vec::new(), Vec::new());
     for item in items {
         let part = &parts[item.member];
         let Some(name) = free_name(&item, part, &merged.targets) else { continue };
-        if item.is_shown {
+        if !filter.lets_pass(&name) {
+            denied.push(name.clone());
+        } else if item.is_shown {
             texts.push(renamed(item.listed, list, &name, part.name));
             merged.shown.push((name.clone(), item.member));
         }
         merged.targets.insert(name, Target { member: item.member, own: item.listed.own.clone() });
+    }
+    // Taken until here, so that the others are called the same for every principal.
+    for name in denied {
+        merged.targets.remove(&name);
     }
     merged.pages = pages(list, &texts);
     merged

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use fence::{
     CacheChoice, Confinement, FenceSettings, FenceSetup, HardlinkChoice, HostEnvironment, HostFacts, Kernel,
-    Launcher, ScopeChoice, shared_files,
+    Launcher, Limit, LimitOrigin, ScopeChoice, shared_files,
 };
 use parking_lot::Mutex;
 
@@ -20,7 +20,7 @@ use crate::start_error::StartError;
 /// What all fences of one gateway have in common.
 #[derive(Debug)]
 pub struct FenceHost {
-    pub(crate) launcher: Launcher,
+    pub(crate) launcher: Arc<Launcher>,
     pub(crate) settings: FenceSettings,
     pub(crate) host_environment: Arc<HostEnvironment>,
     kernel: Kernel,
@@ -28,6 +28,38 @@ pub struct FenceHost {
     searched_scopes: Mutex<HashSet<Vec<PathBuf>>>,
     /// By the program that runs inside.
     host_facts: Mutex<HashMap<OsString, (Instant, Arc<HostFacts>)>>,
+    /// The same with less leave, for the principals that have less.
+    restricted: Mutex<HashMap<Restriction, Arc<FenceHost>>>,
+}
+
+/// What a principal may do less than a server's fence allows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Restriction {
+    pub read_only: bool,
+    pub memory_bytes: Option<u64>,
+    pub processes: Option<u64>,
+}
+
+impl Restriction {
+    /// Never allows more than the settings did.
+    fn apply(self, settings: &mut FenceSettings) {
+        if self.read_only {
+            settings.read_only = true;
+            settings.write.clear();
+        }
+        let limits = &mut settings.limits;
+        limits.memory = lowered(limits.memory, self.memory_bytes);
+        limits.processes = lowered(limits.processes, self.processes);
+    }
+}
+
+fn lowered(limit: Option<Limit<u64>>, most: Option<u64>) -> Option<Limit<u64>> {
+    match most {
+        Some(value) if limit.is_none_or(|limit| limit.value > value) => {
+            Some(Limit { value, origin: LimitOrigin::Asked })
+        }
+        _ => limit,
+    }
 }
 
 /// Fences learn of new secrets and toolchains on the host after this time at the latest.
@@ -38,7 +70,14 @@ const MAX_SEARCHED_SCOPES: usize = 4096;
 
 impl FenceHost {
     pub fn new(settings: FenceSettings, host_environment: Arc<HostEnvironment>) -> Self {
-        let launcher = Launcher::new().with_zygote();
+        Self::with_launcher(Arc::new(Launcher::new().with_zygote()), settings, host_environment)
+    }
+
+    fn with_launcher(
+        launcher: Arc<Launcher>,
+        settings: FenceSettings,
+        host_environment: Arc<HostEnvironment>,
+    ) -> Self {
         Self {
             kernel: launcher.kernel(),
             launcher,
@@ -46,7 +85,27 @@ impl FenceHost {
             host_environment,
             searched_scopes: Mutex::default(),
             host_facts: Mutex::default(),
+            restricted: Mutex::default(),
         }
+    }
+
+    /// The fences of a principal that may do less.
+    pub fn restricted(self: &Arc<Self>, restriction: Restriction) -> Arc<Self> {
+        if restriction == Restriction::default() {
+            return Arc::clone(self);
+        }
+        let new = || {
+            let mut settings = self.settings.clone();
+            restriction.apply(&mut settings);
+            let host = Arc::clone(&self.host_environment);
+            Arc::new(Self::with_launcher(Arc::clone(&self.launcher), settings, host))
+        };
+        Arc::clone(self.restricted.lock().entry(restriction).or_insert_with(new))
+    }
+
+    /// Whether the scope cannot be written.
+    pub fn is_read_only(&self) -> bool {
+        self.settings.read_only
     }
 
     /// Facts for a program, not older than a few seconds.
@@ -101,5 +160,20 @@ impl FenceHost {
             .map_err(Into::into)
             .and_then(|setup| setup.self_test(&self.launcher))
             .map_err(|error| StartError::fence(&error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restriction_lowers_limits_and_never_raises_them() {
+        let limit = |value| Some(Limit { value, origin: LimitOrigin::Default });
+        let value = |before, most| lowered(before, most).map(|limit| limit.value);
+        assert_eq!(value(limit(100), Some(50)), Some(50));
+        assert_eq!(value(limit(100), Some(200)), Some(100));
+        assert_eq!(value(limit(100), None), Some(100));
+        assert_eq!(value(None, Some(50)), Some(50));
     }
 }

@@ -34,7 +34,7 @@ pub use definition::{Address, Lifecycle, Preparation, Program, Timeouts, Transpo
 pub use directories::Directories;
 pub use end::{End, Exit};
 pub use fence::with_descendants;
-pub use fence_host::FenceHost;
+pub use fence_host::{FenceHost, Restriction};
 pub use outbox::{MAX_OUTBOX_BYTES, Urgency};
 pub use process_tree::{adopt_orphans, cpu_ticks, end_all_children, reap_orphans, sweep_orphans};
 pub use redaction::Redaction;

@@ -193,25 +193,25 @@ fn receive(listener: TcpListener) -> Arc<Mutex<Vec<u64>>> {
 fn what_a_sink_has_missed_is_recorded_and_the_rest_arrives() {
     let path = place("shipped-missed");
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let receiver = listener.local_addr().unwrap();
+    let address = listener.local_addr().unwrap();
     let settings = AuditSettings { kept_files: 2, ..SMALL };
     let log = open(&path, settings);
     record(&log, 0..3);
     Cursor { seq: 3, hash: last_hash(&path) }.save(&path).unwrap();
     record(&log, 3..60);
-    let received = receive(listener);
-    log.ship_to(sink(receiver)).unwrap();
+    let numbers_received = receive(listener);
+    log.ship_to(sink(address)).unwrap();
     assert!(log.unsent().is_some());
-    while log.unsent() != Some(0) || received.lock().last() != Some(&61) {
+    while log.unsent() != Some(0) || numbers_received.lock().last() != Some(&61) {
         std::thread::sleep(STEP);
     }
     log.close();
     let text = fs::read_to_string(&path).unwrap();
     let told: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
     assert_eq!((&told["seq"], &told["event"]), (&61.into(), &"sink_missed".into()));
-    let received = received.lock().clone();
-    assert_eq!(received, numbers(received[0]..=61));
-    assert_eq!(told["count"].as_u64().unwrap() + received.len() as u64, 61 - 3);
+    let numbers_received = numbers_received.lock().clone();
+    assert_eq!(numbers_received, numbers(numbers_received[0]..=61));
+    assert_eq!(told["count"].as_u64().unwrap() + numbers_received.len() as u64, 61 - 3);
     assert_eq!(Cursor::load(&path).seq, 61);
 }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use config::{Configuration, FileStamp};
 use fence::HostEnvironment;
-use session::Sessions;
+use session::{Grants, RightsBook, Sessions};
 
-use super::planner::{ClientPlace, ServerPlanner};
+use super::planner::{ClientPlace, ServerPlanner, with_canonical_scopes};
 use crate::config_file_error::ConfigFileError;
 use crate::config_path;
 use crate::error::Error;
@@ -68,13 +68,16 @@ pub(crate) struct Reload {
     pub(super) file: ConfigurationFile,
     pub(super) planner: Arc<ServerPlanner>,
     pub(super) clients: ClientPlace,
+    /// Where callers need tokens: what the command line grants to principals, beside the file.
+    pub(crate) grants: Option<Grants>,
 }
 
 impl Reload {
-    /// Gives new sessions the servers of the changed file. A file with errors changes nothing, and neither does one
-    /// that weakens a fence.
+    /// Gives new sessions the servers of the changed file, and takes away at once the rights that it takes away. A file
+    /// with errors changes nothing, and neither does one that weakens a fence or widens rights.
     pub(crate) async fn follow(self, sessions: Arc<Sessions>) {
-        let Self { file: ConfigurationFile { path, mut stamp, configuration }, planner, clients } = self;
+        let Self { file: ConfigurationFile { path, mut stamp, configuration }, planner, clients, grants } =
+            self;
         let started_with = Arc::new(configuration);
         loop {
             tokio::time::sleep(CHECK_EVERY).await;
@@ -92,10 +95,17 @@ impl Reload {
                     return Err(Error::Weakening(weakening));
                 }
                 reserve_secret_files(&configuration, planner.host_environment());
-                Ok::<_, Error>(planner.server_set(&configuration, clients))
+                let servers = planner.server_set(&configuration, clients);
+                Ok::<_, Error>((servers, with_canonical_scopes(configuration.principals)))
             });
             match reading.await {
-                Ok(Ok(servers)) => sessions.replace(servers),
+                Ok(Ok((servers, principals))) => {
+                    sessions.replace(servers);
+                    if let Some(grants) = &grants {
+                        let grants = Grants { principals, ..grants.clone() };
+                        sessions.set_rights(RightsBook::of_grants(grants));
+                    }
+                }
                 Ok(Err(error)) => tracing::error!("the configuration stays as it was: {error}"),
                 Err(_) => {}
             }

@@ -6,7 +6,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use config::{Configuration, FencePolicy, LocalExecution, NetworkMode, Piece, Secrets, Storage, Template};
+use config::{
+    Configuration, FencePolicy, LocalExecution, NetworkMode, Piece, Principals, Secrets, Storage, Template,
+};
 use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network};
 use parking_lot::Mutex;
 use session::{Fill, ServerPlan, ServerSet, Terms};
@@ -156,10 +158,12 @@ impl ServerPlanner {
                 let fence = self.fence(&server.fence, true)?;
                 let read_only = server.fence.read_only.unwrap_or(self.read_only);
                 let own = WorkspaceOptions::default().to_arguments(read_only, self.reports_files);
+                let read_only_arguments = if read_only { Vec::new() } else { vec!["--read-only".into()] };
                 let program = built_in(own, Vec::new(), fence)?;
+                let arguments = arguments.clone();
                 (
                     Transport::Process(program),
-                    Fill { arguments: arguments.clone(), variables, ..Fill::default() },
+                    Fill { arguments, variables, read_only_arguments, ..Fill::default() },
                 )
             }
             config::Transport::Command { program, arguments } => {
@@ -282,6 +286,16 @@ fn canonical(directory: &Template) -> Template {
         _ => None,
     };
     fixed.and_then(|path| Some(Template::from(path.to_str()?))).unwrap_or_else(|| directory.clone())
+}
+
+/// Resolves links in the directories of principals, because sessions know theirs by real path.
+pub(super) fn with_canonical_scopes(mut principals: Principals) -> Principals {
+    for scope in principals.scopes_mut() {
+        if let Ok(canonical) = scope.canonicalize() {
+            *scope = canonical;
+        }
+    }
+    principals
 }
 
 /// Resolves links in the workspaces of secrets, because sessions know their directories by real path.

@@ -39,11 +39,14 @@ impl Site {
         self.directory.join("tokens")
     }
 
-    /// Configures a gateway that requires tokens and has its own cache directory.
+    /// Configures a gateway that requires tokens, lets all callers work in the directories of the test, and has its own
+    /// cache directory.
     fn gateway(&self, builder: GatewayBuilder) -> GatewayBuilder {
         builder
             .flag("--auth-token-file")
             .flag(self.tokens())
+            .flag("--allow-scope")
+            .flag(self.directory.path())
             .env("XDG_CACHE_HOME", self.directory.join("caches"))
             .current_dir(self.directory.join("project"))
     }
@@ -254,7 +257,8 @@ async fn tokens_are_in_no_output() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn wrong_tokens_are_limited_and_a_valid_one_passes_all_the_time() {
     let site = Site::new("auth-guessing");
-    let gateway = site.start().await;
+    let builder = site.gateway(Gateway::unfenced()).flags(["--calls-per-second", "100000"]);
+    let gateway = builder.start().await;
     let alice = site.open(&gateway, "alice", ALICE).await;
     // From the same address, without a pause, until Alice is done.
     let is_done = Arc::new(AtomicBool::new(false));

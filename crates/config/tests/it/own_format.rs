@@ -184,14 +184,18 @@ fn secrets_are_found_where_the_file_says() {
          \"https://hub.example\", bearerToken: {file: token}}\n";
     let read = config::Configuration::parse(text, &directory.join("c.yaml")).unwrap();
     let secrets = &read.configuration.secrets;
-    let find = |principal, workspace: Option<&str>| secrets.find("KEY", principal, workspace.map(Path::new));
+    let find = |principal, workspace: Option<&str>| {
+        secrets.find("KEY", principal, workspace.map(Path::new), |_| true)
+    };
     assert_eq!(find("carol", None).as_deref(), Some("of all"));
     assert_eq!(find("alice", None).as_deref(), Some("of alice"));
     assert_eq!(find("alice", Some("/srv/shop/web")).as_deref(), Some("of shop"));
+    let foreign = secrets.find("KEY", "alice", Some(Path::new("/srv/shop/web")), |_| false);
+    assert_eq!(foreign.as_deref(), Some("of alice"), "the workspace's is not for her");
     assert_eq!(find("bob", None), None, "a source that has nothing is not replaced by another");
     let hub = server(&read, "hub");
     let needed: Vec<_> = hub.needed_variables().collect();
-    assert_eq!(secrets.find(needed[0], "anybody", None).as_deref(), Some("t0ken"));
+    assert_eq!(secrets.find(needed[0], "anybody", None, |_| true).as_deref(), Some("t0ken"));
     assert!(!hub.overridable && !format!("{read:?}").contains("t0ken"));
     std::fs::remove_dir_all(&directory).unwrap();
 }

@@ -161,8 +161,9 @@ mod tests {
     use std::collections::BTreeSet;
     use std::fs;
 
-    use super::super::{KeptPaths, MetadataChoice, find};
+    use super::super::{KeptPaths, find};
     use super::*;
+    use crate::policy::MetadataChoice;
     use crate::test_directory;
 
     fn make(top: &Path, files: &[(&str, &str)]) {

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use super::{SeatbeltNetwork, SeatbeltRead, SeatbeltRequest};
 use crate::confinement::{Confinement, Protection, ProtectionName as Name, Status, Verified};
-use crate::metadata::{self, MetadataChoice};
-use crate::policy::{Allowance, Network, Policy, ReadMode, Temp, Tier, UnixSockets};
+use crate::metadata;
+use crate::policy::{Allowance, MetadataChoice, Network, Policy, ReadMode, Temp, Tier, UnixSockets};
 use crate::refusal::{Refusal, UnmetRequirement};
 
 /// What the profile of a policy is made from. `proxy_port`: where the proxy listens, for the mode that needs it.

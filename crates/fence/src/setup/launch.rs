@@ -7,11 +7,11 @@ use super::FenceSetup;
 use crate::confinement::Confinement;
 use crate::error::{FenceError, FenceSetupError};
 use crate::launch::Launcher;
-use crate::metadata::{self, MetadataChoice};
+use crate::metadata;
 use crate::network::AllowedHosts;
 use crate::placeholders::Records;
 use crate::plan::{Plan, plan};
-use crate::policy::Command;
+use crate::policy::{Command, MetadataChoice};
 use crate::running_fence::RunningFence;
 use crate::stdio::Stdio;
 

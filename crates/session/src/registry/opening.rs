@@ -14,7 +14,9 @@ use super::Sessions;
 use crate::error::Refusal;
 use crate::handshake;
 use crate::messages;
+use crate::plan::Beneficiary;
 use crate::record::{Contexts, EndReason, SessionRecord};
+use crate::rights::Rights;
 use crate::roster::{Roster, Welcome};
 use crate::scope::{Scope, ScopeRefusal, WorkspaceChoice};
 use crate::session::{Beginning, Session};
@@ -51,12 +53,15 @@ impl Sessions {
         }
         let params = InitializeParams::read(request.params()).map_err(Refusal::BadInitialize)?;
         let (roster, requested) = (self.roster(), params.version());
-        let scope = self.known_scope(&roster, &caller, &params).await?;
+        let rights = self.context.rights_of(&caller.principal).map_err(|_| Refusal::AccessExpired)?;
+        let rights = Arc::new(rights);
+        let scope = self.known_scope(&roster, &caller, &params, &rights).await?;
         let key = SessionKey { principal: caller.principal.clone(), id: SessionId::random() };
         let instance = caller.instance.clone().unwrap_or_else(Instance::random);
-        let place = self.quotas.enter(&key, &instance)?;
+        let place = self.quotas.enter(&key, &instance, &rights)?;
         let handshake = Arc::new(handshake::with_our_roots(&request));
-        let welcome = roster.welcome(&key, &instance, &handshake, requested, scope.is_some()).await;
+        let whom = Beneficiary { key: &key, instance: &instance, rights: &rights, scope: None };
+        let welcome = roster.welcome(whom, &handshake, requested, scope.is_some()).await;
         let id = request.id.clone();
         let (told, advertised) = match welcome {
             Welcome::Gateway(told) => (Some(told), None),
@@ -107,11 +112,13 @@ impl Sessions {
         roster: &Roster,
         caller: &Caller,
         params: &InitializeParams,
+        rights: &Arc<Rights>,
     ) -> Result<Option<Scope>, Refusal> {
         let shared = roster.sole().filter(|server| server.lifecycle() == Lifecycle::Shared);
-        let Some(server) = shared else { return self.named_scope(caller, params).await };
+        let Some(server) = shared else { return self.named_scope(caller, params, rights).await };
         let fixed = server.fixed_scope()?;
-        let named = caller.workspace.as_ref().map(|choice| self.context.rules.of_workspace(choice));
+        let of_workspace = |choice| self.context.rules.of_workspace(choice, rights);
+        let named = caller.workspace.as_ref().map(of_workspace);
         match named.transpose()? {
             // A workspace on another machine names nothing here.
             Some(named) if named.roots() != fixed.roots() && named.label.is_none() => {
@@ -126,14 +133,15 @@ impl Sessions {
         &self,
         caller: &Caller,
         params: &InitializeParams,
+        rights: &Arc<Rights>,
     ) -> Result<Option<Scope>, Refusal> {
         let scope = match &caller.workspace {
             None if params.capabilities.roots => return Ok(None),
             // The operator's own directory, so no client can make this wait.
-            None => self.context.rules.by_default(),
+            None => self.context.rules.by_default(rights),
             Some(choice) => {
-                let choice = choice.clone();
-                self.context.look_at_files(move |rules| rules.of_workspace(&choice)).await
+                let (choice, rights) = (choice.clone(), Arc::clone(rights));
+                self.context.look_at_files(move |rules| rules.of_workspace(&choice, &rights)).await
             }
         };
         if let Err(refusal) = &scope {
@@ -149,6 +157,10 @@ impl Sessions {
         let mut open = self.open.write();
         if self.is_closing() {
             return Err(Refusal::ShuttingDown);
+        }
+        // The rights may have changed since the session began to open.
+        if !self.may_go_on(session) {
+            return Err(Refusal::AccessExpired);
         }
         let record = {
             let mut record = session.client().record();

@@ -15,6 +15,7 @@ use governor::{Quota, RateLimiter};
 use identity::{Instance, Principal, SessionId, SessionKey};
 
 use crate::error::Refusal;
+use crate::rights::Rights;
 use crate::scope::{Scope, ScopeRefusal};
 use crate::settings::Settings;
 
@@ -30,7 +31,8 @@ type Rate<K> = RateLimiter<K, HashMapStateStore<K>, MonotonicClock, NoOpMiddlewa
 pub(crate) struct Quotas {
     limits: Limits,
     taken: Mutex<Taken>,
-    principal_rate: Option<Rate<Principal>>,
+    /// By the number of calls that principals may make; some may make more than others.
+    principal_rates: Mutex<HashMap<NonZeroU32, Arc<Rate<Principal>>>>,
     instance_rate: Option<Rate<InstanceKey>>,
 }
 
@@ -38,6 +40,7 @@ pub(crate) struct Quotas {
 struct Limits {
     sessions: usize,
     per_principal: Option<usize>,
+    calls_per_second: Option<NonZeroU32>,
     per_instance: Option<usize>,
 }
 
@@ -56,6 +59,8 @@ pub(crate) struct Place {
     quotas: Arc<Quotas>,
     key: SessionKey,
     instance: Instance,
+    rights: Arc<Rights>,
+    principal_rate: Option<Arc<Rate<Principal>>>,
 }
 
 impl Quotas {
@@ -64,10 +69,11 @@ impl Quotas {
             limits: Limits {
                 sessions: settings.max_sessions,
                 per_principal: settings.max_sessions_per_principal,
+                calls_per_second: settings.calls_per_second,
                 per_instance: settings.max_sessions_per_instance,
             },
             taken: Mutex::default(),
-            principal_rate: settings.calls_per_second.map(rate),
+            principal_rates: Mutex::default(),
             instance_rate: settings.instance_calls_per_second.map(rate),
         })
     }
@@ -77,7 +83,12 @@ impl Quotas {
     }
 
     /// Takes a place for a new session.
-    pub(crate) fn enter(self: &Arc<Self>, key: &SessionKey, instance: &Instance) -> Result<Place, Refusal> {
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        key: &SessionKey,
+        instance: &Instance,
+        rights: &Arc<Rights>,
+    ) -> Result<Place, Refusal> {
         let window = (key.principal.clone(), instance.clone());
         let mut taken = self.lock();
         if taken.sessions >= self.limits.sessions {
@@ -86,7 +97,8 @@ impl Quotas {
         let has = |count: Option<&usize>, limit: Option<usize>| {
             limit.filter(|limit| count.copied().unwrap_or(0) >= *limit)
         };
-        if let Some(limit) = has(taken.principals.get(&key.principal), self.limits.per_principal) {
+        let per_principal = rights.sessions.or(self.limits.per_principal);
+        if let Some(limit) = has(taken.principals.get(&key.principal), per_principal) {
             return Err(Refusal::TooManyOfOne { limit, whose: "caller" });
         }
         if let Some(limit) = has(taken.instances.get(&window), self.limits.per_instance) {
@@ -95,7 +107,20 @@ impl Quotas {
         taken.sessions += 1;
         *taken.principals.entry(key.principal.clone()).or_default() += 1;
         *taken.instances.entry(window).or_default() += 1;
-        Ok(Place { quotas: Arc::clone(self), key: key.clone(), instance: instance.clone() })
+        drop(taken);
+        let calls_per_second = rights.calls_per_second.or(self.limits.calls_per_second);
+        Ok(Place {
+            quotas: Arc::clone(self),
+            key: key.clone(),
+            instance: instance.clone(),
+            rights: Arc::clone(rights),
+            principal_rate: calls_per_second.map(|calls| self.rate_of(calls)),
+        })
+    }
+
+    fn rate_of(&self, calls_per_second: NonZeroU32) -> Arc<Rate<Principal>> {
+        let mut rates = self.principal_rates.lock();
+        Arc::clone(rates.entry(calls_per_second).or_insert_with(|| Arc::new(rate(calls_per_second))))
     }
 
     pub(crate) fn instances(&self) -> usize {
@@ -104,9 +129,14 @@ impl Quotas {
 }
 
 impl Place {
+    /// The rights of the session's principal when it was opened.
+    pub(crate) fn rights(&self) -> &Arc<Rights> {
+        &self.rights
+    }
+
     /// Counts a call against the rates.
     pub(crate) fn admit_call(&self) -> Result<(), Refusal> {
-        if let Some(rate) = &self.quotas.principal_rate {
+        if let Some(rate) = &self.principal_rate {
             check(rate, &self.key.principal)?;
         }
         if let Some(rate) = &self.quotas.instance_rate {
@@ -115,8 +145,8 @@ impl Place {
         Ok(())
     }
 
-    /// Notes where the session works. In another principal's directory it must not; in another session's of
-    /// the same principal it may, and that is told.
+    /// Notes where the session works. Where another principal works it must not, unless the directories are its
+    /// principal's own; in another session's of the same principal it may, and that is told.
     pub(crate) fn check_neighbours(&self, scope: Scope) -> Result<Scope, ScopeRefusal> {
         let key = &self.key;
         let mut taken = self.quotas.lock();
@@ -125,7 +155,8 @@ impl Place {
             .values()
             .filter(|(_, other)| scope.directories.overlap(&other.directories))
             .collect();
-        if neighbours.iter().any(|(principal, _)| *principal != key.principal) {
+        let is_own = scope.paths().iter().all(|path| self.rights.owns(path));
+        if !is_own && neighbours.iter().any(|(principal, _)| *principal != key.principal) {
             return Err(ScopeRefusal::OthersScope(scope.paths().swap_remove(0)));
         }
         let others = neighbours.len();

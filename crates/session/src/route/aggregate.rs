@@ -18,6 +18,7 @@ use super::merge::{Merge, MergeAction};
 use crate::client::{Client, Prefer};
 use crate::gateway_context::GatewayContext;
 use crate::list::List;
+use crate::rights::Rights;
 use crate::roster::Roster;
 use crate::stream::Keep;
 use crate::view::{Part, View};
@@ -37,6 +38,7 @@ pub(crate) struct Aggregate {
     pub(super) client: Arc<Client>,
     pub(super) context: Arc<GatewayContext>,
     roster: Arc<Roster>,
+    rights: Arc<Rights>,
     pub(super) members: Vec<Member>,
     merge: Mutex<Merge>,
     /// How many members are being looked at, for those who wait.
@@ -46,12 +48,18 @@ pub(crate) struct Aggregate {
 }
 
 impl Aggregate {
-    pub(crate) fn new(client: &Arc<Client>, roster: &Arc<Roster>, members: Vec<Member>) -> Arc<Self> {
+    pub(crate) fn new(
+        client: &Arc<Client>,
+        roster: &Arc<Roster>,
+        rights: &Arc<Rights>,
+        members: Vec<Member>,
+    ) -> Arc<Self> {
         let merge = Merge::new(members.iter().map(Member::known_catalogue));
         let aggregate = Arc::new_cyclic(|me| Self {
             client: Arc::clone(client),
             context: Arc::clone(client.context()),
             roster: Arc::clone(roster),
+            rights: Arc::clone(rights),
             members,
             merge: Mutex::new(merge),
             looks: watch::Sender::new(0),
@@ -219,7 +227,7 @@ impl Aggregate {
                 is_shown: self.trouble_in(&merge, place).is_none(),
             })
             .collect();
-        let view = self.roster.views.get(&parts);
+        let view = self.roster.views.get(&parts, &self.rights.tools);
         drop(parts);
         merge.show(view)
     }

@@ -12,6 +12,7 @@ use wire::Request;
 use super::member::Member;
 use crate::plan::{Beneficiary, Terms};
 use crate::record::Contexts;
+use crate::rights::Rights;
 use crate::roster::Roster;
 use crate::scope::{Scope, make_storage};
 use crate::server::Server;
@@ -22,6 +23,7 @@ pub(crate) struct Placing {
     pub(crate) roster: Arc<Roster>,
     pub(crate) key: SessionKey,
     pub(crate) instance: Instance,
+    pub(crate) rights: Arc<Rights>,
     pub(crate) contexts: Contexts,
     pub(crate) scope: Arc<Scope>,
     pub(crate) handshake: Arc<Request>,
@@ -59,10 +61,11 @@ impl Placement {
 }
 
 impl Placing {
-    /// Places every server of the roster.
+    /// Places every server of the roster that the principal gets.
     pub(crate) fn members(&self) -> Vec<Member> {
         let Some(terms) = &self.roster.terms else { return Vec::new() };
-        self.roster.servers.iter().map(|server| self.member(server, terms)).collect()
+        let granted = self.roster.servers.iter().filter(|server| self.rights.has_server(server.name()));
+        granted.map(|server| self.member(server, terms)).collect()
     }
 
     fn member(&self, server: &Arc<Server>, terms: &Terms) -> Member {
@@ -72,7 +75,12 @@ impl Placing {
     }
 
     fn beneficiary(&self) -> Beneficiary<'_> {
-        Beneficiary { key: &self.key, instance: &self.instance, scope: Some(&self.scope) }
+        Beneficiary {
+            key: &self.key,
+            instance: &self.instance,
+            rights: &self.rights,
+            scope: Some(&self.scope),
+        }
     }
 
     fn place(&self, server: &Server, choice: &Choice, terms: &Terms) -> Placement {
@@ -97,6 +105,10 @@ impl Placing {
         }
         if matches!(plan.upstream.transport, Transport::Attached) {
             return Placement::Off("nothing to run is named: add command or url".to_owned());
+        }
+        let obstacle = plan.obstacle_for_reader().filter(|_| self.rights.restriction.read_only);
+        if let Some(reason) = obstacle {
+            return Placement::Off(reason.to_owned());
         }
         match plan.for_session(terms, whom) {
             Ok(upstream) => self.place_here(server, upstream, terms),

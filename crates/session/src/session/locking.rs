@@ -51,7 +51,8 @@ pub(super) fn vet(session: &Arc<Session>, answer: RootsAnswer) {
     session.client.forget_lock_requests();
     let session = Arc::clone(session);
     Arc::clone(&session.context).tasks.spawn(async move {
-        let scope = session.context.look_at_files(move |rules| rules.of_roots(answer)).await;
+        let rights = Arc::clone(session.rights());
+        let scope = session.context.look_at_files(move |rules| rules.of_roots(answer, &rights)).await;
         let locked = match scope {
             Ok(scope) => session.lock_scope(scope).await,
             Err(refusal) => Err(refusal),
@@ -90,6 +91,7 @@ async fn place_members(session: &Session, scope: &Arc<Scope>) -> Result<Vec<Memb
         roster: Arc::clone(&session.roster),
         key: session.key.clone(),
         instance: session.instance().clone(),
+        rights: Arc::clone(session.rights()),
         contexts: session.client.record().contexts.clone(),
         scope: Arc::clone(scope),
         handshake: Arc::clone(&session.handshake.request),
@@ -100,7 +102,7 @@ async fn place_members(session: &Session, scope: &Arc<Scope>) -> Result<Vec<Memb
 fn make_route(session: &Arc<Session>, scope: &Arc<Scope>, members: Vec<Member>) -> Route {
     match session.roster.sole() {
         Some(server) => Route::PassThrough(pass_through(session, server, scope)),
-        None => Route::Merged(Aggregate::new(&session.client, &session.roster, members)),
+        None => Route::Merged(Aggregate::new(&session.client, &session.roster, session.rights(), members)),
     }
 }
 

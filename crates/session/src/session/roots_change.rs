@@ -68,7 +68,8 @@ pub(super) fn compare(session: &Arc<Session>, response: &Response) {
     let session = Arc::clone(session);
     Arc::clone(&session.context).tasks.spawn(async move {
         let attempted: String = format!("{answer:?}").chars().take(MAX_QUOTED).collect();
-        let changed = session.context.look_at_files(move |rules| rules.of_roots(answer)).await;
+        let rights = Arc::clone(session.rights());
+        let changed = session.context.look_at_files(move |rules| rules.of_roots(answer, &rights)).await;
         let is_within = matches!(
             (&changed, &session.scope()), (Ok(changed), Some(scope)) if scope.directories.contain(&changed.directories)
         );

@@ -22,6 +22,7 @@ async fn a_shared_process_is_never_given_one_principals_key() {
     });
     site.write_configuration(&configuration.to_string());
     let builder = site.builder().flag("--auth-token-file").flag(&tokens).env_remove("API_KEY");
+    let builder = builder.flag("--allow-scope").flag(site.directory.path());
     let started = builder.env("KEY_FOR_ALICE", ALICES_KEY).env("KEY_FOR_BOB", BOBS_KEY).try_start().await;
     // Either the file is refused, or no session gets the key of another principal.
     let Ok(gateway) = started else { return };

@@ -78,6 +78,7 @@ async fn with_keys(name: &str) -> (Site, Gateway) {
     });
     site.write_configuration(&configuration.to_string());
     let builder = site.builder().flag("--auth-token-file").flag(tokens).env("KEY_FOR_BOB", BOBS_KEY);
+    let builder = builder.flag("--allow-scope").flag(site.directory.path());
     let gateway = builder.env_remove("API_KEY").start().await;
     (site, gateway)
 }

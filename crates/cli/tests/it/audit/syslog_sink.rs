@@ -67,9 +67,9 @@ async fn a_gateway_that_was_killed_sends_the_rest_after_its_restart() {
     let mut gateway = site.gateway_with_sink(&receiver.url()).start().await;
     call(&gateway.open().await, 5).await;
     gateway.terminate().await;
-    let received = receiver.lines();
-    assert_complete(&received, &site.lines());
-    assert!(received.len() < site.lines().len() + before, "what was acknowledged is not sent again");
+    let lines = receiver.lines();
+    assert_complete(&lines, &site.lines());
+    assert!(lines.len() < site.lines().len() + before, "what was acknowledged is not sent again");
 }
 
 #[tokio::test]

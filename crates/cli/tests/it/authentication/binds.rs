@@ -111,6 +111,8 @@ async fn a_fenced_server_cannot_read_the_tokens_beside_what_it_may_read() {
     let gateway = Gateway::builder()
         .flags(["--allow-root", "--auth-token-file"])
         .flag(kept.join("tokens"))
+        .flag("--allow-scope")
+        .flag(site.directory.path())
         .flag("--read")
         .flag(&kept)
         .env("XDG_CACHE_HOME", site.directory.join("caches"))

@@ -46,7 +46,7 @@ async fn a_file_that_cannot_be_trusted_is_refused_with_a_hint() {
     }
     std::fs::remove_file(site.tokens()).unwrap();
     let told = refused().await;
-    assert!(told.contains("ringfence token NAME --file"), "{told}");
+    assert!(told.contains("ringfence token create NAME --file"), "{told}");
     std::fs::create_dir(site.tokens()).unwrap();
     assert!(refused().await.contains("not a regular file"));
     std::fs::remove_dir(site.tokens()).unwrap();

@@ -174,7 +174,7 @@ impl Registry {
         let file = String::from_utf8(output.stdout).unwrap().trim().to_owned();
         let archive = std::fs::read(self.directory.join(&file)).unwrap();
         let digest = Sha256::digest(&archive);
-        let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+        let hash = wire::hex(&digest);
         self.set(&format!("/files/{file}"), archive);
         let link = format!("<a href=\"/files/{file}#sha256={hash}\">{file}</a>");
         let path = format!("/simple/{name}/");

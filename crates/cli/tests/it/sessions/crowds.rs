@@ -139,6 +139,8 @@ async fn one_principal_has_at_most_half_of_all_requests() {
     write_private(&tokens, &format!("first:{}\nsecond:{}\n", TOKENS[0], TOKENS[1]));
     let gateway = Gateway::unfenced()
         .flags(["--auth-token-file", tokens.to_str().unwrap(), "--max-connections", "8"])
+        .flag("--allow-scope")
+        .flag(directory.path())
         .env("XDG_CACHE_HOME", directory.join("caches"))
         .current_dir(&project)
         .start()

@@ -16,23 +16,26 @@ fn places_are_counted_by_window_and_given_back() {
     let quotas =
         Quotas::new(&Settings { max_sessions: 3, max_sessions_per_instance: Some(1), ..Settings::default() });
     let (me, window) = (Principal::anonymous(), Instance::named("w").unwrap());
-    let first = quotas.enter(&key(&me), &window).unwrap();
-    assert!(matches!(quotas.enter(&key(&me), &window), Err(Refusal::TooManyOfOne { limit: 1, .. })));
-    let _second = quotas.enter(&key(&me), &Instance::random()).unwrap();
-    let _third = quotas.enter(&key(&me), &Instance::random()).unwrap();
+    let first = quotas.enter(&key(&me), &window, &Arc::default()).unwrap();
     assert!(matches!(
-        quotas.enter(&key(&me), &Instance::random()),
+        quotas.enter(&key(&me), &window, &Arc::default()),
+        Err(Refusal::TooManyOfOne { limit: 1, .. })
+    ));
+    let _second = quotas.enter(&key(&me), &Instance::random(), &Arc::default()).unwrap();
+    let _third = quotas.enter(&key(&me), &Instance::random(), &Arc::default()).unwrap();
+    assert!(matches!(
+        quotas.enter(&key(&me), &Instance::random(), &Arc::default()),
         Err(Refusal::TooManySessions { limit: 3 })
     ));
     drop(first);
-    assert!(quotas.enter(&key(&me), &window).is_ok());
+    assert!(quotas.enter(&key(&me), &window, &Arc::default()).is_ok());
     assert_eq!(quotas.instances(), 2);
 }
 
 #[test]
 fn calls_beyond_the_rate_are_refused_with_a_time() {
     let quotas = Quotas::new(&Settings { calls_per_second: NonZeroU32::new(2), ..Settings::default() });
-    let place = quotas.enter(&key(&Principal::anonymous()), &Instance::random()).unwrap();
+    let place = quotas.enter(&key(&Principal::anonymous()), &Instance::random(), &Arc::default()).unwrap();
     assert!(place.admit_call().is_ok() && place.admit_call().is_ok());
     assert!(matches!(place.admit_call(), Err(Refusal::TooFast { retry_after }) if !retry_after.is_zero()));
 }
@@ -51,7 +54,7 @@ fn unlimited() -> Arc<Quotas> {
 }
 
 fn place(quotas: &Arc<Quotas>, whose: &str) -> Place {
-    quotas.enter(&key(&principal(whose)), &Instance::random()).unwrap()
+    quotas.enter(&key(&principal(whose)), &Instance::random(), &Arc::default()).unwrap()
 }
 
 /// A scope of directories that need not exist.
@@ -66,7 +69,7 @@ fn scope(paths: &[&str]) -> Scope {
 #[test]
 fn each_principal_has_its_own_number_of_places() {
     let quotas = Quotas::new(&Settings { max_sessions_per_principal: Some(2), ..Settings::default() });
-    let enter = |whose: &str| quotas.enter(&key(&principal(whose)), &Instance::random());
+    let enter = |whose: &str| quotas.enter(&key(&principal(whose)), &Instance::random(), &Arc::default());
     let mine = [enter("me").unwrap(), enter("me").unwrap()];
     let refused = enter("me");
     assert!(matches!(refused, Err(Refusal::TooManyOfOne { limit: 2, whose: "caller" })), "{refused:?}");
@@ -78,19 +81,19 @@ fn each_principal_has_its_own_number_of_places() {
 #[test]
 fn windows_of_different_principals_may_have_the_same_name() {
     let quotas = Quotas::new(&Settings { max_sessions_per_instance: Some(1), ..Settings::default() });
-    let _mine = quotas.enter(&key(&principal("me")), &window("w")).unwrap();
-    let _yours = quotas.enter(&key(&principal("you")), &window("w")).unwrap();
+    let _mine = quotas.enter(&key(&principal("me")), &window("w"), &Arc::default()).unwrap();
+    let _yours = quotas.enter(&key(&principal("you")), &window("w"), &Arc::default()).unwrap();
     assert_eq!(quotas.instances(), 2);
-    let refused = quotas.enter(&key(&principal("me")), &window("w"));
+    let refused = quotas.enter(&key(&principal("me")), &window("w"), &Arc::default());
     assert!(matches!(refused, Err(Refusal::TooManyOfOne { whose: "client window", .. })), "{refused:?}");
 }
 
 #[test]
 fn a_refused_session_takes_no_place() {
     let quotas = Quotas::new(&Settings { max_sessions_per_principal: Some(1), ..Settings::default() });
-    let first = quotas.enter(&key(&principal("me")), &window("a")).unwrap();
+    let first = quotas.enter(&key(&principal("me")), &window("a"), &Arc::default()).unwrap();
     for _ in 0..3 {
-        assert!(quotas.enter(&key(&principal("me")), &window("b")).is_err());
+        assert!(quotas.enter(&key(&principal("me")), &window("b"), &Arc::default()).is_err());
     }
     assert_eq!(quotas.instances(), 1);
     assert_eq!(quotas.lock().sessions, 1);
@@ -102,7 +105,8 @@ fn a_refused_session_takes_no_place() {
 #[test]
 fn sessions_of_one_window_are_one_window() {
     let quotas = unlimited();
-    let _places = [1, 2].map(|_| quotas.enter(&key(&principal("me")), &window("w")).unwrap());
+    let _places =
+        [1, 2].map(|_| quotas.enter(&key(&principal("me")), &window("w"), &Arc::default()).unwrap());
     assert_eq!(quotas.instances(), 1);
 }
 
@@ -204,7 +208,7 @@ fn places_are_counted_exactly_whatever_comes_and_goes() {
             let of_window = places.iter().filter(|(a, b, _)| (*a, *b) == (whose, which)).count();
             let fits = places.len() < 6 && of_principal < 4 && of_window < 2;
             let entered =
-                quotas.enter(&key(&principal(&format!("p{whose}"))), &window(&format!("w{which}")));
+                quotas.enter(&key(&principal(&format!("p{whose}"))), &window(&format!("w{which}")), &Arc::default());
             assert_eq!(entered.is_ok(), fits);
             places.extend(entered.ok().map(|place| (whose, which, place)));
         }

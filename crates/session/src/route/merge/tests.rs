@@ -47,7 +47,7 @@ fn view(catalogues: &[Option<Arc<Catalogue>>]) -> Arc<View> {
             is_shown: true,
         })
         .collect();
-    Arc::new(View::of(&parts))
+    Arc::new(View::of(&parts, &config::ToolRules::default()))
 }
 
 /// A merge that shows all catalogues that are known.

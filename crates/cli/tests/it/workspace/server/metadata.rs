@@ -83,23 +83,27 @@ struct Attack {
 
 const PLAIN: fn(&Project) = |_| {};
 
+const COMMIT: &str = "git commit -q --allow-empty -m x";
 const HOOK: &str = "printf '#!/bin/sh\\ntouch MARK\\n'";
 
-fn attacks() -> Vec<Attack> {
-    let commit = "git commit -q --allow-empty -m x";
+fn attacks() -> impl Iterator<Item = Attack> {
+    attacks_on_the_repository().into_iter().chain(attacks_by_detours())
+}
+
+fn attacks_on_the_repository() -> Vec<Attack> {
     vec![
         Attack {
             name: "hook",
             prepare: PLAIN,
             inside: "mkdir -p .git/hooks; HOOK > .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit",
-            outside: commit,
+            outside: COMMIT,
         },
         Attack {
             name: "hook, with the parent renamed",
             prepare: PLAIN,
             inside: "mv .git .g; cp -r .g .git; mkdir -p .git/hooks; HOOK > .git/hooks/pre-commit;
                      chmod +x .git/hooks/pre-commit",
-            outside: commit,
+            outside: COMMIT,
         },
         Attack {
             name: "fsmonitor",
@@ -131,6 +135,12 @@ fn attacks() -> Vec<Attack> {
             inside: "git config alias.st '!touch MARK'",
             outside: "git st",
         },
+    ]
+}
+
+/// Attacks through what the repository leads to.
+fn attacks_by_detours() -> Vec<Attack> {
+    vec![
         Attack {
             name: "configuration from elsewhere",
             prepare: PLAIN,
@@ -145,7 +155,7 @@ fn attacks() -> Vec<Attack> {
             },
             inside: "HOOK > tools/hooks/pre-commit; chmod +x tools/hooks/pre-commit;
                      mv tools t; mkdir -p tools/hooks; HOOK > tools/hooks/pre-commit; chmod +x tools/hooks/pre-commit",
-            outside: commit,
+            outside: COMMIT,
         },
         Attack {
             name: "included configuration that is missing",
@@ -157,7 +167,7 @@ fn attacks() -> Vec<Attack> {
             name: "husky",
             prepare: |project| drop(project.git(&["config", "core.hooksPath", ".husky/_"])),
             inside: "mkdir -p .husky/_; HOOK > .husky/_/pre-commit; chmod +x .husky/_/pre-commit",
-            outside: commit,
+            outside: COMMIT,
         },
         Attack {
             name: "submodule",

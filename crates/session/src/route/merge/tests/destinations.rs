@@ -49,7 +49,7 @@ fn a_name_that_is_the_servers_own_is_left_as_it_is() {
         is_shown: true,
     };
     let mut merge = Merge::new([Some(Arc::clone(&catalogue))]);
-    merge.show(Arc::new(View::of(&[part])));
+    merge.show(Arc::new(View::of(&[part], &config::ToolRules::default())));
     assert_eq!(destination(&merge, method::TOOLS_CALL, r#"{"name":"x"}"#), member(0));
 }
 
