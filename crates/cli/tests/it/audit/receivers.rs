@@ -18,6 +18,7 @@ use crate::authentication::write_private;
 pub(super) fn tls(site: &Site) -> TlsAcceptor {
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     write_private(&site.directory.join("cert.pem"), &made.cert.pem());
+    write_private(&site.directory.join("key.pem"), &made.signing_key.serialize_pem());
     let key = PrivatePkcs8KeyDer::from(made.signing_key.serialize_der()).into();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let config = ServerConfig::builder_with_provider(provider).with_safe_default_protocol_versions().unwrap();

@@ -615,7 +615,7 @@ async fn a_crash_fails_the_calls_of_all_clients_and_the_next_call_starts_one_pro
     for error in errors {
         assert_eq!(error["code"], -32000, "{error}");
         assert_eq!(error["data"]["exit_code"], 7, "{error}");
-        assert!(error["data"]["stderr"].as_str().unwrap().contains("boom"), "{error}");
+        assert_eq!(error["data"]["stderr"], "", "it may be about another principal: {error}");
     }
 
     let (first, second, third) = tokio::join!(pid(&clients[0]), pid(&clients[1]), pid(&clients[2]));

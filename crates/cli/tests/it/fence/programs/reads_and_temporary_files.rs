@@ -89,3 +89,59 @@ print(os.spawnv(os.P_WAIT, f'/proc/self/fd/{descriptor}', ['true']))";
         memory.assert_stdout("0\n");
     }
 }
+
+/// The finding: agents' and database credentials were readable with open reads, which were the default of `run`.
+#[tokio::test(flavor = "multi_thread")]
+async fn credentials_of_agents_and_databases_cannot_be_read() {
+    const FILES: [&str; 6] = [
+        ".claude/.credentials.json",
+        ".claude.json",
+        ".codex/auth.json",
+        ".gemini/oauth_creds.json",
+        ".config/github-copilot/hosts.json",
+        ".pgpass",
+    ];
+    for run in FencedRun::in_each_tier().await {
+        let home = run.ground.home();
+        for name in FILES.iter().chain(&["plain.txt"]) {
+            let path = home.join(name);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, "content\n").unwrap();
+        }
+        run.ground.belongs_to_caller();
+        for name in FILES {
+            let path = home.join(name);
+            for mode in ["open", "strict"] {
+                let ended =
+                    run.run(&["--net", "none", "--read-mode", mode], ["cat", path.to_str().unwrap()]).await;
+                assert!(ended.code != Some(0) && ended.stdout.is_empty(), "{name}, {mode}: {ended:?}");
+            }
+        }
+        let plain = home.join("plain.txt");
+        let options = ["--net", "none", "--read-mode", "open", "--read", plain.to_str().unwrap()];
+        let control = run.run(&options, ["cat", plain.to_str().unwrap()]).await.succeeded();
+        control.assert_stdout("content\n");
+    }
+}
+
+/// The finding: a file of the scope could be denied, and was readable again after an editor had saved it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_of_the_scope_is_not_called_denied_if_that_does_not_last() {
+    for run in FencedRun::in_each_tier().await {
+        run.write_in_scope(".env", "SECRET\n");
+        let denied = run.in_scope(".env");
+        let options = ["--net", "none", "--deny-read", denied.to_str().unwrap()];
+        let refused = run.run(&options, ["cat", ".env"]).await;
+        refused.assert_code(125);
+        assert!(refused.stderr.contains("deny_read") && refused.stderr.contains("hint: "), "{refused:?}");
+        if run.tier == "b" {
+            let accepted = [&options[..], &["--allow-degraded", "deny_read", "--report", "--json"]].concat();
+            let ended = run.run(&accepted, ["cat", ".env"]).await;
+            assert!(!ended.stdout.contains("SECRET"), "{ended:?}");
+            let report = ended.report();
+            let protections = report["protections"].as_array().unwrap();
+            let status = protections.iter().find(|protection| protection["name"] == "deny_read").unwrap();
+            assert_eq!(status["status"], "partial", "{report}");
+        }
+    }
+}
