@@ -64,18 +64,20 @@ fn client_in(site: &Site, gateway: &Gateway, name: &str, instructions: Option<&s
 #[tokio::test]
 async fn what_a_workspace_makes_a_server_say_reaches_no_other_session() {
     let site = Site::new("poisoned-workspace", &configuration("session"));
-    let gateway = site.builder().env("SECRET", SECRET).start().await;
-    for round in 0..3 {
-        let mut poisoned = client_in(&site, &gateway, &format!("poisoned-{round}"), Some("OBEY"));
-        poisoned.open(json!({}), NEWEST).await;
-        // The server runs in the workspace now, and has said so.
-        let failed = poisoned.call_tool("x_fail", json!({})).await;
-        assert!(failed.get("error").is_some(), "{failed}");
-        let clean = client_in(&site, &gateway, &format!("clean-{round}"), None);
-        let reply = clean.post_initialize(&json!(1), json!({}), NEWEST).await;
-        let answer = reply.json();
-        assert!(answer["result"]["capabilities"].is_object(), "{answer}");
-        assert!(!answer.to_string().contains("OBEY"), "{answer}");
+    let alone = Gateway::builder().flag("--no-config").command(["python3", "-c", SERVER]).start().await;
+    let of_many = site.builder().env("SECRET", SECRET).start().await;
+    for (gateway, tool, kind) in [(&alone, "fail", "alone"), (&of_many, "x_fail", "many")] {
+        for round in 0..3 {
+            let mut poisoned = client_in(&site, gateway, &format!("{kind}-poisoned-{round}"), Some("OBEY"));
+            poisoned.open(json!({}), NEWEST).await;
+            // Starts the server in the workspace. The session may end, because the server is not what it was told.
+            poisoned.post_tool_call(&json!(7), tool, json!({})).await;
+            let clean = client_in(&site, gateway, &format!("{kind}-clean-{round}"), None);
+            let reply = clean.post_initialize(&json!(1), json!({}), NEWEST).await;
+            let answer = reply.json();
+            assert!(answer["result"]["capabilities"].is_object(), "{answer}");
+            assert!(!answer.to_string().contains("OBEY"), "{kind}, {round}: {answer}");
+        }
     }
 }
 
