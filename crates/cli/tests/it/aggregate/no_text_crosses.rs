@@ -1,7 +1,7 @@
 //! What a server says in one workspace, or to one principal, does not reach others: neither orders to agents nor secrets.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, NEWEST, RawClient};
+use testkit::{Gateway, NEWEST, RawClient, roots};
 
 use super::{Site, one_server};
 
@@ -52,12 +52,9 @@ fn configuration(lifecycle: &str) -> Value {
     one_server("x", server)
 }
 
-/// A client whose new workspace tells the server what to say, or not.
-fn client_in(site: &Site, gateway: &Gateway, name: &str, instructions: Option<&str>) -> RawClient {
+/// A client with a new workspace.
+fn client_in(site: &Site, gateway: &Gateway, name: &str) -> RawClient {
     let directory = site.another_project(name);
-    if let Some(text) = instructions {
-        std::fs::write(directory.join("instructions.txt"), text).unwrap();
-    }
     gateway.client().with_header("ringfence-workspace", directory.to_str().unwrap())
 }
 
@@ -68,12 +65,15 @@ async fn what_a_workspace_makes_a_server_say_reaches_no_other_session() {
     let of_many = site.builder().env("SECRET", SECRET).start().await;
     for (gateway, tool, kind) in [(&alone, "fail", "alone"), (&of_many, "x_fail", "many")] {
         for round in 0..3 {
-            let mut poisoned = client_in(&site, gateway, &format!("{kind}-poisoned-{round}"), Some("OBEY"));
-            poisoned.open(json!({}), NEWEST).await;
+            let directory = site.another_project(&format!("{kind}-{round}"));
+            std::fs::write(directory.join("instructions.txt"), "OBEY").unwrap();
+            // A client with roots is answered before its workspace is known: from what is known of the server.
+            let mut poisoned = gateway.client();
+            poisoned.open(json!({"roots": {}}), NEWEST).await;
+            let call = json!({"name": tool, "arguments": {}});
             // Starts the server in the workspace. The session may end, because the server is not what it was told.
-            poisoned.post_tool_call(&json!(7), tool, json!({})).await;
-            let clean = client_in(&site, gateway, &format!("{kind}-clean-{round}"), None);
-            let reply = clean.post_initialize(&json!(1), json!({}), NEWEST).await;
+            poisoned.request_answering("tools/call", Some(call), |_| Ok(roots(&[&directory]))).await;
+            let reply = gateway.client().post_initialize(&json!(1), json!({"roots": {}}), NEWEST).await;
             let answer = reply.json();
             assert!(answer["result"]["capabilities"].is_object(), "{answer}");
             assert!(!answer.to_string().contains("OBEY"), "{kind}, {round}: {answer}");
@@ -92,7 +92,7 @@ fn has_secret(text: &str) -> bool {
 async fn secrets_are_redacted_in_what_a_server_says_about_itself() {
     let site = Site::new("redacted-secrets", &configuration("session"));
     let mut gateway = site.builder().env("SECRET", SECRET).start().await;
-    let mut client = client_in(&site, &gateway, "one", None);
+    let mut client = client_in(&site, &gateway, "one");
     client.open(json!({}), NEWEST).await;
     for tool in ["x_fail", "x_die"] {
         let told = client.call_tool(tool, json!({})).await.to_string();
@@ -109,7 +109,7 @@ async fn stderr_of_a_shared_server_is_for_the_operator_alone() {
     for (lifecycle, is_told) in [("shared", false), ("session", true)] {
         let site = Site::new(&format!("stderr-{lifecycle}"), &configuration(lifecycle));
         let gateway = site.builder().env("SECRET", SECRET).start().await;
-        let mut client = client_in(&site, &gateway, "one", None);
+        let mut client = client_in(&site, &gateway, "one");
         client.open(json!({}), NEWEST).await;
         let told = client.call_tool("x_die", json!({})).await.to_string();
         assert_eq!(told.contains("last word"), is_told, "{lifecycle}: {told}");
