@@ -150,8 +150,7 @@ fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
 /// command, which inherits everything.
 fn become_init(request: &LaunchRequest) -> Result<Infallible, StepError> {
     mounts::enter_own_root(&request.steps)?;
-    let kept = request.steps.namespaces.as_ref().map_or(&[][..], |plan| &plan.protected);
-    let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init, kept)?;
+    let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init, request.steps.kept())?;
     let shown = confine(request)?;
     confirm(request, shown);
     let command = request.command.as_ref().ok_or_else(|| StepError::new("command", "none is given"))?;

@@ -90,8 +90,7 @@ impl Keeper<'_> {
 
     /// Keeps a link from being replaced, and what it leads to if that lies in the scope.
     fn keep_link(&mut self, link: &Path) {
-        self.pin_above(link);
-        self.kept.read_only.insert(link.to_owned());
+        self.keep_read_only(link);
         let Ok(target) = link.canonicalize() else { return };
         if target.starts_with(self.tree.top()) && target != self.tree.top() {
             if git::is_repository(self.tree, &target) {

@@ -15,6 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
+use crate::scope_scan::open_below;
 use crate::session_directory::{hexadecimal, make_private, scopes_in_use};
 
 /// What stands in for a missing file.
@@ -153,12 +154,9 @@ fn has_content(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> bool {
 /// Opens the directory of a path that has no links.
 fn open_parent(path: &Path) -> io::Result<OwnedFd> {
     let parent = path.parent().ok_or(io::ErrorKind::NotFound)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let mut directory = rustix::fs::open("/", flags, Mode::empty())?;
-    for name in parent.strip_prefix("/").map_err(io::Error::other)? {
-        directory = rustix::fs::openat(&directory, name, flags, Mode::empty())?;
-    }
-    Ok(directory)
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", flags, Mode::empty())?;
+    open_below(&root, parent.strip_prefix("/").map_err(io::Error::other)?)
 }
 
 fn record_name(path: &Path) -> String {

@@ -46,6 +46,14 @@ pub(crate) struct Steps {
     pub(crate) limits: LimitPlan,
 }
 
+impl Steps {
+    /// The paths inside read-write directories that must stay as they are.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn kept(&self) -> &[PathBuf] {
+        self.namespaces.as_ref().map_or(&[], |plan| &plan.protected)
+    }
+}
+
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct LandlockPlan {
     /// The version that the report relies on. The launcher refuses a kernel that has less.

@@ -136,7 +136,7 @@ fn is_obeyed_outside(path: &Path, scope: &[PathBuf]) -> bool {
 }
 
 /// Without `.` and `..`, for a target that does not exist.
-fn lexical(path: &Path) -> PathBuf {
+pub(crate) fn lexical(path: &Path) -> PathBuf {
     let mut result = PathBuf::new();
     for component in path.components() {
         match component {
@@ -257,7 +257,7 @@ pub(crate) fn open_below(top: &OwnedFd, path: &Path) -> io::Result<OwnedFd> {
     Ok(current)
 }
 
-fn names_in(directory: &OwnedFd) -> Vec<std::ffi::OsString> {
+pub(crate) fn names_in(directory: &OwnedFd) -> Vec<std::ffi::OsString> {
     let entries = Dir::read_from(directory).into_iter().flatten().flatten();
     let names = entries.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
     names.filter(|name| name != "." && name != "..").collect()

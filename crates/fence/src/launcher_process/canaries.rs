@@ -202,7 +202,7 @@ fn own_root() -> Result<(), StepError> {
 
 /// Checks that every path that is kept lies on a read-only mount. Returns false if there is none.
 fn kept_paths_are_read_only(request: &LaunchRequest) -> Result<bool, StepError> {
-    let kept = request.steps.namespaces.as_ref().map_or(&[][..], |plan| &plan.protected);
+    let kept = request.steps.kept();
     for path in kept {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let mount = rustix::fs::open(path, flags, Mode::empty()).and_then(rustix::fs::fstatvfs);

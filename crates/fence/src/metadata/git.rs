@@ -10,6 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use super::Keeper;
 use super::scope_tree::ScopeTree;
 use crate::placeholders::PlaceholderKind;
+use crate::scope_scan::lexical;
 
 /// Submodules have modules of their own, and their names can contain slashes.
 const MAX_DEPTH: usize = 8;
@@ -82,7 +83,7 @@ impl Keeper<'_> {
     /// Keeps the files that lead from the submodules' directories to their repositories.
     fn keep_submodule_links(&mut self, tree: &Path) {
         let text = self.tree.read(&tree.join(".gitmodules"));
-        let settings = Settings::of(&text).filter(|setting| setting.section == "submodule");
+        let settings = settings_in(&text).filter(|setting| setting.section == "submodule");
         let paths = settings.filter(|setting| setting.name == "path").map(|setting| setting.value);
         for path in paths.take(MAX_DIRECTORIES) {
             let link = tree.join(&path).join(".git");
@@ -96,7 +97,7 @@ impl Keeper<'_> {
 
 /// What the configuration of a repository makes git execute or include, by path.
 fn configured_paths(text: &str, directory: &Path, tree: &Path) -> Vec<(PathBuf, PlaceholderKind)> {
-    Settings::of(text)
+    settings_in(text)
         .filter_map(|setting| match (setting.section.as_str(), setting.name.as_str()) {
             ("core", "hookspath") => Some((tree.join(setting.value), PlaceholderKind::Directory)),
             ("core", "attributesfile") => Some((tree.join(setting.value), PlaceholderKind::EmptyFile)),
@@ -106,21 +107,8 @@ fn configured_paths(text: &str, directory: &Path, tree: &Path) -> Vec<(PathBuf, 
             _ => None,
         })
         .take(MAX_DIRECTORIES)
-        .filter_map(|(path, kind)| Some((without_dots(&path)?, kind)))
+        .map(|(path, kind)| (lexical(&path), kind))
         .collect()
-}
-
-/// Resolves `.` and `..` by the text alone.
-fn without_dots(path: &Path) -> Option<PathBuf> {
-    let mut result = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::ParentDir => result.pop().then_some(())?,
-            Component::CurDir => {}
-            part => result.push(part),
-        }
-    }
-    Some(result)
 }
 
 /// One line of a file in git's configuration format, with section and name in lower case.
@@ -130,30 +118,26 @@ struct Setting {
     value: String,
 }
 
-struct Settings;
-
-impl Settings {
-    /// Reads what plain lines set. Continued lines and escapes are rare in paths, and are not understood.
-    fn of(text: &str) -> impl Iterator<Item = Setting> + '_ {
-        let mut section = String::new();
-        text.lines().filter_map(move |line| {
-            let line = line.trim();
-            let line = match line.strip_prefix('[') {
-                Some(header) => {
-                    let (header, rest) = header.split_once(']')?;
-                    section = header.split([' ', '"']).next().unwrap_or_default().to_ascii_lowercase();
-                    rest.trim()
-                }
-                None => line,
-            };
-            let (name, value) = line.split_once('=')?;
-            Some(Setting {
-                section: section.clone(),
-                name: name.trim().to_ascii_lowercase(),
-                value: value.trim().trim_matches('"').to_owned(),
-            })
+/// Reads what plain lines set. Continued lines and escapes are rare in paths, and are not understood.
+fn settings_in(text: &str) -> impl Iterator<Item = Setting> + '_ {
+    let mut section = String::new();
+    text.lines().filter_map(move |line| {
+        let line = line.trim();
+        let line = match line.strip_prefix('[') {
+            Some(header) => {
+                let (header, rest) = header.split_once(']')?;
+                section = header.split([' ', '"']).next().unwrap_or_default().to_ascii_lowercase();
+                rest.trim()
+            }
+            None => line,
+        };
+        let (name, value) = line.split_once('=')?;
+        Some(Setting {
+            section: section.clone(),
+            name: name.trim().to_ascii_lowercase(),
+            value: value.trim().trim_matches('"').to_owned(),
         })
-    }
+    })
 }
 
 #[cfg(test)]

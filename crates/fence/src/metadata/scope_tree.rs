@@ -5,12 +5,11 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
-use crate::scope_scan::open_below;
+use crate::scope_scan::{names_in, open_below};
 
 /// Files that are read here are shorter.
 const MAX_BYTES: u64 = 1024 * 1024;
@@ -62,13 +61,10 @@ impl ScopeTree {
 
     /// The directories in a directory.
     pub(super) fn directories_in(&self, path: &Path) -> Vec<PathBuf> {
-        let below =
-            path.strip_prefix(&self.top).ok().and_then(|below| open_below(&self.descriptor, below).ok());
-        let entries =
-            below.and_then(|directory| Dir::read_from(&directory).ok()).into_iter().flatten().flatten();
-        let names = entries.map(|entry| OsStr::from_bytes(entry.file_name().to_bytes()).to_owned());
-        let paths = names.filter(|name| name != "." && name != "..").map(|name| path.join(name));
-        paths.filter(|path| self.is_directory(path)).collect()
+        let below = path.strip_prefix(&self.top).ok();
+        let opened = below.and_then(|below| open_below(&self.descriptor, below).ok());
+        let names = opened.iter().flat_map(names_in);
+        names.map(|name| path.join(name)).filter(|path| self.is_directory(path)).collect()
     }
 
     /// The directory that a path lies in, and its name there.

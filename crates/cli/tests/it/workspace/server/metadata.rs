@@ -9,7 +9,7 @@ use testkit::{Gateway, Project, wait_until};
 
 use super::{Desk, Session};
 
-/// The names that are kept at the top of a workspace.
+/// The names that are kept at the top of a workspace, spelled out: a name that is dropped must be noticed.
 const KEPT: [&str; 13] = [
     ".git",
     ".vscode",
