@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use audit::{AuditEntry, AuditLog};
 use identity::Principal;
@@ -20,6 +21,9 @@ use crate::ticker::Ticker;
 /// busy.
 const PROBE_LAUNCHES: usize = 4;
 
+/// How long a gateway that ends waits for the last process to be gone.
+const ENDS_RECORDED_WITHIN: Duration = Duration::from_secs(5);
+
 #[derive(Debug)]
 pub(crate) struct GatewayContext {
     pub(crate) settings: Settings,
@@ -37,6 +41,8 @@ pub(crate) struct GatewayContext {
     pub(crate) tasks: TaskTracker,
     /// What is still being cleared away after workers that have ended.
     clearing: TaskTracker,
+    /// What still watches a process to its end, and records that end.
+    watching: TaskTracker,
 }
 
 impl GatewayContext {
@@ -52,6 +58,7 @@ impl GatewayContext {
             had_probes: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             clearing: TaskTracker::new(),
+            watching: TaskTracker::new(),
         })
     }
 
@@ -67,9 +74,20 @@ impl GatewayContext {
 
     /// Waits until everything is cleared away.
     pub(crate) async fn cleared(&self) {
-        self.clearing.close();
-        self.clearing.wait().await;
-        self.clearing.reopen();
+        wait_for_all(&self.clearing).await;
+    }
+
+    /// Watches a process to its end.
+    pub(crate) fn watch(&self, watcher: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(self.watching.track_future(watcher));
+    }
+
+    /// Waits until the end of every process is recorded, once all of them were told to end. A process that the kernel
+    /// cannot end, because its file system does not answer, keeps nothing else waiting for long.
+    pub(crate) async fn ends_recorded(&self) {
+        if tokio::time::timeout(ENDS_RECORDED_WITHIN, wait_for_all(&self.watching)).await.is_err() {
+            tracing::warn!("processes outlive their end; the audit log lacks how they ended");
+        }
     }
 
     /// Looks at directories of a session. They may lie on a file system that does not answer, so this happens on a
@@ -93,4 +111,10 @@ impl GatewayContext {
             audit.record(entry());
         }
     }
+}
+
+async fn wait_for_all(tasks: &TaskTracker) {
+    tasks.close();
+    tasks.wait().await;
+    tasks.reopen();
 }

@@ -276,6 +276,7 @@ impl Sessions {
             roster.stop_all().await;
         }
         self.context.cleared().await;
+        self.context.ends_recorded().await;
     }
 }
 

@@ -63,7 +63,7 @@ impl Generation {
 
     async fn launch(&self) -> Result<(Arc<Connection>, InitializeResult), StartError> {
         let (connection, inbox) = self.open().await?;
-        let (worker, tasks) = (&self.worker, &self.worker.context.tasks);
+        let (worker, context) = (&self.worker, &self.worker.context);
         tracing::info!(upstream = worker.name(), pid = connection.pid(), generation = self.number, "started");
         self.record_start(&connection);
         if !self.adopt(&connection) {
@@ -71,8 +71,8 @@ impl Generation {
             worker.leave_fence();
             return Err(StartError::Stopped);
         }
-        let reader = tasks.spawn(self.clone().listen(Arc::clone(&connection), inbox));
-        tasks.spawn(self.clone().watch(Arc::clone(&connection), reader));
+        let reader = context.tasks.spawn(self.clone().listen(Arc::clone(&connection), inbox));
+        context.watch(self.clone().watch(Arc::clone(&connection), reader));
         let answer = self.greet(&connection).await;
         if answer.is_err() {
             connection.kill().await;

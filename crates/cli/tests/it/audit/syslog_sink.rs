@@ -26,7 +26,11 @@ async fn a_sink_that_was_away_gets_everything_in_order() {
     wait_until("the rest is sent", async || unsent(&gateway).await == 0).await;
     // The last records are written, and sent, when the gateway ends.
     gateway.terminate().await;
-    assert!(site.lines().last().unwrap().contains("session_ended"));
+    let lines = site.lines();
+    for (event, times) in [("session_ended", 1), ("worker_started", 2), ("worker_exited", 2), ("lost", 0)] {
+        let event = format!("\"event\":\"{event}\"");
+        assert_eq!(lines.iter().filter(|line| line.contains(&event)).count(), times, "{event}: {lines:#?}");
+    }
     assert_eq!(receiver.spoiled(), 0);
     assert_complete(&receiver.lines(), &site.lines());
 }
