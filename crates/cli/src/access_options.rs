@@ -6,6 +6,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use gateway::{Authentication, CertificateError, Tls, TokenFileError, TokenStore};
+use session::{PrincipalUsers, PrincipalUsersError, UserRange};
+
+use crate::config_path::{absolute, home};
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AccessOptions {
@@ -21,6 +24,11 @@ pub(crate) struct AccessOptions {
     /// The private key of --tls-cert, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// Give each caller a user of its own on this host, with a number from this range that nobody else has, such as
+    /// 300000-365535: its servers run as that user, so callers are apart even where a fence fails. Only for root.
+    /// The first number is for servers that callers share. Directories must be writable for their caller's user.
+    #[arg(long, value_name = "FIRST-LAST", requires = "auth_token_file")]
+    principal_uids: Option<UserRange>,
     /// Allow plain HTTP on an address that is not loopback, because a proxy in front terminates TLS. Take the callers'
     /// addresses from its `X-Forwarded-For`.
     #[arg(long)]
@@ -44,6 +52,13 @@ pub(crate) enum AccessError {
     /// `ringfence token` cannot add or remove a token.
     Token(TokenFileError),
     Certificate(CertificateError),
+    /// Only root can give principals users.
+    NotRoot,
+    /// A user of the host has a number of the range.
+    UidTaken(String),
+    /// There is no home to keep the users of principals in.
+    NoStateDirectory,
+    Users(PrincipalUsersError),
 }
 
 impl AccessOptions {
@@ -69,9 +84,25 @@ impl AccessOptions {
         Ok(Access { authentication, tls })
     }
 
-    /// The files that decide who may connect.
+    /// The users of principals, if they are to have any.
+    pub(crate) fn principal_users(&self) -> Result<Option<PrincipalUsers>, AccessError> {
+        let Some(range) = self.principal_uids.clone() else { return Ok(None) };
+        if !rustix::process::geteuid().is_root() {
+            return Err(AccessError::NotRoot);
+        }
+        let passwd = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+        if let Some(user) = range.taken_by(&passwd) {
+            return Err(AccessError::UidTaken(user.to_owned()));
+        }
+        let file = users_file().ok_or(AccessError::NoStateDirectory)?;
+        PrincipalUsers::open(file, range).map(Some).map_err(AccessError::Users)
+    }
+
+    /// The files that decide who may connect, and as whom servers run.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        [&self.auth_token_file, &self.tls_cert, &self.tls_key].into_iter().flatten().cloned().collect()
+        let users = users_file().filter(|_| self.principal_uids.is_some());
+        let named = [&self.auth_token_file, &self.tls_cert, &self.tls_key].into_iter().flatten().cloned();
+        named.chain(users).collect()
     }
 
     /// Files that no fenced server may read.
@@ -80,6 +111,12 @@ impl AccessOptions {
         // A link must not lead around the rule.
         files.into_iter().flatten().filter_map(|path| path.canonicalize().ok())
     }
+}
+
+/// Where the users of principals are remembered.
+fn users_file() -> Option<PathBuf> {
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(home()?.join(".local/state")))?;
+    Some(state.join("ringfence").join("principal-uids.json"))
 }
 
 impl AccessError {
@@ -97,6 +134,13 @@ impl AccessError {
             }
             Self::TokenFile(error) | Self::Token(error) => error.hint(),
             Self::Certificate(error) => error.hint().to_owned(),
+            Self::NotRoot => "run the gateway as root, or leave --principal-uids out".to_owned(),
+            Self::UidTaken(_) => {
+                "choose numbers that no user of this host has, such as --principal-uids 300000-365535"
+                    .to_owned()
+            }
+            Self::NoStateDirectory => "set HOME or XDG_STATE_HOME".to_owned(),
+            Self::Users(error) => error.hint().to_owned(),
         }
     }
 }
@@ -121,6 +165,10 @@ impl fmt::Display for AccessError {
             Self::TokenFile(error) => write!(f, "--auth-token-file {error}"),
             Self::Token(error) => error.fmt(f),
             Self::Certificate(error) => write!(f, "--tls-cert {error}"),
+            Self::NotRoot => f.write_str("--principal-uids: only root can run servers as other users"),
+            Self::UidTaken(user) => write!(f, "--principal-uids: the user {user} has a number of that range"),
+            Self::NoStateDirectory => f.write_str("--principal-uids: there is no place to remember them"),
+            Self::Users(error) => write!(f, "--principal-uids: {error}"),
         }
     }
 }

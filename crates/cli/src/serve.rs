@@ -98,9 +98,12 @@ pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
     let address = runtime.block_on(address(&arguments))?;
     let access = arguments.http.access.open(address)?;
     arguments.server.fence.deny_read.extend(arguments.http.access.secret_files());
+    let users = arguments.http.access.principal_users()?.map(Arc::new);
+    arguments.server.fence.user = users.as_ref().map(|users| users.common());
     let clients = if address.ip().is_loopback() { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
     let trusted_files = arguments.http.access.files();
-    let servers = Servers::of(&arguments.server, arguments.lifecycle(), clients, &trusted_files)?;
+    let mut servers = Servers::of(&arguments.server, arguments.lifecycle(), clients, &trusted_files)?;
+    servers.grants.users = users;
     // On a thread of the runtime: a thread that only waits here would have to be woken for every connection.
     let served = runtime.spawn(serve(arguments, address, access, servers));
     runtime.block_on(served).map_err(std::io::Error::other)?

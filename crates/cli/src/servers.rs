@@ -48,7 +48,10 @@ impl Servers {
         trusted_files: &[PathBuf],
     ) -> Result<Self, Error> {
         let file = ConfigurationFile::of(options)?;
-        let host_environment = Arc::new(HostEnvironment::of_this_process()?);
+        let host_environment = HostEnvironment::of_this_process()?;
+        let has_users = options.fence.user.is_some();
+        let host_environment =
+            Arc::new(if has_users { host_environment.with_users() } else { host_environment });
         reserve(options, trusted_files, &host_environment);
         if let Some(file) = &file {
             file.reserve(&host_environment);

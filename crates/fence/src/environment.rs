@@ -6,6 +6,8 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 
+use crate::private_tree::PrivateTree;
+
 /// What programs need to find their files, their language and their terminal, and to trust the same
 /// certificates as their user does.
 const BASICS: &[&str] = &[
@@ -132,14 +134,12 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
 }
 
 /// Writes settings into a fresh home: the user's identity for git, and that pnpm copies files instead of linking them
-/// into shared caches.
-pub(crate) fn furnish_home(home: &Path, of_user: Option<&Path>) -> io::Result<()> {
+/// into shared caches. What an earlier command of the session has put there stays as it is.
+pub(crate) fn furnish_home(home: &PrivateTree, of_user: Option<&Path>) -> io::Result<()> {
     if let Some(identity) = of_user.and_then(git_identity) {
-        std::fs::write(home.join(".gitconfig"), identity)?;
+        home.add_file(Path::new(".gitconfig"), &identity)?;
     }
-    let pnpm = home.join(".config/pnpm");
-    std::fs::create_dir_all(&pnpm)?;
-    std::fs::write(pnpm.join("rc"), "package-import-method=copy\n")
+    home.add_file(Path::new(".config/pnpm/rc"), "package-import-method=copy\n")
 }
 
 /// Name and email from the `[user]` section of the user's git settings.
@@ -187,7 +187,7 @@ mod tests {
         std::fs::write(home.join(".gitconfig"), settings).unwrap();
         let inside = home.join("inside");
         std::fs::create_dir_all(&inside).unwrap();
-        furnish_home(&inside, Some(&home)).unwrap();
+        furnish_home(&PrivateTree::open(&inside, None).unwrap(), Some(&home)).unwrap();
         let identity = std::fs::read_to_string(inside.join(".gitconfig")).unwrap();
         assert_eq!(identity, "[user]\n\tname = A B\n\temail = a@b\n");
     }

@@ -9,9 +9,10 @@ use std::sync::Arc;
 
 use crate::error::FenceSetupError;
 use crate::paths::{
-    DeniedPath, ScopeError, VettedDirectory, holds_settings_of_a_user, sensitive_paths, vet_scope,
+    DeniedPath, ScopeError, VettedDirectory, holds_settings_of_a_user, is_writable_in_fence, sensitive_paths,
+    vet_scope,
 };
-use crate::reserved::Reserved;
+use crate::reserved::{self, Reserved};
 use crate::session_directory::{OwnDirectory, SessionDirectory};
 use crate::settings::FenceSettings;
 use crate::toolchain::Inference;
@@ -24,6 +25,8 @@ pub struct HostEnvironment {
     pub home: Option<PathBuf>,
     pub(crate) own: OwnDirectory,
     reserved: Arc<Reserved>,
+    /// Commands run as users of their own. The launcher tells which of them cannot use a scope.
+    has_users: bool,
 }
 
 impl HostEnvironment {
@@ -33,15 +36,27 @@ impl HostEnvironment {
         let home = path("HOME").filter(|home| home.is_absolute());
         let own = OwnDirectory::open(path("XDG_CACHE_HOME").as_deref(), home.as_deref())
             .map_err(FenceSetupError::Directory)?;
-        let host = Self { environment: Arc::new(environment), home, own, reserved: Arc::default() };
+        let host = Self {
+            environment: Arc::new(environment),
+            home,
+            own,
+            reserved: Arc::default(),
+            has_users: false,
+        };
         host.reserve_own_files();
         Ok(host)
+    }
+
+    /// For fences whose commands run as other users than ringfence.
+    #[must_use]
+    pub fn with_users(self) -> Self {
+        Self { has_users: true, ..self }
     }
 
     fn reserve_own_files(&self) {
         self.reserve("ringfence's own files", self.own.path());
         if let Ok(program) = std::env::current_exe() {
-            self.reserve("ringfence's program", &program);
+            self.reserve(reserved::PROGRAM, &program);
         }
         for name in [".config/ringfence", ".local/state/ringfence", ".local/share/ringfence"] {
             if let Some(home) = &self.home {
@@ -88,6 +103,9 @@ impl HostEnvironment {
     /// The same for a directory that the operator named. It may hold settings of programs.
     pub fn vet_named(&self, directory: &Path) -> Result<VettedDirectory, ScopeError> {
         let vetted = vet_scope(directory, self.home.as_deref(), Some(self.own.path()))?;
+        if !self.has_users && !is_writable_in_fence(vetted.path()) {
+            return Err(ScopeError::AnothersOfRoot(vetted.path().to_owned()));
+        }
         match self.reserved.reached_from(vetted.path()) {
             Some(reserved) => Err(ScopeError::Reserved { scope: vetted.path().to_owned(), reserved }),
             None => Ok(vetted),

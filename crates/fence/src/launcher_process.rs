@@ -126,7 +126,7 @@ fn prepare(request: &LaunchRequest) -> Result<Infallible, StepError> {
 /// Tier A: this process stays outside the fence as the supervisor; its child goes in.
 fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
     // A supervisor needs no capabilities to watch its own children, and the child inherits that it has none.
-    process_attributes::drop_capabilities()?;
+    process_attributes::drop_capabilities(None)?;
     process_attributes::forbid_new_privileges()?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Outside, &[])?;
     match supervisor::fork()? {
@@ -168,7 +168,8 @@ fn confine(request: &LaunchRequest) -> Result<Vec<ProtectionName>, StepError> {
     process_attributes::limit_open_files(&request.steps.limits)?;
     process_attributes::new_keyring()?;
     process_attributes::close_on_exec()?;
-    process_attributes::drop_capabilities()?;
+    process_attributes::drop_capabilities(request.steps.user)?;
+    process_attributes::check_access(&request.steps)?;
     process_attributes::forbid_new_privileges()?;
     ruleset::restrict(&request.steps.landlock)?;
     let mut shown = canaries::after_landlock(request)?;

@@ -41,6 +41,7 @@ mod paths;
 mod placeholders;
 mod plan;
 mod policy;
+mod private_tree;
 mod raw_path;
 mod refusal;
 mod reserved;

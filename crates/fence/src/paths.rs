@@ -229,7 +229,9 @@ impl ScopeError {
             Self::Missing(_) => "create the directory first, or name another one",
             Self::NotADirectory(_) => "name the directory that the file is in",
             Self::Unreachable { .. } => "check the permissions of the directories above it",
-            Self::AnothersOfRoot(_) => "run ringfence as the user who owns it",
+            Self::AnothersOfRoot(_) => {
+                "run ringfence as the user who owns it, or give principals users of their own with --principal-uids"
+            }
             Self::NotWritable(_) => "choose a directory that you own, or run as its owner",
             Self::System(_) | Self::Shared(_) => {
                 "name the directory of one project; a fence around the whole system would protect nothing"
@@ -269,9 +271,6 @@ pub fn vet_scope(
     }
     rustix::fs::access(canonical, Access::WRITE_OK | Access::EXEC_OK)
         .map_err(|_| ScopeError::NotWritable(canonical.to_owned()))?;
-    if rustix::process::geteuid().is_root() && !is_writable_without_capabilities(canonical) {
-        return Err(ScopeError::AnothersOfRoot(canonical.to_owned()));
-    }
     Ok(vetted)
 }
 
@@ -292,6 +291,10 @@ pub(crate) fn holds_settings_of_a_user(path: &Path, home: Option<&Path>) -> bool
 }
 
 /// Root may write everything, but not inside a fence, where it has no capabilities.
+pub(crate) fn is_writable_in_fence(path: &Path) -> bool {
+    !rustix::process::geteuid().is_root() || is_writable_without_capabilities(path)
+}
+
 fn is_writable_without_capabilities(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| {
         let (owner, group, mode) = (metadata.uid(), metadata.gid(), metadata.mode());

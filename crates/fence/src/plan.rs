@@ -44,6 +44,8 @@ pub(crate) struct Steps {
     /// Tier B only.
     pub(crate) namespaces: Option<NamespacePlan>,
     pub(crate) limits: LimitPlan,
+    /// The user to become.
+    pub(crate) user: Option<u32>,
 }
 
 impl Steps {
@@ -163,6 +165,7 @@ pub fn plan(policy: &Policy, kernel: &Kernel) -> Result<Plan, Refusal> {
         },
         namespaces: (tier == Tier::B).then(|| namespace_plan(policy)),
         limits: limit_plan(policy, kernel, tier),
+        user: policy.user,
     };
     Ok(Plan {
         tier,
@@ -221,6 +224,10 @@ fn choose_tier(policy: &Policy, kernel: &Kernel) -> Result<Tier, Refusal> {
         let remedy =
             "run as a plain user, use --tier b where the host allows it, or accept it with --allow-root";
         return Err(Refusal::of("root", reason, remedy));
+    }
+    if policy.user.is_some() && (tier == Tier::A || !kernel.is_root) {
+        let reason = "only root can run a command as another user, and only in a root of its own";
+        return Err(Refusal::of("user", reason, "run ringfence as root, on a host that allows --tier b"));
     }
     Ok(tier)
 }

@@ -39,6 +39,8 @@ pub struct Policy {
     pub allow_degraded: BTreeSet<ProtectionName>,
     /// Protections that must not be missing though they are only preferred otherwise.
     pub require: BTreeSet<ProtectionName>,
+    /// The user that the command runs as, if it is not the one that runs ringfence.
+    pub user: Option<u32>,
     /// How many files of the scope have names outside it; `None` if they were not counted.
     pub shared_hardlinks: Option<HardlinkCount>,
 }

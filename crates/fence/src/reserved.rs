@@ -3,12 +3,17 @@
 //! what ringfence does.
 
 use std::fmt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use parking_lot::RwLock;
 
 use crate::link_walk::{Destination, follow};
 use crate::mount_table::MountTable;
+use crate::scope_scan::{FileIdentity, first_with_name_in};
+
+/// What the running program is called.
+pub(crate) const PROGRAM: &str = "ringfence's program";
 
 /// A file or directory that no scope may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,15 +63,30 @@ impl Reserved {
             return Some(found.clone());
         }
         let table = MountTable::read();
-        let scope = table.locations(scope);
+        let of_scope = table.locations(scope);
         let is_same_place = |reserved: &&ReservedPath| {
             table
                 .locations(&reserved.path)
                 .iter()
-                .any(|place| scope.iter().any(|scope| scope.contains(place) || place.contains(scope)))
+                .any(|place| of_scope.iter().any(|scope| scope.contains(place) || place.contains(scope)))
         };
-        reserved.iter().find(is_same_place).cloned()
+        if let Some(found) = reserved.iter().find(is_same_place) {
+            return Some(found.clone());
+        }
+        // Files with several hard links are rare, so the scope is seldom searched for their names.
+        let linked: Vec<(FileIdentity, &ReservedPath)> =
+            reserved.iter().filter_map(|reserved| Some((linked_file(reserved)?, reserved))).collect();
+        let files: Vec<FileIdentity> = linked.iter().map(|(file, _)| *file).collect();
+        let found = if files.is_empty() { None } else { first_with_name_in(scope, &files) };
+        found.map(|position| linked[position].1.clone())
     }
+}
+
+/// A file that has another name. The kernel lets no process write a program that runs, whatever name it uses.
+fn linked_file(reserved: &ReservedPath) -> Option<FileIdentity> {
+    let metadata = reserved.path.symlink_metadata().ok()?;
+    let is_linked = metadata.is_file() && metadata.nlink() > 1 && reserved.what != PROGRAM;
+    is_linked.then(|| (metadata.dev(), metadata.ino()))
 }
 
 #[cfg(test)]
@@ -92,5 +112,25 @@ mod tests {
         assert_eq!(reached("state/deep"), Some(base.join("state")));
         assert_eq!(reached("logs"), Some(base.join("logs/audit.jsonl")), "before it exists");
         assert_eq!(reached("other"), None);
+    }
+
+    #[test]
+    fn a_scope_with_a_hard_link_of_a_reserved_file_reaches_it() {
+        let base = crate::test_directory::directory("reserved-links").canonicalize().unwrap();
+        for directory in ["etc", "project/deep", "other"] {
+            std::fs::create_dir_all(base.join(directory)).unwrap();
+        }
+        let (file, program) = (base.join("etc/servers.yaml"), base.join("etc/ringfence"));
+        std::fs::write(&file, "").unwrap();
+        std::fs::write(&program, "").unwrap();
+        std::fs::hard_link(&program, base.join("other/ringfence")).unwrap();
+        let reserved = Reserved::default();
+        reserved.add("the configuration", &file);
+        reserved.add(PROGRAM, &program);
+        let reached = |scope: &str| reserved.reached_from(&base.join(scope)).map(|reserved| reserved.path);
+        assert_eq!(reached("project"), None);
+        std::fs::hard_link(&file, base.join("project/deep/innocent.yaml")).unwrap();
+        assert_eq!(reached("project"), Some(file));
+        assert_eq!(reached("other"), None, "a program that runs cannot be written");
     }
 }

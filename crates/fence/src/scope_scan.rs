@@ -51,7 +51,7 @@ pub fn shared_files(scope: &[PathBuf]) -> SharedFiles {
         path: PathBuf,
     }
     let mut files: HashMap<(u64, u64), Links> = HashMap::new();
-    let is_partial = walk(scope, &mut |entry| {
+    let is_partial = walk(scope, GitObjects::Skipped, &mut |entry| {
         let links = entry.links();
         if entry.kind() == FileType::RegularFile && links > 1 {
             let identity = (entry.stat.st_dev, entry.stat.st_ino);
@@ -68,6 +68,19 @@ pub fn shared_files(scope: &[PathBuf]) -> SharedFiles {
         }
     }
     found
+}
+
+/// A file, whatever its name.
+pub(crate) type FileIdentity = (u64, u64);
+
+/// The first of `files` that has a name in a directory. One that a walk of limited length did not find may have one.
+pub(crate) fn first_with_name_in(directory: &Path, files: &[FileIdentity]) -> Option<usize> {
+    let mut found = None;
+    let is_partial = walk(&[directory.to_owned()], GitObjects::Included, &mut |entry| {
+        let identity = (entry.stat.st_dev, entry.stat.st_ino);
+        found = found.or_else(|| files.iter().position(|file| *file == identity));
+    });
+    found.or((is_partial && !files.is_empty()).then_some(0))
 }
 
 /// The outermost package directory above a file, else the directory that it is in.
@@ -100,7 +113,7 @@ pub struct PostRunScan {
 /// session works on the scope, and the last one does it.
 pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() -> bool) -> PostRunScan {
     let mut left = PostRunScan::default();
-    walk(scope, &mut |entry| {
+    walk(scope, GitObjects::Included, &mut |entry| {
         if entry.changed() < since {
             return;
         }
@@ -212,9 +225,16 @@ pub(crate) fn change_mode(file: &OwnedFd, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(file, mode)?)
 }
 
+/// Whether a walk looks at objects of git. Clones link them among each other, and git never changes them in place.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GitObjects {
+    Skipped,
+    Included,
+}
+
 /// Calls `each` for every entry below `roots` that is no directory, package directories first. Returns true if it ended
 /// early.
-fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Entry<'_>)) -> bool {
+fn walk(roots: &[PathBuf], objects: GitObjects, each: &mut dyn FnMut(&Entry<'_>)) -> bool {
     let mut seen = 0;
     for root in roots {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -234,8 +254,8 @@ fn walk(roots: &[PathBuf], each: &mut dyn FnMut(&Entry<'_>)) -> bool {
                 let entry = Entry { directory: &opened, name: &name, path: root.join(&below), stat };
                 if !entry.kind().is_dir() {
                     each(&entry);
-                } else if below.ends_with(".git/objects") {
-                    // Clones of git link these among each other, and they are never changed in place.
+                } else if objects == GitObjects::Skipped && below.ends_with(".git/objects") {
+                    // Nothing to see.
                 } else if name.to_str().is_some_and(|name| LINKED_INTO.contains(&name)) {
                     waiting.push_front(below);
                 } else {
@@ -377,10 +397,14 @@ mod tests {
         let scope = test_directory::directory("scan-post_run_scan");
         std::fs::write(scope.join("tool"), "").unwrap();
         std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
+        let objects = scope.join(".git/objects/aa");
+        std::fs::create_dir_all(&objects).unwrap();
+        std::fs::write(objects.join("tool"), "").unwrap();
+        std::fs::set_permissions(objects.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", scope.join("out")).unwrap();
         std::os::unix::fs::symlink("tool", scope.join("in")).unwrap();
         let left = post_run_scan(std::slice::from_ref(&scope), 0, NOT_IN_USE);
-        assert_eq!(left.set_id, [scope.join("tool")]);
+        assert_eq!(left.set_id, [scope.join("tool"), objects.join("tool")]);
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o755);
         assert_eq!(left.outward_links, [(scope.join("out"), "/etc/passwd".into())]);
         assert_eq!(post_run_scan(&[scope], i64::MAX, NOT_IN_USE), PostRunScan::default());

@@ -35,6 +35,8 @@ pub struct FenceSettings {
     pub read_only: bool,
     /// Every program on the search path can run, not only the command.
     pub all_programs: bool,
+    /// The user that the command runs as instead of root, which then runs ringfence. The group has the same number.
+    pub user: Option<u32>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

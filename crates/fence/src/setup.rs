@@ -15,6 +15,7 @@ use crate::network::proxy_environment;
 use crate::paths::VettedDirectory;
 use crate::plan::HIDDEN;
 use crate::policy::{MetadataChoice, Network, Policy, ReadMode, Temp, Tier};
+use crate::private_tree::PrivateTree;
 use crate::scope_scan::{SharedFiles, shared_files};
 use crate::session_directory::{CleanUp, SessionDirectory};
 use crate::settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
@@ -62,7 +63,8 @@ impl FenceSetup {
         // The session's own directory holds nothing of the user's, and temporary files may go there.
         let read_only =
             settings.read_only && matches!(scope, ScopeChoice::Directories(_) | ScopeChoice::Vetted(_));
-        let scope = vet_all(scope, &session, host)?;
+        let scope = vet_all(scope, &session, settings.user, host)?;
+        PrivateTree::open(&session.home(), settings.user).map_err(FenceSetupError::Directory)?;
         let mut read_write = vec![VettedDirectory::own(&session.home())?];
         let caches = match caches {
             CacheChoice::Private => session.home().join(".cache"),
@@ -96,6 +98,7 @@ impl FenceSetup {
             require: settings.require.clone(),
             shared_hardlinks: shared.as_ref().map(SharedFiles::as_count),
             read_only,
+            user: settings.user,
             scope,
             read_write,
         };
@@ -170,7 +173,9 @@ impl FenceSetup {
         if matches!(self.policy.network, Network::Http { .. }) {
             result.extend(proxy_environment().into_iter().map(|(name, value)| (name.into(), value.into())));
         }
-        environment::furnish_home(&home, host.home.as_deref()).map_err(FenceSetupError::Directory)?;
+        PrivateTree::open(&home, self.policy.user)
+            .and_then(|home| environment::furnish_home(&home, host.home.as_deref()))
+            .map_err(FenceSetupError::Directory)?;
         Ok(result)
     }
 }
@@ -178,6 +183,7 @@ impl FenceSetup {
 fn vet_all(
     scope: ScopeChoice<'_>,
     session: &SessionDirectory,
+    user: Option<u32>,
     host: &HostEnvironment,
 ) -> Result<Vec<VettedDirectory>, FenceSetupError> {
     Ok(match scope {
@@ -189,7 +195,9 @@ fn vet_all(
         }
         ScopeChoice::Own(directory) => vec![VettedDirectory::own(directory)?],
         ScopeChoice::Empty => {
-            vec![VettedDirectory::own(&session.make_temp().map_err(FenceSetupError::Directory)?)?]
+            let directory = session.make_temp().map_err(FenceSetupError::Directory)?;
+            PrivateTree::open(&directory, user).map_err(FenceSetupError::Directory)?;
+            vec![VettedDirectory::own(&directory)?]
         }
     })
 }

@@ -193,7 +193,9 @@ fn refusal_status(refusal: &Refusal) -> StatusCode {
         | Refusal::TooManyListeners { .. }
         | Refusal::TooManyOfOne { .. }
         | Refusal::TooFast { .. } => StatusCode::TOO_MANY_REQUESTS,
-        Refusal::TooManySessions { .. } | Refusal::ShuttingDown => StatusCode::SERVICE_UNAVAILABLE,
+        Refusal::TooManySessions { .. } | Refusal::NoUser | Refusal::ShuttingDown => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
         // The gateway served the request and the upstream failed. Clients show that error best as the answer to
         // their request.
         Refusal::Start(_) => StatusCode::OK,

@@ -208,6 +208,8 @@ impl Installer<'_> {
             metadata: fence::MetadataChoice::Writable,
             read_only: false,
             all_programs: false,
+            // The packages belong to ringfence.
+            user: None,
             ..operator.clone()
         }
     }

@@ -31,6 +31,8 @@ pub enum Refusal {
     TooFast { retry_after: Duration },
     #[error("Unauthorized: the access of this caller has expired or was withdrawn")]
     AccessExpired,
+    #[error("this principal has no user on the gateway's host; its operator finds the reason in the log")]
+    NoUser,
     #[error("ringfence is shutting down")]
     ShuttingDown,
     #[error("{refusal}; {}", .refusal.hint())]
@@ -69,6 +71,7 @@ impl Refusal {
             | Self::TooManySessions { .. }
             | Self::TooManyOfOne { .. }
             | Self::AccessExpired
+            | Self::NoUser
             | Self::ShuttingDown
             | Self::UnknownEvent => ErrorReply::new(code::SERVER_ERROR, self.to_string()),
             Self::Start(failure) => failure.reply(),

@@ -12,7 +12,7 @@ use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
-use crate::rights::{AccessExpired, Rights, RightsBook};
+use crate::rights::{Rights, RightsBook, RightsError};
 use crate::scope::{ScopeRefusal, ScopeRules};
 use crate::settings::Settings;
 use crate::ticker::Ticker;
@@ -63,7 +63,7 @@ impl GatewayContext {
     }
 
     /// What a principal may do now.
-    pub(crate) fn rights_of(&self, principal: &Principal) -> Result<Rights, AccessExpired> {
+    pub(crate) fn rights_of(&self, principal: &Principal) -> Result<Rights, RightsError> {
         self.rights.read().of(principal, Timestamp::now())
     }
 

@@ -180,6 +180,18 @@ impl ServerPlan {
         })
     }
 
+    /// The upstream of a session that it is passed through to, without templates.
+    pub(crate) fn passed_through(&self, rights: &Rights) -> Arc<Upstream> {
+        let mut upstream = Arc::clone(&self.upstream);
+        if rights.restriction != Restriction::default() && upstream.lifecycle != Lifecycle::Shared {
+            let own = Arc::make_mut(&mut upstream);
+            if let Transport::Process(program) = &mut own.transport {
+                self.fill.restrict(program, rights.restriction);
+            }
+        }
+        upstream
+    }
+
     /// Why a principal that may only read cannot have it. Its fence is made read-only if it is not shared.
     pub(crate) fn obstacle_for_reader(&self) -> Option<&'static str> {
         let Transport::Process(program) = &self.upstream.transport else { return None };

@@ -1,7 +1,8 @@
 //! What each principal may do: where it may work, which servers and tools it gets, how much it may use.
 //!
 //! The one place that decides it. A [`RightsBook`] knows what the configuration and the command line say;
-//! [`RightsBook::of`] makes the [`Rights`] of one principal from it. Both are plain data: no file is looked at.
+//! [`RightsBook::of`] makes the [`Rights`] of one principal from it. Both are plain data; a file is looked at only for
+//! the user of a principal that is new.
 //!
 //! A directory is a principal's *own* if an entry or a group of the configuration lists it for that principal. A
 //! *common* one is listed for all principals. A common directory that overlaps one of another principal's own is refused.
@@ -9,11 +10,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use config::{PrincipalRights, Principals, Standing, ToolRules};
 use identity::Principal;
 use jiff::Timestamp;
 use upstream::Restriction;
+
+use crate::principal_users::{PrincipalUsers, PrincipalUsersError};
 
 /// Sessions and calls per second of one principal, unless the operator says otherwise.
 const DEFAULT_SESSIONS: usize = 50;
@@ -38,11 +42,16 @@ pub struct Grants {
     /// Of the command line, for principals whose entries set no limit.
     pub sessions: Option<usize>,
     pub calls_per_second: Option<NonZeroU32>,
+    /// Where principals have users of their own on this host.
+    pub users: Option<Arc<PrincipalUsers>>,
 }
 
-/// The access of a principal has expired.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AccessExpired;
+/// Why a principal gets no rights.
+#[derive(Debug)]
+pub(crate) enum RightsError {
+    Expired,
+    NoUser(PrincipalUsersError),
+}
 
 /// The rights of one principal.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -95,15 +104,16 @@ impl RightsBook {
     }
 
     /// The rights of a principal at a time.
-    pub(crate) fn of(&self, principal: &Principal, now: Timestamp) -> Result<Rights, AccessExpired> {
+    pub(crate) fn of(&self, principal: &Principal, now: Timestamp) -> Result<Rights, RightsError> {
         let Some(grants) = &self.grants else { return Ok(Rights::default()) };
         let name = principal.as_str();
         let (written, is_named) = match grants.principals.standing(name, now) {
             Standing::Named(rights) => (rights, true),
             Standing::Default(rights) => (rights, false),
             Standing::Unmentioned => (PrincipalRights::default(), false),
-            Standing::Expired => return Err(AccessExpired),
+            Standing::Expired => return Err(RightsError::Expired),
         };
+        let user = grants.users.as_ref().map(|users| users.user_of(principal)).transpose();
         let places = grants.places(name, &written, is_named);
         let limits = written.limits;
         let calls = limits.calls_per_second.map(|calls| u32::try_from(calls).unwrap_or(u32::MAX));
@@ -116,6 +126,7 @@ impl RightsBook {
                 read_only: written.read_only,
                 memory_bytes: limits.memory_bytes,
                 processes: limits.processes,
+                user: user.map_err(RightsError::NoUser)?,
             },
             sessions: sessions.or(grants.sessions).or(Some(DEFAULT_SESSIONS)),
             calls_per_second: calls

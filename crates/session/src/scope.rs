@@ -136,11 +136,15 @@ pub struct ScopeRules {
     pub host_environment: Arc<HostEnvironment>,
 }
 
-/// Makes a directory for the persistent data of servers, private to this user.
-pub(crate) fn make_storage(path: &Path) -> Result<VettedDirectory, ScopeError> {
+/// Makes a directory for the persistent data of servers, private to the user that they run as: this one, if none is
+/// named.
+pub(crate) fn make_storage(path: &Path, user: Option<u32>) -> Result<VettedDirectory, ScopeError> {
     use std::os::unix::fs::DirBuilderExt;
-    // If this fails, opening it fails too, and says why.
+    // If one of these fails, opening it fails too, now or in the launcher, and says why.
     let _ = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path);
+    if user.is_some() {
+        let _ = std::os::unix::fs::lchown(path, user, user);
+    }
     VettedDirectory::own(path)
 }
 

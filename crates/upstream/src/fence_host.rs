@@ -38,6 +38,8 @@ pub struct Restriction {
     pub read_only: bool,
     pub memory_bytes: Option<u64>,
     pub processes: Option<u64>,
+    /// The principal's own user on this host, where principals have one.
+    pub user: Option<u32>,
 }
 
 impl Restriction {
@@ -50,6 +52,7 @@ impl Restriction {
         let limits = &mut settings.limits;
         limits.memory = lowered(limits.memory, self.memory_bytes);
         limits.processes = lowered(limits.processes, self.processes);
+        settings.user = self.user.or(settings.user);
     }
 }
 
@@ -101,6 +104,11 @@ impl FenceHost {
             Arc::new(Self::with_launcher(Arc::clone(&self.launcher), settings, host))
         };
         Arc::clone(self.restricted.lock().entry(restriction).or_insert_with(new))
+    }
+
+    /// The user that servers run as, if it is not the one that runs ringfence.
+    pub fn user(&self) -> Option<u32> {
+        self.settings.user
     }
 
     /// Whether the scope cannot be written.

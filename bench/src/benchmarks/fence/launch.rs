@@ -115,6 +115,7 @@ impl FenceHost {
             allowances: BTreeSet::from([Allowance::Root]),
             allow_degraded: BTreeSet::new(),
             require: BTreeSet::new(),
+            user: None,
             shared_hardlinks: None,
             read_only: false,
         })

@@ -89,5 +89,6 @@ fn settings_of_serve() -> FenceSettings {
         metadata: fence::MetadataChoice::Writable,
         read_only: false,
         all_programs: true,
+        user: None,
     }
 }

@@ -119,6 +119,9 @@ pub(crate) struct FenceOptions {
     /// One more path that must not be read (repeatable).
     #[arg(long, value_name = "PATH")]
     pub(crate) deny_read: Vec<PathBuf>,
+    /// The user that commands run as, where `serve` gives principals users.
+    #[arg(skip)]
+    pub(crate) user: Option<u32>,
     /// Keep keys, tokens, browser profiles and histories unreadable. The default.
     #[arg(long)]
     deny_sensitive_reads: bool,

@@ -52,6 +52,7 @@ pub(crate) fn settings(
         metadata: metadata(options, metadata_default),
         read_only: options.read_only,
         all_programs: false,
+        user: options.user,
     })
 }
 

@@ -3,6 +3,7 @@
 mod ends;
 mod scopes;
 mod servers;
+mod users;
 
 use std::path::PathBuf;
 

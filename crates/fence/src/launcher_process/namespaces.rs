@@ -15,7 +15,11 @@ use crate::plan::NetworkNamespace;
 /// Enters the namespaces. Returns in their first process, a child of this process's parent; this one ends.
 pub(super) fn enter(request: &LaunchRequest) -> Result<(), StepError> {
     let network = request.steps.namespaces.as_ref().map_or(&NetworkNamespace::Shared, |plan| &plan.network);
-    unshare(*network != NetworkNamespace::Shared).step("unshare")?;
+    let has_network = *network != NetworkNamespace::Shared;
+    match request.steps.user {
+        None => unshare(has_network).step("unshare")?,
+        Some(user) => unshare_for(user, has_network)?,
+    }
     rustix::system::sethostname(b"ringfence").step("hostname")?;
     if let NetworkNamespace::Loopback { proxy, mirrored } = network {
         sys::bring_loopback_up().step("loopback")?;
@@ -37,6 +41,48 @@ pub(super) fn enter(request: &LaunchRequest) -> Result<(), StepError> {
 /// Enters new namespaces that map only this user, as itself.
 pub(super) fn unshare(network: bool) -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    enter_new(network)?;
+    write_once("/proc/self/setgroups", "deny")?;
+    write_once("/proc/self/uid_map", &format!("{user} {user} 1"))?;
+    write_once("/proc/self/gid_map", &format!("{group} {group} 1"))
+}
+
+/// Enters new namespaces that map root, who builds the command's root, and the user that the command will run as. Only a
+/// process that stays outside may write such a map: a child does it, and ends.
+fn unshare_for(user: u32, network: bool) -> Result<(), StepError> {
+    // Nothing of root's groups is left for the command.
+    rustix::thread::set_thread_groups(&[]).step("groups")?;
+    let parent = rustix::process::getpid().as_raw_nonzero();
+    let (ready, is_ready) = io::pipe().step("user map")?;
+    let writer = sys::fork().step("user map")?;
+    if writer == 0 {
+        drop(is_ready);
+        let written = wait_for_end(ready).and_then(|()| write_maps(parent.get(), user));
+        sys::exit(i32::from(written.is_err()));
+    }
+    drop(ready);
+    enter_new(network).step("unshare")?;
+    drop(is_ready);
+    let pid = rustix::process::Pid::from_raw(writer);
+    let ended = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).step("user map")?;
+    match ended.and_then(|(_, status)| status.exit_status()) {
+        Some(0) => Ok(()),
+        _ => Err(StepError::new("user map", format!("the kernel refused a map for uid {user}"))),
+    }
+}
+
+/// Returns when the other end of a pipe is closed.
+fn wait_for_end(mut pipe: io::PipeReader) -> io::Result<()> {
+    io::copy(&mut pipe, &mut io::sink()).map(|_| ())
+}
+
+fn write_maps(process: i32, user: u32) -> io::Result<()> {
+    let map = format!("0 0 1\n{user} {user} 1\n");
+    write_once(&format!("/proc/{process}/uid_map"), &map)?;
+    write_once(&format!("/proc/{process}/gid_map"), &map)
+}
+
+fn enter_new(network: bool) -> io::Result<()> {
     let mut flags = UnshareFlags::NEWUSER
         | UnshareFlags::NEWNS
         | UnshareFlags::NEWPID
@@ -48,9 +94,7 @@ pub(super) fn unshare(network: bool) -> io::Result<()> {
     }
     // SAFETY: no descriptor table is unshared, and this process has one thread.
     unsafe { rustix::thread::unshare_unsafe(flags) }?;
-    write_once("/proc/self/setgroups", "deny")?;
-    write_once("/proc/self/uid_map", &format!("{user} {user} 1"))?;
-    write_once("/proc/self/gid_map", &format!("{group} {group} 1"))
+    Ok(())
 }
 
 /// The kernel accepts these files in one write only.

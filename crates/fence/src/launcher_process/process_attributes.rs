@@ -4,12 +4,13 @@
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
-use rustix::process::{Resource, Rlimit, Signal};
+use rustix::fs::Access;
+use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::{InStep, StepError, sys};
 use crate::launch_request::{CGROUP_FD, LaunchRequest};
-use crate::plan::LimitPlan;
+use crate::plan::{LimitPlan, Steps};
 
 /// Capabilities exist up to this number, with room for new ones.
 const LAST_CAPABILITY: u32 = 63;
@@ -98,8 +99,8 @@ pub(super) fn close_on_exec() -> Result<(), StepError> {
     sys::close_range(3, u32::MAX, true).step("close_range")
 }
 
-/// Drops every capability, now and for any program that is executed.
-pub(super) fn drop_capabilities() -> Result<(), StepError> {
+/// Drops every capability, now and for any program that is executed. Becomes `user` on the way, which takes one.
+pub(super) fn drop_capabilities(user: Option<u32>) -> Result<(), StepError> {
     let none = CapabilitySets {
         effective: CapabilitySet::empty(),
         permitted: CapabilitySet::empty(),
@@ -124,10 +125,36 @@ pub(super) fn drop_capabilities() -> Result<(), StepError> {
             | CapabilitiesSecureBits::NO_SETUID_FIXUP_LOCKED;
         rustix::thread::set_capabilities_secure_bits(locked).step("securebits")?;
     }
+    if let Some(user) = user {
+        become_user(user)?;
+    }
     rustix::thread::clear_ambient_capability_set().step("ambient set")?;
     rustix::thread::set_capabilities(None, none).step("capset")?;
     let left = rustix::thread::capabilities(None).step("capget")?;
     if left == none { Ok(()) } else { Err(StepError::new("capset", "capabilities are left")) }
+}
+
+/// Takes a user and the group of the same number, for good. The groups of root went before.
+fn become_user(user: u32) -> Result<(), StepError> {
+    let (uid, gid) = (Uid::from_raw(user), Gid::from_raw(user));
+    rustix::thread::set_thread_res_gid(gid, gid, gid).step("group")?;
+    rustix::thread::set_thread_res_uid(uid, uid, uid).step("user")
+}
+
+/// Where the command runs as a user of its own, tells before it starts that this user cannot use the scope.
+pub(super) fn check_access(steps: &Steps) -> Result<(), StepError> {
+    let Some(user) = steps.user else { return Ok(()) };
+    let landlock = &steps.landlock;
+    let writable = landlock.read_write.iter().map(|root| (root, Access::WRITE_OK, "writable"));
+    let readable = landlock.read_only.iter().map(|root| (root, Access::READ_OK, "readable"));
+    for (root, access, word) in writable.chain(readable) {
+        rustix::fs::access(root.path(), access | Access::EXEC_OK).map_err(|error| {
+            let path = root.path().display();
+            let hint = format!("give it to that user (chown -R {user} {path}) or add an ACL");
+            StepError::new("user", format!("{path} is not {word} for uid {user}: {error}; {hint}"))
+        })?;
+    }
+    Ok(())
 }
 
 fn drop_from_bounding_set(number: u32) -> io::Result<()> {

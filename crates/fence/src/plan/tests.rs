@@ -27,6 +27,7 @@ pub(crate) fn policy() -> Policy {
         tier: TierChoice::Auto,
         allow_degraded: std::collections::BTreeSet::new(),
         require: std::collections::BTreeSet::new(),
+        user: None,
         shared_hardlinks: None,
     }
 }

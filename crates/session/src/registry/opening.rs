@@ -16,7 +16,7 @@ use crate::handshake;
 use crate::messages;
 use crate::plan::Beneficiary;
 use crate::record::{Contexts, EndReason, SessionRecord};
-use crate::rights::Rights;
+use crate::rights::{Rights, RightsError};
 use crate::roster::{Roster, Welcome};
 use crate::scope::{Scope, ScopeRefusal, WorkspaceChoice};
 use crate::session::{Beginning, Session};
@@ -53,7 +53,7 @@ impl Sessions {
         }
         let params = InitializeParams::read(request.params()).map_err(Refusal::BadInitialize)?;
         let (roster, requested) = (self.roster(), params.version());
-        let rights = self.context.rights_of(&caller.principal).map_err(|_| Refusal::AccessExpired)?;
+        let rights = self.context.rights_of(&caller.principal).map_err(refusal_of)?;
         let rights = Arc::new(rights);
         let scope = self.known_scope(&roster, &caller, &params, &rights).await?;
         let key = SessionKey { principal: caller.principal.clone(), id: SessionId::random() };
@@ -220,6 +220,16 @@ impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
             tokio::spawn(async move { session.end(EndReason::Abandoned).await });
+        }
+    }
+}
+
+fn refusal_of(error: RightsError) -> Refusal {
+    match error {
+        RightsError::Expired => Refusal::AccessExpired,
+        RightsError::NoUser(error) => {
+            tracing::error!("a principal gets no user: {error}; hint: {}", error.hint());
+            Refusal::NoUser
         }
     }
 }

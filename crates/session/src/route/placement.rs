@@ -117,7 +117,8 @@ impl Placing {
     }
 
     fn place_here(&self, server: &Server, upstream: Arc<Upstream>, terms: &Terms) -> Placement {
-        match self.scope_of(server, terms) {
+        let user = upstream.program().and_then(|program| program.fence.as_ref()?.user());
+        match self.scope_of(server, user, terms) {
             Ok(scope) => {
                 let nowhere = Beneficiary { scope: None, ..self.beneficiary() };
                 Placement::Here { upstream, probe: server.plan.for_session(terms, nowhere).ok(), scope }
@@ -127,7 +128,7 @@ impl Placing {
     }
 
     /// Where a server may write: in the session's directories, or where the operator says, and in its storage.
-    fn scope_of(&self, server: &Server, terms: &Terms) -> Result<Arc<Scope>, String> {
+    fn scope_of(&self, server: &Server, user: Option<u32>, terms: &Terms) -> Result<Arc<Scope>, String> {
         let (plan, whom, scope) = (&server.plan, self.beneficiary(), &self.scope);
         let rules = &server.context.rules;
         let is_everyones = plan.upstream.lifecycle == Lifecycle::Shared;
@@ -144,7 +145,7 @@ impl Placing {
             own.label = None;
         }
         if let Some(directory) = plan.storage_directory(terms, whom) {
-            let storage = make_storage(&directory).map_err(|error| format!("no storage: {error}"))?;
+            let storage = make_storage(&directory, user).map_err(|error| format!("no storage: {error}"))?;
             Arc::make_mut(&mut own.directories).storage = Some(storage);
         }
         Ok(Arc::new(own))

@@ -114,7 +114,8 @@ fn pass_through(session: &Arc<Session>, server: &Arc<Server>, scope: &Arc<Scope>
             start_over(session);
         }
     });
-    let workers = server.workers_for(client, &server.plan.upstream, scope, greeting);
+    let upstream = server.plan.passed_through(session.rights());
+    let workers = server.workers_for(client, &upstream, scope, greeting);
     PassThrough { server: Arc::clone(server), workers, scope: Arc::clone(scope) }
 }
 

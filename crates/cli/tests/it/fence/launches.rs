@@ -54,6 +54,7 @@ impl Ground {
             tier: self.tier,
             allow_degraded: BTreeSet::new(),
             require: BTreeSet::new(),
+            user: None,
             shared_hardlinks: None,
         };
         fence::plan(&policy, &self.launcher.kernel()).unwrap()

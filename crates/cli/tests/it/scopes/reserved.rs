@@ -179,3 +179,38 @@ async fn settings_of_a_home_are_no_scopes_unless_the_operator_names_them() {
     let client = assert_served(&named, &site.path("home/.config/autostart")).await;
     assert_eq!(working_directory(&client).await, site.path("home/.config/autostart"));
 }
+
+/// The finding: ringfence furnishes the home of a session before each start of its server, which may have left links
+/// there.
+#[tokio::test]
+async fn a_link_in_the_home_of_a_session_leads_nothing_of_the_gateway_outside() {
+    let site = Site::new("reserved-links-in-home");
+    std::fs::create_dir_all(site.path("home/.config")).unwrap();
+    std::fs::write(site.path("home/.gitconfig"), "[user]\n\tname = Ada\n").unwrap();
+    std::fs::create_dir(site.path("outside")).unwrap();
+    std::fs::write(site.path("outside/file"), "kept").unwrap();
+    let gateway = Gateway::builder().env("HOME", site.path("home")).start().await;
+    let client = assert_served(&gateway, &site.path("project")).await;
+    let first = client.call_tool_for_text("pid", json!({})).await;
+    for (path, target) in [(".gitconfig", "outside/file"), (".config/pnpm", "outside")] {
+        let arguments = json!({"path": path, "target": site.path(target)});
+        assert_eq!(client.call_tool_for_text("link_in_home", arguments).await, "linked");
+    }
+    client.call_tool("crash", json!({"code": 1})).await;
+    // The control: another process runs, so the home was furnished again.
+    assert_ne!(client.call_tool_for_text("pid", json!({})).await, "");
+    assert_eq!(gateway.counter("worker_restarts").await, 1, "{first}");
+    assert_eq!(std::fs::read_to_string(site.path("outside/file")).unwrap(), "kept");
+    assert_eq!(std::fs::read_dir(site.path("outside")).unwrap().count(), 1);
+}
+
+#[tokio::test]
+async fn a_directory_with_a_hard_link_of_the_configuration_is_no_scope() {
+    let site = Site::new("reserved-hard-link");
+    let gateway = site.builder().start().await;
+    assert_served(&gateway, &site.path("project")).await.delete().await;
+    std::fs::hard_link(site.path("servers.yaml"), site.path("project/notes.yaml")).unwrap();
+    assert_refused(&gateway, &site.path("project")).await;
+    std::fs::remove_file(site.path("project/notes.yaml")).unwrap();
+    assert_served(&gateway, &site.path("project")).await;
+}

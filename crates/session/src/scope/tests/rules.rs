@@ -205,12 +205,12 @@ fn a_link_to_a_servers_directory_may_lead_only_into_the_session() {
 #[test]
 fn storage_is_made_for_this_user_alone() {
     let directory = projects();
-    let storage = make_storage(&directory.join("a/kept/deep")).unwrap();
+    let storage = make_storage(&directory.join("a/kept/deep"), None).unwrap();
     assert_eq!(storage.path(), directory.join("a/kept/deep"));
     assert_eq!(storage.path().metadata().unwrap().mode() & 0o777, 0o700);
     let file = directory.join("file");
     std::fs::write(&file, "").unwrap();
-    assert!(make_storage(&file.join("below")).is_err());
+    assert!(make_storage(&file.join("below"), None).is_err());
 }
 
 #[test]

@@ -131,6 +131,7 @@ fn file_tools() -> Vec<Value> {
     vec![
         tool("write_file", "Writes a text to a file", json!({"path": string(), "text": string()})),
         tool("read_file", "Returns the text of a file", json!({"path": string()})),
+        tool("link_in_home", "Puts a link into its home", json!({"path": string(), "target": string()})),
     ]
 }
 

@@ -1,0 +1,95 @@
+//! A directory that belongs to a fenced command, in which ringfence leaves files from outside: the home of a session.
+//! The command may have put links there before, so nothing is reached by path, and no link is followed.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+
+/// An open directory of a fenced command.
+pub(crate) struct PrivateTree {
+    directory: OwnedFd,
+    /// Gets what is made here, where the command runs as another user than ringfence.
+    user: Option<u32>,
+}
+
+const DIRECTORY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+impl PrivateTree {
+    /// Opens a directory that lies where only ringfence can write, and gives it to `user`.
+    pub(crate) fn open(path: &Path, user: Option<u32>) -> io::Result<Self> {
+        let directory = rustix::fs::open(path, DIRECTORY, Mode::empty())?;
+        let tree = Self { directory, user };
+        tree.give(&tree.directory)?;
+        Ok(tree)
+    }
+
+    /// Adds a file with the directories above it. A file that is there already stays, and so does whatever else the
+    /// command has put in its way.
+    pub(crate) fn add_file(&self, path: &Path, text: &str) -> io::Result<()> {
+        match self.create(path) {
+            Ok(mut file) => {
+                self.give(&file)?;
+                file.write_all(text.as_bytes())
+            }
+            Err(Errno::EXIST | Errno::LOOP | Errno::NOTDIR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn create(&self, path: &Path) -> rustix::io::Result<File> {
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        let mut current = rustix::io::dup(&self.directory)?;
+        for above in path.parent().into_iter().flatten() {
+            let is_new = match rustix::fs::mkdirat(&current, above, Mode::from_raw_mode(0o700)) {
+                Ok(()) => true,
+                Err(Errno::EXIST) => false,
+                Err(error) => return Err(error),
+            };
+            current = rustix::fs::openat(&current, above, DIRECTORY, Mode::empty())?;
+            if is_new {
+                self.give(&current)?;
+            }
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        rustix::fs::openat(&current, name, flags, Mode::from_raw_mode(0o600)).map(File::from)
+    }
+
+    fn give(&self, file: impl AsFd) -> rustix::io::Result<()> {
+        self.user.map_or(Ok(()), |user| {
+            rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn no_link_that_a_command_has_put_in_its_home_is_followed() {
+        let base = crate::test_directory::directory("private-tree");
+        let (home, outside) = (base.join("home"), base.join("outside"));
+        std::fs::create_dir_all(&home).unwrap();
+        std::fs::create_dir_all(&outside).unwrap();
+        std::fs::write(outside.join("file"), "kept").unwrap();
+        symlink(outside.join("file"), home.join(".gitconfig")).unwrap();
+        symlink(outside.join("missing"), home.join("new")).unwrap();
+        symlink(&outside, home.join(".config")).unwrap();
+        std::fs::write(home.join("plain"), "own").unwrap();
+        let tree = PrivateTree::open(&home, None).unwrap();
+        for path in [".gitconfig", "new", ".config/rc", ".config/deep/rc", "plain", "plain/below"] {
+            tree.add_file(Path::new(path), "from ringfence").unwrap();
+        }
+        assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 1);
+        assert_eq!(std::fs::read_to_string(outside.join("file")).unwrap(), "kept");
+        assert_eq!(std::fs::read_to_string(home.join("plain")).unwrap(), "own");
+        tree.add_file(Path::new("a/b/c"), "from ringfence").unwrap();
+        assert_eq!(std::fs::read_to_string(home.join("a/b/c")).unwrap(), "from ringfence");
+    }
+}
