@@ -4,7 +4,11 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 /// What programs need to find their files, their language and their terminal, and to trust the same
 /// certificates as their user does.
@@ -131,15 +135,47 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Writes settings into a fresh home: the user's identity for git, and that pnpm copies files instead of linking them
-/// into shared caches.
+/// Writes settings into a home: the user's identity for git, and that pnpm copies files instead of linking them into
+/// shared caches.
+///
+/// An earlier command of the session may have used the home. What exists there stays, and no link is followed.
 pub(crate) fn furnish_home(home: &Path, of_user: Option<&Path>) -> io::Result<()> {
-    if let Some(identity) = of_user.and_then(git_identity) {
-        std::fs::write(home.join(".gitconfig"), identity)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let home = rustix::fs::open(home, flags, Mode::empty())?;
+    let identity = of_user.and_then(git_identity);
+    let settings = [(&[][..], ".gitconfig", identity.as_deref()), PNPM_SETTINGS];
+    for (directories, name, text) in settings {
+        if let Some(text) = text
+            && let Err(error) = write_new(&home, directories, name, text)
+        {
+            match error {
+                // The command's own doing.
+                Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ACCESS => {}
+                error => return Err(error.into()),
+            }
+        }
     }
-    let pnpm = home.join(".config/pnpm");
-    std::fs::create_dir_all(&pnpm)?;
-    std::fs::write(pnpm.join("rc"), "package-import-method=copy\n")
+    Ok(())
+}
+
+const PNPM_SETTINGS: (&[&str], &str, Option<&str>) =
+    (&[".config", "pnpm"], "rc", Some("package-import-method=copy\n"));
+
+/// Writes a file that does not exist yet, in directories that are made where they are missing.
+fn write_new(home: &OwnedFd, directories: &[&str], name: &str, text: &str) -> rustix::io::Result<()> {
+    let mut directory = rustix::io::fcntl_dupfd_cloexec(home, 0)?;
+    for below in directories {
+        match rustix::fs::mkdirat(&directory, *below, Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error),
+        }
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        directory = rustix::fs::openat(&directory, *below, flags, Mode::empty())?;
+    }
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&directory, name, flags, Mode::from_raw_mode(0o644))?;
+    rustix::io::write(&file, text.as_bytes())?;
+    Ok(())
 }
 
 /// Name and email from the `[user]` section of the user's git settings.
@@ -190,5 +226,37 @@ mod tests {
         furnish_home(&inside, Some(&home)).unwrap();
         let identity = std::fs::read_to_string(inside.join(".gitconfig")).unwrap();
         assert_eq!(identity, "[user]\n\tname = A B\n\temail = a@b\n");
+    }
+
+    #[test]
+    fn links_that_a_command_left_in_its_home_are_not_written_through() {
+        use std::os::unix::fs::symlink;
+        let base = crate::test_directory::directory("furnished-twice");
+        std::fs::write(base.join(".gitconfig"), "[user]\n\tname = A\n").unwrap();
+        for (link, target) in [
+            (".gitconfig", "victim"),
+            (".config", "victims"),
+            (".config/pnpm", "victims"),
+            (".config/pnpm/rc", "victim"),
+        ] {
+            for directory in ["home", "victims"] {
+                let _ = std::fs::remove_dir_all(base.join(directory));
+                std::fs::create_dir_all(base.join(directory)).unwrap();
+            }
+            std::fs::write(base.join("victim"), "as it was").unwrap();
+            let link = base.join("home").join(link);
+            std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(base.join(target), &link).unwrap();
+            furnish_home(&base.join("home"), Some(&base)).unwrap();
+            assert_eq!(std::fs::read_to_string(base.join("victim")).unwrap(), "as it was", "{link:?}");
+            assert_eq!(std::fs::read_dir(base.join("victims")).unwrap().count(), 0, "{link:?}");
+        }
+        // The control: without a link both files are there, and a second time changes nothing.
+        for _ in 0..2 {
+            let home = base.join("home");
+            let _ = std::fs::remove_file(home.join(".config/pnpm/rc"));
+            furnish_home(&home, Some(&base)).unwrap();
+            assert!(home.join(".gitconfig").is_file() && home.join(".config/pnpm/rc").is_file());
+        }
     }
 }

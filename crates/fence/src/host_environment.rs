@@ -165,7 +165,7 @@ fn deny_list(settings: &FenceSettings, home: Option<&Path>) -> Vec<DeniedPath> {
     denied
 }
 
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
