@@ -180,6 +180,10 @@ mod tests {
         assert!(!is_stripped(OsStr::new("API_KEY")) && !is_stripped(OsStr::new("LDAP")));
     }
 
+    fn furnish(home: &Path, of_user: &Path) {
+        furnish_home(&PrivateTree::open(home, None).unwrap(), Some(of_user)).unwrap();
+    }
+
     #[test]
     fn only_the_identity_of_the_git_settings_is_taken() {
         let home = crate::test_directory::directory("git-identity");
@@ -187,8 +191,40 @@ mod tests {
         std::fs::write(home.join(".gitconfig"), settings).unwrap();
         let inside = home.join("inside");
         std::fs::create_dir_all(&inside).unwrap();
-        furnish_home(&PrivateTree::open(&inside, None).unwrap(), Some(&home)).unwrap();
+        furnish(&inside, &home);
         let identity = std::fs::read_to_string(inside.join(".gitconfig")).unwrap();
         assert_eq!(identity, "[user]\n\tname = A B\n\temail = a@b\n");
+    }
+
+    #[test]
+    fn links_that_a_command_left_in_its_home_are_not_written_through() {
+        use std::os::unix::fs::symlink;
+        let base = crate::test_directory::directory("furnished-twice");
+        std::fs::write(base.join(".gitconfig"), "[user]\n\tname = A\n").unwrap();
+        for (link, target) in [
+            (".gitconfig", "victim"),
+            (".config", "victims"),
+            (".config/pnpm", "victims"),
+            (".config/pnpm/rc", "victim"),
+        ] {
+            for directory in ["home", "victims"] {
+                let _ = std::fs::remove_dir_all(base.join(directory));
+                std::fs::create_dir_all(base.join(directory)).unwrap();
+            }
+            std::fs::write(base.join("victim"), "as it was").unwrap();
+            let link = base.join("home").join(link);
+            std::fs::create_dir_all(link.parent().unwrap()).unwrap();
+            symlink(base.join(target), &link).unwrap();
+            furnish(&base.join("home"), &base);
+            assert_eq!(std::fs::read_to_string(base.join("victim")).unwrap(), "as it was", "{link:?}");
+            assert_eq!(std::fs::read_dir(base.join("victims")).unwrap().count(), 0, "{link:?}");
+        }
+        // The control: without a link both files are there, and a second time changes nothing.
+        for _ in 0..2 {
+            let home = base.join("home");
+            let _ = std::fs::remove_file(home.join(".config/pnpm/rc"));
+            furnish(&home, &base);
+            assert!(home.join(".gitconfig").is_file() && home.join(".config/pnpm/rc").is_file());
+        }
     }
 }

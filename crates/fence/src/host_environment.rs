@@ -106,7 +106,7 @@ impl HostEnvironment {
         if !self.has_users && !is_writable_in_fence(vetted.path()) {
             return Err(ScopeError::AnothersOfRoot(vetted.path().to_owned()));
         }
-        match self.reserved.reached_from(vetted.path()) {
+        match self.reserved.reached_from(&vetted) {
             Some(reserved) => Err(ScopeError::Reserved { scope: vetted.path().to_owned(), reserved }),
             None => Ok(vetted),
         }
@@ -183,7 +183,7 @@ fn deny_list(settings: &FenceSettings, home: Option<&Path>) -> Vec<DeniedPath> {
     denied
 }
 
-fn absolute(path: &Path) -> PathBuf {
+pub(crate) fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 

@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::FileType;
 
 use self::scope_tree::ScopeTree;
+use crate::link_walk::Held;
+use crate::paths::VettedDirectory;
 use crate::placeholders::{Missing, PlaceholderKind};
 use crate::policy::MetadataChoice;
 
@@ -49,10 +51,10 @@ pub(crate) struct KeptPaths {
 }
 
 /// Finds what is to be kept in the directories of a scope.
-pub(crate) fn find(scope: &[PathBuf], choice: &MetadataChoice) -> KeptPaths {
+pub(crate) fn find(scope: &[VettedDirectory], choice: &MetadataChoice) -> KeptPaths {
     let MetadataChoice::Kept { except } = choice else { return KeptPaths::default() };
     let mut kept = KeptPaths::default();
-    for tree in scope.iter().filter_map(|top| ScopeTree::open(top)) {
+    for tree in scope.iter().filter_map(ScopeTree::open) {
         for name in METADATA.iter().filter(|name| !except.contains(**name)) {
             Keeper { tree: &tree, kept: &mut kept }.keep(&tree.top().join(name), PlaceholderKind::Directory);
         }
@@ -91,7 +93,8 @@ impl Keeper<'_> {
     /// Keeps a link from being replaced, and what it leads to if that lies in the scope.
     fn keep_link(&mut self, link: &Path) {
         self.keep_read_only(link);
-        let Ok(target) = link.canonicalize() else { return };
+        let Some(held) = Held::find(link) else { return };
+        let target = held.path().to_owned();
         if target.starts_with(self.tree.top()) && target != self.tree.top() {
             if git::is_repository(self.tree, &target) {
                 self.keep_repository(&target);
@@ -123,7 +126,7 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn kept(top: &Path) -> KeptPaths {
-        find(&[top.to_owned()], &MetadataChoice::Kept { except: BTreeSet::new() })
+        find(&[VettedDirectory::own(top).unwrap()], &MetadataChoice::Kept { except: BTreeSet::new() })
     }
 
     #[test]
@@ -143,10 +146,13 @@ mod tests {
     fn a_name_that_is_allowed_is_left_alone() {
         let top = test_directory::directory("metadata-allowed");
         let except = BTreeSet::from([".claude".to_owned()]);
-        let kept = find(std::slice::from_ref(&top), &MetadataChoice::Kept { except });
+        let kept = find(&[VettedDirectory::own(&top).unwrap()], &MetadataChoice::Kept { except });
         assert_eq!(kept.read_only.len(), METADATA.len() - 1);
         assert!(!kept.read_only.contains(&top.join(".claude")));
-        assert_eq!(find(&[top], &MetadataChoice::Writable), KeptPaths::default());
+        assert_eq!(
+            find(&[VettedDirectory::own(&top).unwrap()], &MetadataChoice::Writable),
+            KeptPaths::default()
+        );
     }
 
     #[test]

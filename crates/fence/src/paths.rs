@@ -2,13 +2,15 @@
 //! readable. Scopes are recorded by device and inode, which the launcher compares again.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::Access;
+use rustix::fs::{Access, AtFlags, FileType, Mode, OFlags};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::link_walk::{Held, Walk, open_without_links, walk};
 use crate::raw_path;
 use crate::reserved::ReservedPath;
 
@@ -194,6 +196,24 @@ impl VettedDirectory {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Opens the directory, if it is still the one that was vetted. A session whose scope lies around this one could put
+    /// a link or another directory in its place.
+    pub(crate) fn open(&self, flags: OFlags) -> io::Result<OwnedFd> {
+        let flags = flags | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = match open_without_links(&self.path, flags) {
+            // An older kernel, or another system. What is opened is compared.
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                rustix::fs::open(&self.path, flags, Mode::empty())?
+            }
+            opened => opened?,
+        };
+        let stat = rustix::fs::fstat(&directory)?;
+        if (stat.st_dev, stat.st_ino) == (self.device, self.inode) {
+            return Ok(directory);
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "it is not the directory that it was before"))
+    }
 }
 
 /// Why a directory cannot be a scope.
@@ -336,33 +356,30 @@ impl DeniedPath {
     /// Both spellings of a path: where its name lies, and where it leads if it is a symbolic link.
     pub fn resolve(path: &Path) -> Vec<Self> {
         let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
-        let place = existing_real(parent).join(name);
-        let Ok(metadata) = place.symlink_metadata() else {
-            return vec![Self { path: place, kind: DeniedKind::Missing }];
+        let missing = |path: PathBuf| Self { path, kind: DeniedKind::Missing };
+        let parent = match walk(parent, &mut |_, _| true) {
+            Walk::Found(parent) => parent,
+            Walk::Missing(parent) => return vec![missing(parent.join(name))],
+            Walk::Refused => return vec![missing(path.to_owned())],
         };
-        if !metadata.is_symlink() {
-            return vec![Self { path: place, kind: kind_of(&metadata) }];
+        let place = parent.path().join(name);
+        let Ok(stat) = rustix::fs::statat(parent.descriptor(), name, AtFlags::SYMLINK_NOFOLLOW) else {
+            return vec![missing(place)];
+        };
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Symlink => {
+                let target = Held::find(&place);
+                let target =
+                    target.map(|held| Self { path: held.path().to_owned(), kind: kind_of(held.kind()) });
+                [missing(place)].into_iter().chain(target).collect()
+            }
+            kind => vec![Self { path: place, kind: kind_of(kind) }],
         }
-        let mut both = vec![Self { path: place.clone(), kind: DeniedKind::Missing }];
-        if let (Ok(target), Ok(metadata)) = (place.canonicalize(), place.metadata()) {
-            both.push(Self { path: target, kind: kind_of(&metadata) });
-        }
-        both
     }
 }
 
-/// The real form of the part that exists, with the rest as written.
-fn existing_real(path: &Path) -> PathBuf {
-    for ancestor in path.ancestors() {
-        if let Ok(canonical) = ancestor.canonicalize() {
-            return canonical.join(path.strip_prefix(ancestor).unwrap_or(Path::new("")));
-        }
-    }
-    path.to_owned()
-}
-
-fn kind_of(metadata: &std::fs::Metadata) -> DeniedKind {
-    if metadata.is_dir() { DeniedKind::Directory } else { DeniedKind::File }
+fn kind_of(kind: FileType) -> DeniedKind {
+    if kind.is_dir() { DeniedKind::Directory } else { DeniedKind::File }
 }
 
 /// The default deny list, for a home directory and a user.

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
-use crate::scope_scan::open_below;
+use crate::link_walk::{Walk, walk};
 use crate::session_directory::{hexadecimal, make_private, scopes_in_use};
 
 /// What stands in for a missing file.
@@ -151,12 +151,13 @@ fn has_content(parent: &OwnedFd, name: &OsStr, content: &[u8]) -> bool {
     read.is_ok() && found == content
 }
 
-/// Opens the directory of a path that has no links.
+/// Holds the directory of a path that has no links.
 fn open_parent(path: &Path) -> io::Result<OwnedFd> {
     let parent = path.parent().ok_or(io::ErrorKind::NotFound)?;
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let root = rustix::fs::open("/", flags, Mode::empty())?;
-    open_below(&root, parent.strip_prefix("/").map_err(io::Error::other)?)
+    match walk(parent, &mut |_, _| false) {
+        Walk::Found(held) if held.is_directory() => Ok(held.into_descriptor()),
+        _ => Err(io::ErrorKind::NotFound.into()),
+    }
 }
 
 fn record_name(path: &Path) -> String {

@@ -10,6 +10,7 @@ use parking_lot::RwLock;
 
 use crate::link_walk::{Destination, follow};
 use crate::mount_table::MountTable;
+use crate::paths::VettedDirectory;
 use crate::scope_scan::{FileIdentity, first_with_name_in};
 
 /// What the running program is called.
@@ -55,8 +56,8 @@ impl Reserved {
     }
 
     /// The first reserved path that a scope without links would reach.
-    pub(crate) fn reached_from(&self, scope: &Path) -> Option<ReservedPath> {
-        let reserved = self.0.read();
+    pub(crate) fn reached_from(&self, vetted: &VettedDirectory) -> Option<ReservedPath> {
+        let (reserved, scope) = (self.0.read(), vetted.path());
         let by_name =
             |reserved: &&ReservedPath| reserved.path.starts_with(scope) || scope.starts_with(&reserved.path);
         if let Some(found) = reserved.iter().find(by_name) {
@@ -77,7 +78,7 @@ impl Reserved {
         let linked: Vec<(FileIdentity, &ReservedPath)> =
             reserved.iter().filter_map(|reserved| Some((linked_file(reserved)?, reserved))).collect();
         let files: Vec<FileIdentity> = linked.iter().map(|(file, _)| *file).collect();
-        let found = if files.is_empty() { None } else { first_with_name_in(scope, &files) };
+        let found = if files.is_empty() { None } else { first_with_name_in(vetted, &files) };
         found.map(|position| linked[position].1.clone())
     }
 }
@@ -94,10 +95,15 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
+    fn reached_from(reserved: &Reserved, scope: &Path) -> Option<PathBuf> {
+        let scope = VettedDirectory::own(scope).unwrap();
+        reserved.reached_from(&scope).map(|reserved| reserved.path)
+    }
+
     #[test]
     fn a_scope_reaches_what_is_in_it_around_it_and_behind_its_links() {
         let base = crate::test_directory::directory("reserved").canonicalize().unwrap();
-        for directory in ["project", "etc", "state/deep", "other"] {
+        for directory in ["project", "etc", "state/deep", "logs", "other"] {
             std::fs::create_dir_all(base.join(directory)).unwrap();
         }
         std::fs::write(base.join("etc/servers.yaml"), "").unwrap();
@@ -106,7 +112,7 @@ mod tests {
         reserved.add("the configuration", &base.join("project/conf/servers.yaml"));
         reserved.add("the data of servers", &base.join("state"));
         reserved.add("the audit log", &base.join("logs/audit.jsonl"));
-        let reached = |scope: &str| reserved.reached_from(&base.join(scope)).map(|reserved| reserved.path);
+        let reached = |scope: &str| reached_from(&reserved, &base.join(scope));
         assert_eq!(reached("project"), Some(base.join("project/conf")), "a server could replace the link");
         assert_eq!(reached("etc"), Some(base.join("etc/servers.yaml")));
         assert_eq!(reached("state/deep"), Some(base.join("state")));
@@ -127,7 +133,7 @@ mod tests {
         let reserved = Reserved::default();
         reserved.add("the configuration", &file);
         reserved.add(PROGRAM, &program);
-        let reached = |scope: &str| reserved.reached_from(&base.join(scope)).map(|reserved| reserved.path);
+        let reached = |scope: &str| reached_from(&reserved, &base.join(scope));
         assert_eq!(reached("project"), None);
         std::fs::hard_link(&file, base.join("project/deep/innocent.yaml")).unwrap();
         assert_eq!(reached("project"), Some(file));

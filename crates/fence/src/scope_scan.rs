@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, Stat};
 
 use crate::executed_later::is_executed_later;
+use crate::paths::VettedDirectory;
 use crate::policy::HardlinkCount;
 
 /// The most entries that a walk looks at.
@@ -44,7 +45,7 @@ impl SharedFiles {
 }
 
 /// Looks for files whose other names are not in the scope.
-pub fn shared_files(scope: &[PathBuf]) -> SharedFiles {
+pub fn shared_files(scope: &[VettedDirectory]) -> SharedFiles {
     struct Links {
         all: u64,
         seen: u64,
@@ -74,9 +75,9 @@ pub fn shared_files(scope: &[PathBuf]) -> SharedFiles {
 pub(crate) type FileIdentity = (u64, u64);
 
 /// The first of `files` that has a name in a directory. One that a walk of limited length did not find may have one.
-pub(crate) fn first_with_name_in(directory: &Path, files: &[FileIdentity]) -> Option<usize> {
+pub(crate) fn first_with_name_in(directory: &VettedDirectory, files: &[FileIdentity]) -> Option<usize> {
     let mut found = None;
-    let is_partial = walk(&[directory.to_owned()], GitObjects::Included, &mut |entry| {
+    let is_partial = walk(std::slice::from_ref(directory), GitObjects::Included, &mut |entry| {
         let identity = (entry.stat.st_dev, entry.stat.st_ino);
         found = found.or_else(|| files.iter().position(|file| *file == identity));
     });
@@ -84,9 +85,9 @@ pub(crate) fn first_with_name_in(directory: &Path, files: &[FileIdentity]) -> Op
 }
 
 /// The outermost package directory above a file, else the directory that it is in.
-fn package_directory(path: &Path, scope: &[PathBuf]) -> PathBuf {
-    let in_scope =
-        |ancestor: &&Path| scope.iter().any(|root| ancestor.starts_with(root) && *ancestor != root);
+fn package_directory(path: &Path, scope: &[VettedDirectory]) -> PathBuf {
+    let is_below = |path: &Path, root: &Path| path.starts_with(root) && path != root;
+    let in_scope = |ancestor: &&Path| scope.iter().any(|root| is_below(ancestor, root.path()));
     let is_package = |ancestor: &&Path| {
         ancestor.file_name().and_then(|name| name.to_str()).is_some_and(|name| LINKED_INTO.contains(&name))
     };
@@ -111,8 +112,13 @@ pub struct PostRunScan {
 
 /// Looks at what changed since `since` (seconds of the epoch), and takes set-id bits away unless `is_in_use`: another
 /// session works on the scope, and the last one does it.
-pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() -> bool) -> PostRunScan {
+pub(crate) fn post_run_scan(
+    scope: &[VettedDirectory],
+    since: i64,
+    is_in_use: &dyn Fn() -> bool,
+) -> PostRunScan {
     let mut left = PostRunScan::default();
+    let leads_out = |target: &Path| !scope.iter().any(|root| target.starts_with(root.path()));
     walk(scope, GitObjects::Included, &mut |entry| {
         if entry.changed() < since {
             return;
@@ -120,8 +126,7 @@ pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() 
         match entry.kind() {
             FileType::Symlink => {
                 let Some(target) = entry.link_target() else { return };
-                if left.outward_links.len() < MAX_NAMED && !scope.iter().any(|root| target.starts_with(root))
-                {
+                if left.outward_links.len() < MAX_NAMED && leads_out(&target) {
                     left.outward_links.push((entry.path.clone(), target));
                 }
             }
@@ -140,8 +145,8 @@ pub(crate) fn post_run_scan(scope: &[PathBuf], since: i64, is_in_use: &dyn Fn() 
 }
 
 /// Whether programs outside execute or obey a file, and the fence lets commands change it.
-fn is_obeyed_outside(path: &Path, scope: &[PathBuf]) -> bool {
-    let Some(below) = scope.iter().find_map(|root| path.strip_prefix(root).ok()) else { return false };
+fn is_obeyed_outside(path: &Path, scope: &[VettedDirectory]) -> bool {
+    let Some(below) = scope.iter().find_map(|root| path.strip_prefix(root.path()).ok()) else { return false };
     let is_top = |name: &str| below == Path::new(name);
     let of_repository = (below.ends_with(".git/config") && !is_top(".git/config"))
         || (below.ends_with(".git") && !is_top(".git"));
@@ -233,12 +238,11 @@ enum GitObjects {
 }
 
 /// Calls `each` for every entry below `roots` that is no directory, package directories first. Returns true if it ended
-/// early.
-fn walk(roots: &[PathBuf], objects: GitObjects, each: &mut dyn FnMut(&Entry<'_>)) -> bool {
+/// early. What took the place of a root since it was vetted is not looked at.
+fn walk(roots: &[VettedDirectory], objects: GitObjects, each: &mut dyn FnMut(&Entry<'_>)) -> bool {
     let mut seen = 0;
     for root in roots {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let Ok(top) = rustix::fs::open(root, flags, Mode::empty()) else { continue };
+        let Ok(top) = root.open(OFlags::RDONLY) else { continue };
         let mut waiting = VecDeque::from([PathBuf::new()]);
         while let Some(directory) = waiting.pop_front() {
             let Ok(opened) = open_below(&top, &directory) else { continue };
@@ -251,7 +255,7 @@ fn walk(roots: &[PathBuf], objects: GitObjects, each: &mut dyn FnMut(&Entry<'_>)
                     continue;
                 };
                 let below = directory.join(&name);
-                let entry = Entry { directory: &opened, name: &name, path: root.join(&below), stat };
+                let entry = Entry { directory: &opened, name: &name, path: root.path().join(&below), stat };
                 if !entry.kind().is_dir() {
                     each(&entry);
                 } else if objects == GitObjects::Skipped && below.ends_with(".git/objects") {
@@ -291,6 +295,10 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     const NOT_IN_USE: &dyn Fn() -> bool = &|| false;
+
+    fn vetted(scope: &Path) -> [VettedDirectory; 1] {
+        [VettedDirectory::own(scope).unwrap()]
+    }
 
     /// Flips a name between a set-id file and a link to a file outside, as a server of another session could.
     struct Race {
@@ -343,7 +351,7 @@ mod tests {
     #[test]
     fn a_file_that_is_swapped_for_a_link_is_not_followed() {
         let race = Race::new("scan-race");
-        let scope = [race.scope.clone()];
+        let scope = vetted(&race.scope);
         let mut rounds = 0;
         let round = || drop(post_run_scan(&scope, 0, NOT_IN_USE));
         let was_hit = race.run(round, |was_hit| {
@@ -367,11 +375,40 @@ mod tests {
     }
 
     #[test]
+    fn what_took_the_place_of_the_scope_is_not_walked() {
+        let base = test_directory::directory("scan-moved");
+        for directory in ["around/scope", "outside/scope"] {
+            std::fs::create_dir_all(base.join(directory)).unwrap();
+            std::fs::write(base.join(directory).join("tool"), "").unwrap();
+            std::fs::set_permissions(
+                base.join(directory).join("tool"),
+                std::fs::Permissions::from_mode(0o4755),
+            )
+            .unwrap();
+        }
+        let scope = vetted(&base.join("around/scope"));
+        let mode = || base.join("outside/scope/tool").metadata().unwrap().mode() & 0o7777;
+        // As a session can whose scope is the directory above.
+        std::fs::rename(base.join("around"), base.join("moved")).unwrap();
+        symlink("outside", base.join("around")).unwrap();
+        assert_eq!(post_run_scan(&scope, 0, NOT_IN_USE), PostRunScan::default());
+        assert_eq!(mode(), 0o4755);
+        std::fs::remove_file(base.join("around")).unwrap();
+        std::fs::rename(base.join("outside"), base.join("around")).unwrap();
+        assert_eq!(post_run_scan(&scope, 0, NOT_IN_USE), PostRunScan::default());
+        // The control: the directory itself, at its own place.
+        std::fs::rename(base.join("around"), base.join("outside")).unwrap();
+        std::fs::rename(base.join("moved"), base.join("around")).unwrap();
+        assert_eq!(post_run_scan(&scope, 0, NOT_IN_USE).set_id, [base.join("around/scope/tool")]);
+        assert_eq!(mode(), 0o4755);
+    }
+
+    #[test]
     fn nothing_is_changed_while_another_session_works_on_the_scope() {
         let scope = test_directory::directory("scan-in-use");
         std::fs::write(scope.join("tool"), "").unwrap();
         std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
-        let left = post_run_scan(std::slice::from_ref(&scope), 0, &|| true);
+        let left = post_run_scan(&vetted(&scope), 0, &|| true);
         assert!(left.set_id.is_empty());
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o4755);
     }
@@ -385,7 +422,7 @@ mod tests {
         std::fs::hard_link(scope.join("inside"), scope.join("inside too")).unwrap();
         std::fs::write(base.join("cache"), "").unwrap();
         std::fs::hard_link(base.join("cache"), scope.join("node_modules/pkg/index.js")).unwrap();
-        let found = shared_files(std::slice::from_ref(&scope));
+        let found = shared_files(&vetted(&scope));
         assert_eq!(found.count, 1);
         assert_eq!(found.examples, [scope.join("node_modules/pkg/index.js")]);
         assert_eq!(found.directories, BTreeSet::from([scope.join("node_modules")]));
@@ -403,10 +440,10 @@ mod tests {
         std::fs::set_permissions(objects.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", scope.join("out")).unwrap();
         std::os::unix::fs::symlink("tool", scope.join("in")).unwrap();
-        let left = post_run_scan(std::slice::from_ref(&scope), 0, NOT_IN_USE);
+        let left = post_run_scan(&vetted(&scope), 0, NOT_IN_USE);
         assert_eq!(left.set_id, [scope.join("tool"), objects.join("tool")]);
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o755);
         assert_eq!(left.outward_links, [(scope.join("out"), "/etc/passwd".into())]);
-        assert_eq!(post_run_scan(&[scope], i64::MAX, NOT_IN_USE), PostRunScan::default());
+        assert_eq!(post_run_scan(&vetted(&scope), i64::MAX, NOT_IN_USE), PostRunScan::default());
     }
 }

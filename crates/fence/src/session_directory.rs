@@ -14,6 +14,7 @@ use std::time::Duration;
 use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
 use sha2::{Digest, Sha256};
 
+use crate::paths::VettedDirectory;
 use crate::placeholders;
 use crate::scope_scan::{PostRunScan, change_mode, open_for_change, post_run_scan};
 
@@ -156,7 +157,7 @@ impl SessionDirectory {
 
     /// Looks through the scope for what the session's commands left that could act outside later, and removes the
     /// session's directories.
-    pub fn clean_up(&self, scope: &[PathBuf]) -> CleanUp {
+    pub fn clean_up(&self, scope: &[VettedDirectory]) -> CleanUp {
         let is_in_use = || self.is_worked_on_by_others(scope);
         CleanUp { left: post_run_scan(scope, self.began, &is_in_use), removal: self.remove() }
     }
@@ -168,10 +169,10 @@ impl SessionDirectory {
     }
 
     /// Whether another session that is alive works on the scope or a part of it.
-    fn is_worked_on_by_others(&self, scope: &[PathBuf]) -> bool {
+    fn is_worked_on_by_others(&self, scope: &[VettedDirectory]) -> bool {
         let Some(sessions) = self.path.parent() else { return false };
-        let overlaps =
-            |other: &PathBuf| scope.iter().any(|root| other.starts_with(root) || root.starts_with(other));
+        let meets = |one: &Path, other: &Path| one.starts_with(other) || other.starts_with(one);
+        let overlaps = |other: &PathBuf| scope.iter().any(|root| meets(root.path(), other));
         scopes_in_use(sessions, Some(&self.path)).iter().any(overlaps)
     }
 

@@ -10,7 +10,8 @@ use std::sync::Arc;
 
 use crate::environment::{self, OwnPlaces};
 use crate::error::FenceSetupError;
-use crate::host_environment::{HostEnvironment, HostFacts, needed_by, real};
+use crate::host_environment::{HostEnvironment, HostFacts, absolute, needed_by};
+use crate::link_walk::{Destination, follow};
 use crate::network::proxy_environment;
 use crate::paths::VettedDirectory;
 use crate::plan::HIDDEN;
@@ -77,10 +78,10 @@ impl FenceSetup {
         for directory in &settings.write {
             read_write.push(host.vet_named(directory)?);
         }
-        let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&paths(&scope)));
+        let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&scope));
         refuse_shared(settings, shared.as_ref())?;
         let policy = Policy {
-            read: read_mode(settings),
+            read: read_mode(settings, scope.iter().chain(&read_write)),
             deny_read: facts.denied.clone(),
             hidden: vec![host.own.path().to_owned()],
             protected: protected(settings, shared.as_ref()),
@@ -115,7 +116,7 @@ impl FenceSetup {
     /// Searches the scope for shared files, unless that was done before.
     pub fn look_for_shared_files(&mut self) {
         if self.shared.is_none() {
-            let shared = shared_files(&self.scope_paths());
+            let shared = shared_files(&self.policy.scope);
             self.policy.shared_hardlinks = Some(shared.as_count());
             self.shared = Some(shared);
         }
@@ -150,7 +151,7 @@ impl FenceSetup {
     /// Looks through the scope for what a command left that could act outside later, and removes the session's
     /// directories. A setup that is only dropped removes its directories too.
     pub fn clean_up(self) -> CleanUp {
-        self.session.clean_up(&self.scope_paths())
+        self.session.clean_up(&self.policy.scope)
     }
 
     /// The environment that every command gets in this fence.
@@ -216,8 +217,20 @@ fn refuse_shared(settings: &FenceSettings, shared: Option<&SharedFiles>) -> Resu
     }
 }
 
-fn read_mode(settings: &FenceSettings) -> ReadMode {
-    let listed: Vec<PathBuf> = settings.read.iter().map(|path| real(path)).collect();
+/// The paths that the settings make readable, without links. A link in a writable directory is not followed: a command
+/// may have made it, and what the settings name is readable even where it would be denied.
+fn read_mode<'a>(
+    settings: &FenceSettings,
+    writable: impl Iterator<Item = &'a VettedDirectory> + Clone,
+) -> ReadMode {
+    let real = |path: &PathBuf| {
+        let is_trusted = |place: &Path| !writable.clone().any(|root| place.starts_with(root.path()));
+        match follow(&absolute(path), &mut |place, _| is_trusted(place)) {
+            Destination::Found(path) | Destination::Missing(path) => Some(path),
+            Destination::Refused => None,
+        }
+    };
+    let listed: Vec<PathBuf> = settings.read.iter().filter_map(real).collect();
     match settings.read_mode {
         ReadChoice::Open => ReadMode::Open { also: listed },
         ReadChoice::Strict => ReadMode::Strict { readable: listed },

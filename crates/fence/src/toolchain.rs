@@ -2,8 +2,9 @@
 //! programs inside hidden directories.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Read;
 use std::path::{Path, PathBuf};
+
+use crate::link_walk::Held;
 
 /// A script may name an interpreter that is a script.
 const MAX_INTERPRETERS: usize = 4;
@@ -32,17 +33,17 @@ pub(crate) fn readable_for(program: &Path, inference: Inference<'_>) -> Vec<Path
     let mut is_trusted = inference.is_installed(program);
     for _ in 0..MAX_INTERPRETERS {
         let Some(path) = current.take() else { break };
-        if !is_file(&path) || inference.is_denied(&path) {
+        // A program of a workspace can be swapped at any time, so it is looked at once and held.
+        let Some(held) = Held::find(&path).filter(Held::is_file) else { break };
+        if inference.is_denied(&path) || inference.is_denied(held.path()) {
             break;
         }
         let own = inference.prefix(&path);
         readable.extend(own.clone());
-        if let Ok(real) = path.canonicalize()
-            && inference.may_lead_to(&real, own.as_deref(), is_trusted)
-        {
-            readable.extend(inference.prefix(&real));
+        if inference.may_lead_to(held.path(), own.as_deref(), is_trusted) {
+            readable.extend(inference.prefix(held.path()));
         }
-        current = interpreter(&path, inference.search_path)
+        current = interpreter(&held, inference.search_path)
             .filter(|next| inference.may_lead_to(next, own.as_deref(), is_trusted));
         is_trusted &= current.as_deref().is_some_and(|next| inference.is_installed(next));
     }
@@ -53,7 +54,7 @@ pub(crate) fn readable_for(program: &Path, inference: Inference<'_>) -> Vec<Path
 
 impl Inference<'_> {
     fn is_denied(&self, path: &Path) -> bool {
-        let real = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        let real = Held::find(path).map_or_else(|| path.to_owned(), |held| held.path().to_owned());
         self.denied.iter().any(|denied| path.starts_with(denied) || real.starts_with(denied))
     }
 
@@ -67,11 +68,13 @@ impl Inference<'_> {
 
     /// Whether a script or a link may make this program readable. `beside` is the prefix of the script or the link.
     fn may_lead_to(&self, program: &Path, beside: Option<&Path>, is_trusted: bool) -> bool {
-        if !is_executable(program) || self.is_denied(program) {
+        let Some(held) = Held::find(program).filter(Held::is_executable) else { return false };
+        if self.is_denied(program) || self.is_denied(held.path()) {
             return false;
         }
-        let is_beside = beside.is_some_and(|prefix| program.starts_with(prefix) && !is_linked(program));
-        is_trusted || is_beside || self.is_installed(program) || is_known_interpreter(program)
+        let is_linked = held.path() != program;
+        let is_beside = beside.is_some_and(|prefix| program.starts_with(prefix) && !is_linked);
+        is_trusted || is_beside || self.is_installed(program) || is_known_interpreter(&held)
     }
 
     fn prefix(&self, program: &Path) -> Option<PathBuf> {
@@ -85,25 +88,21 @@ fn is_systems(path: &Path) -> bool {
     ["/usr", "/bin", "/sbin", "/lib", "/opt", "/nix/store"].iter().any(|system| path.starts_with(system))
 }
 
-fn is_file(path: &Path) -> bool {
-    path.metadata().is_ok_and(|metadata| metadata.is_file())
+/// Whether a path leads to a file. Paths in workspaces are followed without trusting that they stay the same.
+pub fn is_file(path: &Path) -> bool {
+    Held::find(path).is_some_and(|held| held.is_file())
 }
 
-fn is_linked(path: &Path) -> bool {
-    path.canonicalize().is_ok_and(|real| real != path)
-}
-
-fn is_executable(path: &Path) -> bool {
-    is_file(path) && rustix::fs::access(path, rustix::fs::Access::EXEC_OK).is_ok()
+/// Whether a path leads to a file that this user may execute.
+pub fn is_executable(path: &Path) -> bool {
+    Held::find(path).is_some_and(|held| held.is_executable())
 }
 
 /// Whether a program is a binary with the name of an interpreter.
-fn is_known_interpreter(program: &Path) -> bool {
-    let Ok(real) = program.canonicalize() else { return false };
+fn is_known_interpreter(program: &Held) -> bool {
     let mut magic = [0; 4];
-    let is_binary = std::fs::File::open(&real).and_then(|mut file| file.read_exact(&mut magic)).is_ok()
-        && &magic == b"\x7fELF";
-    is_binary && real.file_name().is_some_and(is_interpreter_name)
+    let is_binary = program.read_head(&mut magic) == Some(4) && &magic == b"\x7fELF";
+    is_binary && program.path().file_name().is_some_and(is_interpreter_name)
 }
 
 /// The prefixes of every program on a search path, except those in the system's directories, which are readable
@@ -111,16 +110,15 @@ fn is_known_interpreter(program: &Path) -> bool {
 pub(crate) fn readable_for_all(inference: Inference<'_>) -> Vec<PathBuf> {
     let is_anyway = |path: &Path| is_systems(path) || !path.is_absolute();
     let mut readable = Vec::new();
-    for directory in
-        std::env::split_paths(inference.search_path).filter(|path| !is_anyway(path) && path.is_dir())
-    {
+    for directory in std::env::split_paths(inference.search_path).filter(|path| !is_anyway(path)) {
+        let Some(held) = Held::find(&directory).filter(Held::is_directory) else { continue };
+        let is_directory = |path: &PathBuf| Held::find(path).is_some_and(|held| held.is_directory());
         // Any name in it will do: what matters is where it lies.
-        readable.extend(inference.prefix(&directory.join("program")).filter(|prefix| prefix.is_dir()));
-        let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten().take(MAX_PROGRAMS);
-        let links = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_symlink()));
-        let elsewhere = links.filter_map(|link| link.path().canonicalize().ok());
-        let elsewhere = elsewhere.filter(|path| !is_anyway(path) && is_executable(path));
-        readable.extend(elsewhere.filter_map(|path| inference.prefix(&path)));
+        readable.extend(inference.prefix(&directory.join("program")).filter(is_directory));
+        let links = held.links().into_iter().take(MAX_PROGRAMS);
+        let elsewhere = links.filter_map(|link| Held::find(&directory.join(link)));
+        let elsewhere = elsewhere.filter(|held| !is_anyway(held.path()) && held.is_executable());
+        readable.extend(elsewhere.filter_map(|held| inference.prefix(held.path())));
     }
     readable.sort();
     readable.dedup();
@@ -150,7 +148,7 @@ fn prefix(program: &Path, closed: &[PathBuf]) -> Option<PathBuf> {
 }
 
 fn is_project(directory: &Path) -> bool {
-    ["package.json", "pyproject.toml"].iter().any(|name| directory.join(name).is_file())
+    ["package.json", "pyproject.toml"].iter().any(|name| is_file(&directory.join(name)))
 }
 
 /// Programs whose first word is a program itself.
@@ -172,13 +170,13 @@ pub fn script_among(program: &OsStr, arguments: &[OsString], directory: &Path) -
     let is_option = |word: &OsString| word.as_encoded_bytes().starts_with(b"-");
     let (place, word) = arguments.iter().enumerate().find(|(_, word)| !is_option(word))?;
     let path = directory.join(word);
-    path.is_file().then_some((place, path))
+    is_file(&path).then_some((place, path))
 }
 
 /// The program that a script asks for in its first line.
-fn interpreter(script: &Path, search_path: &OsStr) -> Option<PathBuf> {
+fn interpreter(script: &Held, search_path: &OsStr) -> Option<PathBuf> {
     let mut head = [0; 256];
-    let length = std::fs::File::open(script).ok()?.read(&mut head).ok()?;
+    let length = script.read_head(&mut head)?;
     let first = head[..length].split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(first).ok()?.strip_prefix("#!")?.trim();
     let mut words = line.split_ascii_whitespace();
@@ -187,7 +185,7 @@ fn interpreter(script: &Path, search_path: &OsStr) -> Option<PathBuf> {
         return Some(program.to_owned());
     }
     let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
-    std::env::split_paths(search_path).map(|directory| directory.join(name)).find(|path| path.is_file())
+    std::env::split_paths(search_path).map(|directory| directory.join(name)).find(|path| is_file(path))
 }
 
 #[cfg(test)]

@@ -1,9 +1,10 @@
 //! Finds programs on a `PATH`, so that a typing error fails at the start and not in the first session.
 
 use std::ffi::OsStr;
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+pub(crate) use fence::toolchain::is_executable;
+use fence::toolchain::is_file;
 use thiserror::Error;
 
 /// Why a program cannot be started.
@@ -34,16 +35,12 @@ pub fn find_program(program: &OsStr, search_path: &OsStr) -> Result<PathBuf, Pro
     } else {
         std::env::split_paths(search_path).map(|directory| directory.join(program)).collect()
     };
-    let files: Vec<PathBuf> = candidates.into_iter().filter(|candidate| candidate.is_file()).collect();
+    let files: Vec<PathBuf> = candidates.into_iter().filter(|candidate| is_file(candidate)).collect();
     match files.iter().find(|file| is_executable(file)) {
         Some(found) => Ok(found.clone()),
         None if files.is_empty() => Err(ProgramError::NotFound(shown())),
         None => Err(ProgramError::NotExecutable(files[0].to_string_lossy().into_owned())),
     }
-}
-
-pub(crate) fn is_executable(file: &Path) -> bool {
-    file.metadata().is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

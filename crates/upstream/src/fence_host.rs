@@ -142,8 +142,9 @@ impl FenceHost {
             return;
         }
         drop(searched);
+        let roots = directories.roots.clone();
         std::thread::spawn(move || {
-            let shared = shared_files(&paths);
+            let shared = shared_files(&roots);
             if shared.count > 0 {
                 tracing::warn!(
                     scope = ?paths,

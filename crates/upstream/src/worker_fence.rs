@@ -135,7 +135,7 @@ impl Drop for WorkerFence {
     /// Removes the session's files, and warns of what could act outside later.
     fn drop(&mut self) {
         if let Some(session) = self.session.lock().take() {
-            let done = session.clean_up(&self.directories.paths());
+            let done = session.clean_up(&self.directories.roots);
             for warning in done.warnings().into_iter().chain(done.to_review()) {
                 tracing::warn!("{warning}");
             }

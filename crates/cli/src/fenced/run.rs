@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fence::{
     CacheChoice, Ending, FenceSettings, FenceSetup, FencedCommand, HardlinkChoice, HostEnvironment, Launcher,
-    LimitHit, Remote, RunningFence, ScopeChoice, SharedFiles, shared_files,
+    LimitHit, Remote, RunningFence, ScopeChoice, SharedFiles, VettedDirectory, shared_files,
 };
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -124,7 +124,7 @@ fn execute(
     let flooded = streams.flooded.take();
     let carriers = streams.release();
     match &setup.shared {
-        None if hardlinks == HardlinkChoice::Warn => warn_of_shared_files(setup.scope_paths()),
+        None if hardlinks == HardlinkChoice::Warn => warn_of_shared_files(setup.policy.scope.clone()),
         Some(shared) if shared.count > 0 => print_shared_files(shared),
         _ => {}
     }
@@ -159,7 +159,7 @@ fn print_report(confinement: &fence::Confinement, as_json: bool) {
 }
 
 /// Searches while the command runs, because the scope may be large.
-fn warn_of_shared_files(scope: Vec<PathBuf>) {
+fn warn_of_shared_files(scope: Vec<VettedDirectory>) {
     std::thread::spawn(move || {
         let shared = shared_files(&scope);
         if shared.count > 0 {

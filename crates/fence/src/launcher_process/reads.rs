@@ -11,6 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags};
 
 use super::{InStep, StepError};
+use crate::link_walk::target_of;
 
 /// The denied paths as a tree of names.
 #[derive(Default)]
@@ -77,8 +78,8 @@ pub(super) struct Found {
 pub(super) enum FoundKind {
     /// May be read with all that is below it.
     Tree { entry: OwnedFd, is_directory: bool },
-    /// A symbolic link. Its target is denied or not at its own path.
-    Link,
+    /// A symbolic link with its target, which is denied or not at its own path.
+    Link(OsString),
 }
 
 /// Calls `each` for what may be read below a directory that has denied paths below it.
@@ -129,7 +130,7 @@ fn open_directory(parent: impl AsFd, name: &OsStr) -> rustix::io::Result<OwnedFd
 
 fn open_entry(parent: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io::Result<FoundKind> {
     if kind == FileType::Symlink {
-        return Ok(FoundKind::Link);
+        return link_of(parent, name);
     }
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let entry = rustix::fs::openat(parent, name, flags, Mode::empty())?;
@@ -139,9 +140,13 @@ fn open_entry(parent: &OwnedFd, name: &OsStr, kind: FileType) -> rustix::io::Res
         known => known,
     };
     Ok(match kind {
-        FileType::Symlink => FoundKind::Link,
+        FileType::Symlink => return link_of(parent, name),
         kind => FoundKind::Tree { entry, is_directory: kind.is_dir() },
     })
+}
+
+fn link_of(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<FoundKind> {
+    target_of(parent, name).map(FoundKind::Link).ok_or(rustix::io::Errno::NOENT)
 }
 
 #[cfg(test)]
@@ -160,7 +165,7 @@ mod tests {
         all_except(Path::new("/"), &denied, &mut |found| {
             match found.kind {
                 FoundKind::Tree { .. } => granted.push(found.path),
-                FoundKind::Link => links.push(found.path),
+                FoundKind::Link(_) => links.push(found.path),
             }
             Ok(())
         })

@@ -11,6 +11,7 @@ use rustix::fs::{FileType, Mode, OFlags};
 
 use super::reads::{self, Denied, FoundKind};
 use super::{InStep, StepError, sys};
+use crate::link_walk::{Walk, walk};
 use crate::paths::VettedDirectory;
 use crate::plan::{LandlockPlan, ReadPlan};
 
@@ -53,39 +54,26 @@ pub(super) fn restrict(plan: &LandlockPlan) -> Result<(), StepError> {
 
 /// Opens a vetted directory, if it is still the same one.
 pub(super) fn open_vetted(vetted: &VettedDirectory) -> Result<OwnedFd, StepError> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let directory = rustix::fs::open(vetted.path(), flags, Mode::empty())
-        .map_err(|error| StepError::new("scope", format!("{}: {error}", vetted.path().display())))?;
-    check_identity(&directory, vetted)?;
-    Ok(directory)
-}
-
-/// Refuses a directory that took the name of the vetted one since.
-fn check_identity(directory: &OwnedFd, vetted: &VettedDirectory) -> Result<(), StepError> {
-    let stat = rustix::fs::fstat(directory).step("scope")?;
-    if (stat.st_dev, stat.st_ino) == (vetted.device, vetted.inode) {
-        return Ok(());
-    }
-    Err(StepError::new(
-        "scope",
-        format!("{} is not the directory that it was before", vetted.path().display()),
-    ))
+    let failed = |error| StepError::new("scope", format!("{}: {error}", vetted.path().display()));
+    vetted.open(OFlags::PATH).map_err(failed)
 }
 
 /// Adds rules about files. It calls the kernel directly, because there may be hundreds of rules and the library would
 /// look at every file again.
-struct Rules {
+struct Rules<'a> {
     ruleset: OwnedFd,
+    /// Links in these are not followed: sessions that work there could lead a rule to any other place.
+    writable: &'a [VettedDirectory],
     /// What this kernel knows; a rule with more would be invalid.
     known: BitFlags<AccessFs>,
 }
 
-impl Rules {
-    fn of(ruleset: &RulesetCreated, plan: &LandlockPlan) -> Result<Self, StepError> {
+impl<'a> Rules<'a> {
+    fn of(ruleset: &RulesetCreated, plan: &'a LandlockPlan) -> Result<Self, StepError> {
         let descriptor: Option<OwnedFd> = ruleset.try_clone().step("landlock")?.into();
         let ruleset = descriptor.ok_or_else(|| StepError::new("landlock", "the kernel has none"))?;
         let version = i32::try_from(plan.version).unwrap_or(i32::MAX);
-        Ok(Self { ruleset, known: AccessFs::from_all(ABI::from(version)) })
+        Ok(Self { ruleset, writable: &plan.read_write, known: AccessFs::from_all(ABI::from(version)) })
     }
 
     fn writable(&self, plan: &LandlockPlan) -> Result<(), StepError> {
@@ -139,7 +127,8 @@ impl Rules {
                 },
                 _ => continue,
             };
-            if let Ok(file) = open(&path) {
+            // The kernel's own link leads to the stream itself.
+            if let Ok(file) = rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()) {
                 self.allow(&file, rights)?;
             }
         }
@@ -166,7 +155,7 @@ impl Rules {
                         let file = AccessFs::ReadFile | AccessFs::Execute;
                         self.add(&entry, if is_directory { rights } else { file })
                     }
-                    FoundKind::Link => Ok(()),
+                    FoundKind::Link(_) => Ok(()),
                 })
             }
         }
@@ -174,9 +163,10 @@ impl Rules {
 
     /// Grants nothing for a path that does not exist now, which fails closed.
     fn allow_if_present(&self, path: &Path, rights: BitFlags<AccessFs>) -> Result<(), StepError> {
-        match open(path) {
-            Ok(file) => self.allow(&file, rights),
-            Err(_) => Ok(()),
+        let is_trusted = |place: &Path| !self.writable.iter().any(|root| place.starts_with(root.path()));
+        match walk(path, &mut |place, _| is_trusted(place)) {
+            Walk::Found(held) => self.allow(&held.into_descriptor(), rights),
+            Walk::Missing(_) | Walk::Refused => Ok(()),
         }
     }
 
@@ -191,8 +181,4 @@ impl Rules {
         sys::add_landlock_rule(self.ruleset.as_fd(), file.as_fd(), (rights & self.known).bits())
             .step("landlock")
     }
-}
-
-fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
-    rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }

@@ -147,6 +147,7 @@ mod tests {
 
     use super::super::{KeptPaths, find};
     use super::*;
+    use crate::paths::VettedDirectory;
     use crate::policy::MetadataChoice;
     use crate::test_directory;
 
@@ -159,7 +160,7 @@ mod tests {
     }
 
     fn kept(top: &Path) -> KeptPaths {
-        find(&[top.to_owned()], &MetadataChoice::Kept { except: BTreeSet::new() })
+        find(&[VettedDirectory::own(top).unwrap()], &MetadataChoice::Kept { except: BTreeSet::new() })
     }
 
     fn repository(top: &Path, directory: &str) {

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 
+use crate::paths::VettedDirectory;
 use crate::scope_scan::{names_in, open_below};
 
 /// Files that are read here are shorter.
@@ -21,10 +22,9 @@ pub(super) struct ScopeTree {
 }
 
 impl ScopeTree {
-    pub(super) fn open(top: &Path) -> Option<Self> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let descriptor = rustix::fs::open(top, flags, Mode::empty()).ok()?;
-        Some(Self { top: top.to_owned(), descriptor })
+    pub(super) fn open(top: &VettedDirectory) -> Option<Self> {
+        let descriptor = top.open(OFlags::RDONLY).ok()?;
+        Some(Self { top: top.path().to_owned(), descriptor })
     }
 
     pub(super) fn top(&self) -> &Path {

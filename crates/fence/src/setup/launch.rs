@@ -59,7 +59,7 @@ impl FenceSetup {
         }
         // Placeholders of sessions that end now must not be taken for files.
         let records = Records::lock(self.host.outside()).map_err(FenceSetupError::Directory)?;
-        let kept = metadata::find(&self.scope_paths(), &self.policy.metadata);
+        let kept = metadata::find(&self.policy.scope, &self.policy.metadata);
         records.make(&kept.missing).map_err(FenceSetupError::Directory)?;
         namespaces.protected.extend(kept.read_only);
         namespaces.pinned.extend(kept.pinned);

@@ -12,7 +12,7 @@ use super::super::ruleset::open_vetted;
 use super::super::{InStep, StepError};
 use super::copy_of;
 use super::root::ATTACHED_AT;
-use crate::link_walk::{Destination, follow, target_of};
+use crate::link_walk::{Destination, follow};
 use crate::paths::VettedDirectory;
 
 /// A directory or file of the host.
@@ -76,10 +76,8 @@ impl<'a> Survey<'a> {
                             let tree = Tree::new(&found.path, entry, is_directory);
                             shown.readable.insert(found.path, tree);
                         }
-                        FoundKind::Link => {
-                            if let Some(target) = target_of(&found.path) {
-                                shown.links.insert(found.path, target);
-                            }
+                        FoundKind::Link(target) => {
+                            shown.links.insert(found.path, target);
                         }
                     }
                     Ok(())
