@@ -95,7 +95,7 @@ pub use executed_later::is_executed_later;
 pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
-pub use metadata::METADATA;
+pub use metadata::{METADATA, is_placeholder_name};
 pub use network::{HostPattern, HostPatternError};
 pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
 pub use plan::{Plan, plan};

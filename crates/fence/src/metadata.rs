@@ -12,12 +12,11 @@ mod git;
 mod scope_tree;
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FileType;
-
 use self::scope_tree::ScopeTree;
-use crate::link_walk::Held;
+use crate::link_walk::{Destination, follow};
 use crate::paths::VettedDirectory;
 use crate::placeholders::{Missing, PlaceholderKind};
 use crate::policy::MetadataChoice;
@@ -40,6 +39,11 @@ pub const METADATA: &[&str] = &[
     ".ringfence.yaml",
 ];
 
+/// Whether an empty directory of this name at the top of a scope may be a placeholder.
+pub fn is_placeholder_name(name: &OsStr) -> bool {
+    METADATA.iter().chain(git::OF_EVERY_REPOSITORY).chain([&git::COMMON_DIRECTORY]).any(|kept| name == *kept)
+}
+
 /// What is kept of a scope.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeptPaths {
@@ -55,8 +59,12 @@ pub(crate) fn find(scope: &[VettedDirectory], choice: &MetadataChoice) -> KeptPa
     let MetadataChoice::Kept { except } = choice else { return KeptPaths::default() };
     let mut kept = KeptPaths::default();
     for tree in scope.iter().filter_map(ScopeTree::open) {
+        let mut keeper = Keeper { tree: &tree, kept: &mut kept, repositories: BTreeSet::new() };
         for name in METADATA.iter().filter(|name| !except.contains(**name)) {
-            Keeper { tree: &tree, kept: &mut kept }.keep(&tree.top().join(name), PlaceholderKind::Directory);
+            keeper.keep(&tree.top().join(name), PlaceholderKind::Directory);
+        }
+        if !except.contains(".git") {
+            keeper.keep_from_being_repository();
         }
     }
     kept
@@ -66,23 +74,53 @@ pub(crate) fn find(scope: &[VettedDirectory], choice: &MetadataChoice) -> KeptPa
 struct Keeper<'a> {
     tree: &'a ScopeTree,
     kept: &'a mut KeptPaths,
+    /// Those that were looked at. They may lead to one another.
+    repositories: BTreeSet<PathBuf>,
 }
 
 impl Keeper<'_> {
-    /// Keeps a path of the scope, or reserves its name with a placeholder.
+    /// Keeps a path of the scope: the links on the way, what they lead to, or the name if nothing is there yet.
     fn keep(&mut self, path: &Path, placeholder: PlaceholderKind) {
-        match self.tree.kind(path) {
-            Some(FileType::Symlink) => self.keep_link(path),
-            Some(FileType::Directory) if path.ends_with(".git") => self.keep_repository(path),
-            Some(_) => self.keep_read_only(path),
-            None => {
-                // Without its directory there is no place for it yet.
-                if path.parent().is_some_and(|parent| self.tree.is_directory(parent)) {
-                    self.kept.missing.push(Missing { path: path.to_owned(), kind: placeholder });
-                    self.keep_read_only(path);
-                }
+        let mut links = Vec::new();
+        let destination = follow(path, &mut |place, _| {
+            links.push(place.to_owned());
+            true
+        });
+        for link in &links {
+            if self.is_inside(link) && !self.is_in_kept_directory(link) {
+                self.keep_read_only(link);
             }
         }
+        match destination {
+            Destination::Found(place) | Destination::Missing(place) if self.is_in_kept_directory(&place) => {}
+            Destination::Found(place) if self.is_inside(&place) => self.keep_existing(&place),
+            Destination::Missing(place) if self.is_inside(&place) => self.reserve(&place, placeholder),
+            _ => {}
+        }
+    }
+
+    fn keep_existing(&mut self, path: &Path) {
+        let is_repository = path.ends_with(".git") || git::is_repository(self.tree, path);
+        if is_repository && self.tree.is_directory(path) {
+            self.keep_repository(path);
+        } else {
+            self.keep_read_only(path);
+        }
+    }
+
+    /// Reserves the outermost name of a path that is missing, with a placeholder.
+    fn reserve(&mut self, path: &Path, placeholder: PlaceholderKind) {
+        let is_missing = |path: &&Path| self.is_inside(path) && self.tree.kind(path).is_none();
+        let Some(outermost) = path.ancestors().take_while(is_missing).last() else { return };
+        let Some(parent) = outermost.parent() else { return };
+        if !self.tree.is_directory(parent) {
+            // A file, which must not become a directory.
+            self.keep_read_only(parent);
+            return;
+        }
+        let kind = if outermost == path { placeholder } else { PlaceholderKind::Directory };
+        self.kept.missing.push(Missing { path: outermost.to_owned(), kind });
+        self.keep_read_only(outermost);
     }
 
     fn keep_read_only(&mut self, path: &Path) {
@@ -90,18 +128,13 @@ impl Keeper<'_> {
         self.kept.read_only.insert(path.to_owned());
     }
 
-    /// Keeps a link from being replaced, and what it leads to if that lies in the scope.
-    fn keep_link(&mut self, link: &Path) {
-        self.keep_read_only(link);
-        let Some(held) = Held::find(link) else { return };
-        let target = held.path().to_owned();
-        if target.starts_with(self.tree.top()) && target != self.tree.top() {
-            if git::is_repository(self.tree, &target) {
-                self.keep_repository(&target);
-            } else {
-                self.keep_read_only(&target);
-            }
-        }
+    /// Whether a directory above the path is read-only already.
+    fn is_in_kept_directory(&self, path: &Path) -> bool {
+        path.ancestors().skip(1).any(|above| self.kept.read_only.contains(above))
+    }
+
+    fn is_inside(&self, path: &Path) -> bool {
+        path.starts_with(self.tree.top()) && path != self.tree.top()
     }
 
     fn pin(&mut self, path: &Path) {
@@ -125,6 +158,9 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    /// Names that keep the top of a scope from becoming a repository.
+    const NOT_A_REPOSITORY: [&str; 2] = ["commondir", "refs"];
+
     fn kept(top: &Path) -> KeptPaths {
         find(&[VettedDirectory::own(top).unwrap()], &MetadataChoice::Kept { except: BTreeSet::new() })
     }
@@ -137,7 +173,8 @@ mod tests {
         let kept = kept(&top);
         assert!(METADATA.iter().all(|name| kept.read_only.contains(&top.join(name))));
         let missing: Vec<&Path> = kept.missing.iter().map(|missing| missing.path.as_path()).collect();
-        assert_eq!(missing.len(), METADATA.len() - 2);
+        assert_eq!(missing.len(), METADATA.len() - 2 + NOT_A_REPOSITORY.len());
+        assert!(NOT_A_REPOSITORY.iter().all(|name| missing.contains(&&*top.join(name))));
         assert!(!missing.contains(&&*top.join(".vscode")) && !missing.contains(&&*top.join(".mcp.json")));
         assert!(kept.pinned.is_empty(), "all lie at the top, which is a mount of its own");
     }
@@ -147,7 +184,7 @@ mod tests {
         let top = test_directory::directory("metadata-allowed");
         let except = BTreeSet::from([".claude".to_owned()]);
         let kept = find(&[VettedDirectory::own(&top).unwrap()], &MetadataChoice::Kept { except });
-        assert_eq!(kept.read_only.len(), METADATA.len() - 1);
+        assert_eq!(kept.read_only.len(), METADATA.len() - 1 + NOT_A_REPOSITORY.len());
         assert!(!kept.read_only.contains(&top.join(".claude")));
         assert_eq!(
             find(&[VettedDirectory::own(&top).unwrap()], &MetadataChoice::Writable),
@@ -167,5 +204,20 @@ mod tests {
         }
         assert_eq!(kept.pinned, BTreeSet::from([top.join("shared")]));
         assert!(!kept.read_only.contains(Path::new("/etc")));
+    }
+
+    #[test]
+    fn every_link_on_the_way_is_kept_and_so_is_what_is_missing_at_its_end() {
+        let top = test_directory::directory("metadata-link-chains");
+        fs::create_dir(top.join("v1")).unwrap();
+        symlink("current", top.join(".claude")).unwrap();
+        symlink("v1", top.join("current")).unwrap();
+        symlink("later/deep/idea", top.join(".idea")).unwrap();
+        let kept = kept(&top);
+        for path in [".claude", "current", "v1", ".idea", "later"] {
+            assert!(kept.read_only.contains(&top.join(path)), "{path}");
+        }
+        let later = Missing { path: top.join("later"), kind: PlaceholderKind::Directory };
+        assert!(kept.missing.contains(&later), "the outermost name is reserved");
     }
 }

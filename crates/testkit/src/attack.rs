@@ -23,6 +23,8 @@ pub struct AttackStage {
     pub unique_name: String,
     /// The temporary directory of another fenced command.
     pub other_temp: PathBuf,
+    /// The number of the mount of the host's root, as `statmount` takes it.
+    pub root_mount: u64,
     pub victim: VictimAddress,
     /// Descriptors that the launcher inherits: a writable file, a connected socket, and a unix socket in
     /// which a descriptor waits.
@@ -87,6 +89,10 @@ pub struct VictimAddress {
     pub queues: VictimQueues,
     /// The id of a System V semaphore.
     pub semaphore: i32,
+    /// The name of a POSIX shared memory object with [`SEGMENT_SECRET`].
+    pub shared_object: String,
+    /// The path of a terminal whose other end the victim reads.
+    pub terminal: PathBuf,
     /// The address of [`MEMORY_SECRET`].
     pub secret_address: usize,
 }
@@ -117,8 +123,8 @@ pub const KEY_SECRET: &str = "secret-in-private-key";
 pub struct VictimReport {
     /// Every text received on any of its sockets: the names of rows.
     pub received: BTreeSet<String>,
-    /// How often `SIGUSR1` and `SIGUSR2` arrived.
-    pub user_signals: [u32; 2],
+    /// The numbers of the signals that arrived.
+    pub signals: BTreeSet<i32>,
     /// The text in its segment of shared memory.
     pub segment: String,
     /// The number of messages in its POSIX queue.

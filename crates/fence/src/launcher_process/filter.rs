@@ -138,6 +138,8 @@ impl Rules {
             // TIOCSTI and TIOCLINUX type into a terminal.
             self.refuse_if(libc::SYS_ioctl, &[is(1, command)]);
         }
+        // A lease makes every process that opens the file wait, on the whole host.
+        self.refuse_if(libc::SYS_fcntl, &[is(1, libc::F_SETLEASE.unsigned_abs())]);
         // Reading (all bits set) and setting the default are harmless.
         self.refuse_if(libc::SYS_personality, &[is_not(0, 0), is_not(0, 0xffff_ffff)]);
     }
@@ -330,6 +332,9 @@ mod tests {
         assert_eq!(openat(libc::O_CREAT | libc::O_WRONLY, 0o644), None);
         assert_eq!(openat(libc::O_CREAT | libc::O_WRONLY, 0o4755), Some(libc::EPERM.unsigned_abs()));
         assert_eq!(openat(libc::O_TMPFILE | libc::O_WRONLY, 0o2755), Some(libc::EPERM.unsigned_abs()));
+        let fcntl = |command: i32| answer(&plan, libc::SYS_fcntl, [0, command.unsigned_abs(), 0, 0]);
+        assert_eq!([fcntl(libc::F_SETLK), fcntl(libc::F_GETLEASE)], [None, None]);
+        assert_eq!(fcntl(libc::F_SETLEASE), Some(libc::EPERM.unsigned_abs()));
         let unshare = |flags: i32| answer(&plan, libc::SYS_unshare, [flags.unsigned_abs(), 0, 0, 0]);
         assert_eq!(unshare(libc::CLONE_FILES), None);
         assert_eq!(unshare(libc::CLONE_FILES | libc::CLONE_NEWUSER), Some(libc::EPERM.unsigned_abs()));

@@ -2,8 +2,8 @@
 //! fence, and nothing that a command writes there is executed by git outside.
 //!
 //! Objects, references, the index and logs stay writable. Read-only are hooks and configuration, also those of the
-//! submodules, files that the configuration includes, and attributes; so is `commondir`, with which a directory tells
-//! git to take hooks and configuration from elsewhere.
+//! submodules, files that the configuration includes, scripts that hooks are links to, and attributes; so is
+//! `commondir`, with which a directory tells git to take hooks and configuration from elsewhere.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -17,6 +17,11 @@ const MAX_DEPTH: usize = 8;
 /// The most modules and worktrees that are kept.
 const MAX_DIRECTORIES: usize = 256;
 
+/// What every repository has. `HEAD` comes last, because a file of that name makes git's users write `HEAD --`.
+pub(super) const OF_EVERY_REPOSITORY: &[&str] = &["refs", "objects", "HEAD"];
+/// The file with which a repository names another place for all but its `HEAD`.
+pub(super) const COMMON_DIRECTORY: &str = "commondir";
+
 /// Whether a directory is one that git keeps a repository in.
 pub(super) fn is_repository(tree: &ScopeTree, directory: &Path) -> bool {
     tree.kind(&directory.join("HEAD")).is_some() && tree.is_directory(&directory.join("objects"))
@@ -24,6 +29,9 @@ pub(super) fn is_repository(tree: &ScopeTree, directory: &Path) -> bool {
 
 impl Keeper<'_> {
     pub(super) fn keep_repository(&mut self, directory: &Path) {
+        if !self.repositories.insert(directory.to_owned()) {
+            return;
+        }
         if !is_repository(self.tree, directory) {
             // Not one yet: it must not become one.
             self.keep_read_only(directory);
@@ -37,27 +45,64 @@ impl Keeper<'_> {
         }
         let tree = directory.parent().unwrap_or(directory);
         self.keep_submodule_links(tree);
-        let top = self.tree.top();
-        for (path, placeholder) in
-            configured_paths(&self.tree.read(&directory.join("config")), directory, tree)
-        {
-            let inside = path.starts_with(top) && path != top && !path.starts_with(directory);
-            if inside {
-                self.keep(&path, placeholder);
+        self.keep_configured(&directory.join("config"), tree, MAX_DEPTH);
+    }
+
+    /// Keeps what a file of git's configuration names, and what the files that it includes name.
+    fn keep_configured(&mut self, file: &Path, tree: &Path, depth: usize) {
+        for named in named_in(&self.tree.read(file), file.parent().unwrap_or(tree), tree) {
+            // A directory above the file cannot be read-only.
+            if !self.is_inside(&named.path) || file.starts_with(&named.path) {
+                continue;
             }
+            match named.purpose {
+                Purpose::Hooks => self.keep_hooks(&named.path),
+                Purpose::Attributes => self.keep(&named.path, PlaceholderKind::EmptyFile),
+                Purpose::Included => {
+                    self.keep(&named.path, PlaceholderKind::EmptyFile);
+                    if depth > 0 {
+                        self.keep_configured(&named.path, tree, depth - 1);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Keeps a directory of hooks, and the scripts that hooks are links to.
+    fn keep_hooks(&mut self, directory: &Path) {
+        self.keep(directory, PlaceholderKind::Directory);
+        for link in self.tree.links_in(directory).into_iter().take(MAX_DIRECTORIES) {
+            self.keep(&link, PlaceholderKind::EmptyFile);
+        }
+    }
+
+    /// Keeps the top of the scope itself from becoming a repository, which git takes where `.git` is none. No
+    /// repository is without these names, but for one that has another place for them in `commondir`.
+    pub(super) fn keep_from_being_repository(&mut self) {
+        let top = self.tree.top();
+        if is_repository(self.tree, top) {
+            self.keep_git_files(top);
+            return;
+        }
+        let is_missing = |name: &&&str| self.tree.kind(&top.join(name)).is_none();
+        let missing = OF_EVERY_REPOSITORY.iter().find(is_missing);
+        for name in missing.into_iter().chain([&COMMON_DIRECTORY]) {
+            self.keep(&top.join(name), PlaceholderKind::Directory);
         }
     }
 
     fn keep_git_directory(&mut self, directory: &Path) {
         self.pin(directory);
-        self.keep(&directory.join("hooks"), PlaceholderKind::Directory);
+        self.keep_git_files(directory);
+    }
+
+    /// Keeps the files in a repository's directory that git obeys.
+    fn keep_git_files(&mut self, directory: &Path) {
+        self.keep_hooks(&directory.join("hooks"));
         self.keep(&directory.join("config"), PlaceholderKind::EmptyFile);
         self.keep(&directory.join("config.worktree"), PlaceholderKind::EmptyFile);
         self.keep(&directory.join("commondir"), PlaceholderKind::CommonDirectory);
         self.keep(&directory.join("info/attributes"), PlaceholderKind::EmptyFile);
-        if !self.tree.is_directory(&directory.join("info")) {
-            self.keep(&directory.join("info"), PlaceholderKind::Directory);
-        }
     }
 
     /// Keeps the repositories of submodules, which lie below `.git/modules`.
@@ -95,20 +140,31 @@ impl Keeper<'_> {
     }
 }
 
-/// What the configuration of a repository makes git execute or include, by path.
-fn configured_paths(text: &str, directory: &Path, tree: &Path) -> Vec<(PathBuf, PlaceholderKind)> {
-    settings_in(text)
-        .filter_map(|setting| match (setting.section.as_str(), setting.name.as_str()) {
-            ("core", "hookspath") => Some((tree.join(setting.value), PlaceholderKind::Directory)),
-            ("core", "attributesfile") => Some((tree.join(setting.value), PlaceholderKind::EmptyFile)),
-            ("include" | "includeif", "path") => {
-                Some((directory.join(setting.value), PlaceholderKind::EmptyFile))
-            }
-            _ => None,
-        })
-        .take(MAX_DIRECTORIES)
-        .map(|(path, kind)| (lexical(&path), kind))
-        .collect()
+/// A path in git's configuration, and what git does with it.
+struct Named {
+    path: PathBuf,
+    purpose: Purpose,
+}
+
+enum Purpose {
+    Hooks,
+    Attributes,
+    Included,
+}
+
+/// What a file of git's configuration makes git execute or include. Included paths are relative to the file's own
+/// `directory`.
+fn named_in(text: &str, directory: &Path, tree: &Path) -> Vec<Named> {
+    let named = |setting: Setting| {
+        let (base, purpose) = match (setting.section.as_str(), setting.name.as_str()) {
+            ("core", "hookspath") => (tree, Purpose::Hooks),
+            ("core", "attributesfile") => (tree, Purpose::Attributes),
+            ("include" | "includeif", "path") => (directory, Purpose::Included),
+            _ => return None,
+        };
+        Some(Named { path: lexical(&base.join(setting.value)), purpose })
+    };
+    settings_in(text).filter_map(named).take(MAX_DIRECTORIES).collect()
 }
 
 /// One line of a file in git's configuration format, with section and name in lower case.
@@ -238,5 +294,36 @@ mod tests {
         let top = test_directory::directory("metadata-git-file");
         make(&top, &[(".git", "gitdir: /elsewhere\n")]);
         assert!(self::kept(&top).read_only.contains(&top.join(".git")), "of a worktree or submodule");
+    }
+
+    #[test]
+    fn what_included_files_include_and_scripts_that_hooks_lead_to_are_kept() {
+        let top = test_directory::directory("metadata-included");
+        repository(&top, ".git");
+        let config = "[include]\n\tpath = ../team\n\tpath = extra\n[core]\n\thooksPath = tools/hooks\n";
+        make(&top, &[(".git/config", config), ("team", "[include]\n\tpath = more\n"), ("scripts/hook", "")]);
+        fs::create_dir(top.join(".git/hooks")).unwrap();
+        std::os::unix::fs::symlink("../../scripts/hook", top.join(".git/hooks/pre-push")).unwrap();
+        let kept = kept(&top);
+        for path in ["team", "more", ".git/extra", "tools", "scripts/hook"] {
+            assert!(kept.read_only.contains(&top.join(path)), "{path}");
+        }
+        assert!(kept.pinned.contains(&top.join("scripts")));
+    }
+
+    #[test]
+    fn a_scope_cannot_become_a_repository_and_one_that_is_keeps_its_hooks() {
+        let top = test_directory::directory("metadata-bare");
+        fs::create_dir(top.join("refs")).unwrap();
+        let kept_paths = kept(&top);
+        let reserved = |path: &str| kept_paths.missing.iter().any(|missing| missing.path == top.join(path));
+        assert!(reserved("objects") && reserved("commondir") && !reserved("HEAD"));
+        assert!(!kept_paths.read_only.contains(&top.join("refs")), "a directory of the project's own");
+        repository(&top, "");
+        let kept_paths = kept(&top);
+        for path in ["hooks", "config", "commondir"] {
+            assert!(kept_paths.read_only.contains(&top.join(path)), "{path}");
+        }
+        assert!(!kept_paths.read_only.contains(&top.join("objects")));
     }
 }

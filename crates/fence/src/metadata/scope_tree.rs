@@ -61,10 +61,23 @@ impl ScopeTree {
 
     /// The directories in a directory.
     pub(super) fn directories_in(&self, path: &Path) -> Vec<PathBuf> {
+        let mut found = self.entries_of(path);
+        found.retain(|path| self.is_directory(path));
+        found
+    }
+
+    /// The links in a directory.
+    pub(super) fn links_in(&self, path: &Path) -> Vec<PathBuf> {
+        let mut found = self.entries_of(path);
+        found.retain(|path| self.kind(path) == Some(FileType::Symlink));
+        found
+    }
+
+    fn entries_of(&self, path: &Path) -> Vec<PathBuf> {
         let below = path.strip_prefix(&self.top).ok();
         let opened = below.and_then(|below| open_below(&self.descriptor, below).ok());
         let names = opened.iter().flat_map(names_in);
-        names.map(|name| path.join(name)).filter(|path| self.is_directory(path)).collect()
+        names.map(|name| path.join(name)).collect()
     }
 
     /// The directory that a path lies in, and its name there.

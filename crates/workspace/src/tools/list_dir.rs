@@ -102,7 +102,7 @@ fn is_placeholder(directory: BorrowedFd<'_>, name: &OsString) -> bool {
         list_entries(opened.as_fd(), &mut Vec::with_capacity(LISTING_BYTES))
             .is_ok_and(|entries| entries.is_empty())
     };
-    fence::METADATA.iter().any(|kept| name == kept)
+    fence::is_placeholder_name(name)
         && rustix::fs::openat(directory, name, flags, Mode::empty()).is_ok_and(|opened| is_empty(&opened))
 }
 

@@ -9,21 +9,33 @@ use testkit::{AttackOutcome, AttackResult, AttackStage};
 
 use crate::row::Row;
 use crate::system::{Attempt, Errno, Fork, call, close, fork, leave, read, wait_for, write};
-use crate::{files, ipc, kernel, leftovers, must_work, network, processes, programs, reads};
+use crate::{
+    administration, devices, file_calls, files, ipc, kernel, layers, leftovers, metadata, must_work, network,
+    other_processes, own_root, processes, programs, reads, sockets, supervisor,
+};
 
 /// An attempt that takes longer counts as hanging.
 const ROW_DEADLINE_MS: i32 = 60_000;
 
 const ALL_ROWS: &[&[Row]] = &[
     files::ROWS,
+    file_calls::ROWS,
     reads::ROWS,
+    own_root::ROWS,
+    devices::ROWS,
     processes::ROWS,
+    other_processes::ROWS,
+    supervisor::ROWS,
     ipc::ROWS,
     kernel::ROWS,
+    layers::ROWS,
+    administration::ROWS,
     network::ROWS,
+    sockets::ROWS,
     programs::ROWS,
     leftovers::ROWS,
     must_work::ROWS,
+    metadata::ROWS,
 ];
 
 /// Tries the rows named in `only`, or all rows if it is empty.

@@ -1,8 +1,12 @@
-//! I01–I09: shared memory, message queues, semaphores and keys that belong to others.
+//! I01–I13: shared memory, message queues, semaphores and keys that belong to others.
+
+use std::path::Path;
 
 use testkit::AttackStage;
 
+use crate::administration::answered;
 use crate::files::done;
+use crate::reads::contents;
 use crate::row::Row;
 use crate::system::{Attempt, Errno, call};
 
@@ -16,6 +20,10 @@ pub(crate) const ROWS: &[Row] = &[
     ("I07", |stage| done(call!(libc::SYS_semop, stage.victim.semaphore, TAKE.as_ptr(), 1))),
     ("I08", |stage| done(call!(libc::SYS_msgctl, stage.victim.queues.removed, libc::IPC_RMID, 0))),
     ("I09", remove_queue_by_name),
+    ("I10", find_segment),
+    ("I11", |stage| done(call!(libc::SYS_semctl, stage.victim.semaphore, 0, libc::GETVAL, 0))),
+    ("I12", |stage| contents(Path::new("/dev/shm").join(&stage.victim.shared_object))),
+    ("I13", |_| answered(call!(libc::SYS_request_key, c"user", c"attacker", 0, PROCESS_KEYRING))),
 ];
 
 /// A `struct msgbuf` of type 1 with one character.
@@ -58,4 +66,12 @@ fn remove_queue_by_name(stage: &AttackStage) -> Attempt {
     let name =
         std::ffi::CString::new(stage.victim.removed_queue.as_str()).map_err(|_| Errno(libc::EINVAL))?;
     done(call!(libc::SYS_mq_unlink, name))
+}
+
+/// Looks for the victim's segment among all that the kernel lists.
+fn find_segment(stage: &AttackStage) -> Attempt {
+    let table = std::fs::read_to_string("/proc/sysvipc/shm")?;
+    let id = stage.victim.shared_memory.to_string();
+    let is_listed = table.lines().any(|line| line.split_whitespace().nth(1) == Some(&id));
+    if is_listed { Ok(String::new()) } else { Err(Errno::NOTHING_GAINED) }
 }

@@ -84,7 +84,7 @@ fn type_into_terminal(_: &AttackStage) -> Attempt {
     done(call!(libc::SYS_ioctl, terminal, libc::TIOCSTI, &raw const byte))
 }
 
-fn controlling_terminal() -> Result<i32, Errno> {
+pub(crate) fn controlling_terminal() -> Result<i32, Errno> {
     let controller = open("/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY, 0)?;
     let (locked, mut number) = (0_i32, 0_u32);
     call!(libc::SYS_ioctl, controller, libc::TIOCSPTLCK, &raw const locked)?;

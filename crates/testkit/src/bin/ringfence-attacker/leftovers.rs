@@ -1,5 +1,5 @@
-//! Q11, Q12, Z4, Z5: leaving something behind: a control group, a core dump, a set-id file, a file in another
-//! command's temporary directory.
+//! Q11–Q13, Z4, Z5: leaving the limits of a fence, and leaving something behind: a control group, a core dump, a
+//! set-id file, a file in another command's temporary directory.
 
 use std::path::{Path, PathBuf};
 
@@ -12,6 +12,7 @@ use crate::system::{Attempt, Errno, Fork, c_path, call, fork, open, wait_for};
 pub(crate) const ROWS: &[Row] = &[
     ("Q11", make_control_group),
     ("Q12", dump_core),
+    ("Q13", |_| open(control_groups()?.join("cgroup.procs"), libc::O_WRONLY, 0).map(|_| String::new())),
     ("Z4", leave_set_id_files),
     ("Z5", write_into_other_temp),
 ];
@@ -20,9 +21,11 @@ pub(crate) const ROWS: &[Row] = &[
 const CONTROL_GROUPS: [&str; 3] = ["/sys/fs/cgroup/unified", "/sys/fs/cgroup/pids", "/sys/fs/cgroup"];
 
 fn make_control_group(stage: &AttackStage) -> Attempt {
-    let group = CONTROL_GROUPS.into_iter().find(|group| Path::new(group).is_dir());
-    let group = Path::new(group.ok_or(Errno(libc::ENOENT))?).join(&stage.unique_name);
-    done(call!(libc::SYS_mkdir, c_path(group), 0o700))
+    done(call!(libc::SYS_mkdir, c_path(control_groups()?.join(&stage.unique_name)), 0o700))
+}
+
+fn control_groups() -> Result<&'static Path, Errno> {
+    CONTROL_GROUPS.into_iter().map(Path::new).find(|group| group.is_dir()).ok_or(Errno(libc::ENOENT))
 }
 
 fn dump_core(stage: &AttackStage) -> Attempt {

@@ -10,21 +10,30 @@
     reason = "registers hold numbers of every width"
 )]
 
+mod administration;
 mod attempts;
+mod devices;
 mod endings;
+mod file_calls;
 mod files;
 mod ipc;
 mod kernel;
 mod launch;
+mod layers;
 mod leftovers;
+mod metadata;
 mod must_work;
 mod network;
+mod other_processes;
+mod own_root;
 mod processes;
 mod programs;
 mod race;
 mod reads;
 mod ring;
 mod row;
+mod sockets;
+mod supervisor;
 mod system;
 mod victim;
 
@@ -54,6 +63,7 @@ fn run(arguments: &[&str]) -> Result<ExitCode, String> {
             attempts::try_rows(Path::new(stage), &owned(only).into_iter().collect())?;
         }
         ["launch", stage, command @ ..] => return Err(launch::launch(Path::new(stage), &owned(command))),
+        ["supervise", program, arguments @ ..] => return supervisor::supervise(program, &owned(arguments)),
         ["victim", outside, ..] => victim::be_victim(Path::new(outside))?,
         ["kernel"] => print_kernel_offer(),
         ["touch", path] => return Ok(exit_code(files::create(path))),

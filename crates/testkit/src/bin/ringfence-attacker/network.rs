@@ -41,13 +41,13 @@ pub(crate) const ROWS: &[Row] = &[
 /// The bit that marks a system call of the x32 interface.
 const X32: libc::c_long = 0x4000_0000;
 
-type Socket = Result<i32, Errno>;
+pub(crate) type Socket = Result<i32, Errno>;
 
-fn socket(family: i32, kind: i32, protocol: i32) -> Socket {
+pub(crate) fn socket(family: i32, kind: i32, protocol: i32) -> Socket {
     Ok(call!(libc::SYS_socket, family, kind, protocol)? as i32)
 }
 
-fn stream(family: i32, protocol: i32) -> Socket {
+pub(crate) fn stream(family: i32, protocol: i32) -> Socket {
     socket(family, libc::SOCK_STREAM, protocol)
 }
 
@@ -60,7 +60,7 @@ fn made(socket: Socket) -> Attempt {
 }
 
 /// 127.0.0.1 as `struct sockaddr_in`.
-fn inet(port: u16) -> Vec<u8> {
+pub(crate) fn inet(port: u16) -> Vec<u8> {
     let mut address = (libc::AF_INET as u16).to_ne_bytes().to_vec();
     address.extend(port.to_be_bytes());
     address.extend([127, 0, 0, 1]);
@@ -78,7 +78,7 @@ fn inet6(port: u16) -> Vec<u8> {
     address
 }
 
-fn unix(path: &Path) -> Vec<u8> {
+pub(crate) fn unix(path: &Path) -> Vec<u8> {
     let mut address = (libc::AF_UNIX as u16).to_ne_bytes().to_vec();
     address.extend(path.as_os_str().as_bytes());
     address.push(0);
@@ -93,7 +93,7 @@ fn unix_abstract(name: &str) -> Vec<u8> {
 }
 
 /// Connects, sends the row's name and waits for an answer.
-fn converse(row: &str, socket: Socket, address: &[u8]) -> Attempt {
+pub(crate) fn converse(row: &str, socket: Socket, address: &[u8]) -> Attempt {
     let socket = socket?;
     call!(libc::SYS_connect, socket, address.as_ptr(), address.len())?;
     say_and_hear(row, socket)
@@ -107,7 +107,7 @@ fn say_and_hear(row: &str, socket: i32) -> Attempt {
     }
 }
 
-fn send_datagram(row: &str, socket: Socket, address: &[u8]) -> Attempt {
+pub(crate) fn send_datagram(row: &str, socket: Socket, address: &[u8]) -> Attempt {
     let (socket, text) = (socket?, row.as_ptr());
     done(call!(libc::SYS_sendto, socket, text, row.len(), 0, address.as_ptr(), address.len()))
 }
@@ -127,7 +127,7 @@ fn fast_open(stage: &AttackStage) -> Attempt {
     read(socket)
 }
 
-fn bind(socket: Socket, address: &[u8]) -> Attempt {
+pub(crate) fn bind(socket: Socket, address: &[u8]) -> Attempt {
     done(call!(libc::SYS_bind, socket?, address.as_ptr(), address.len()))
 }
 

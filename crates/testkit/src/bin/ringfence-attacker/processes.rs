@@ -1,4 +1,4 @@
-//! P01–P16: looking into, disturbing and limiting a process outside. L01: leaving the process group.
+//! P01–P16: looking into, disturbing and limiting a process outside. L01–L03: leaving a process behind.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use testkit::{AttackStage, MEMORY_SECRET};
 use crate::files::done;
 use crate::reads::{contents, names};
 use crate::row::Row;
-use crate::system::{Attempt, Errno, Fork, call, fork, leave, open, pause_for_ever, read, wait_for, write};
+use crate::system::{Attempt, Errno, call, leave, open, pause_for_ever, read, wait_for, write};
 
 pub(crate) const ROWS: &[Row] = &[
     ("P01", |stage| contents(of_victim(stage, "environ"))),
@@ -25,7 +25,9 @@ pub(crate) const ROWS: &[Row] = &[
     ("P14", |stage| write_to(&of_victim(stage, "oom_score_adj"), "500")),
     ("P15", compare),
     ("P16", |stage| contents(of_victim(stage, "stat"))),
-    ("L01", leave_group),
+    ("L01", |stage| leave_behind(stage, "l01", Orphan::Waiting)),
+    ("L02", |stage| leave_behind(stage, "l02", Orphan::Sibling)),
+    ("L03", |stage| leave_behind(stage, "l03", Orphan::Stopped)),
 ];
 
 const COMPARE_MEMORY: i32 = 1;
@@ -93,24 +95,39 @@ pub(crate) fn write_to(path: &str, text: &str) -> Attempt {
     Ok(String::new())
 }
 
+/// A process that is left behind.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Orphan {
+    Waiting,
+    /// A child of its maker's parent.
+    Sibling,
+    /// Stopped, so that it notices no signal but the one that kills.
+    Stopped,
+}
+
 /// Leaves a process behind, in its own session and without a parent. It holds a lock for as long as it lives, so that
 /// the test can see whether it does.
-fn leave_group(stage: &AttackStage) -> Attempt {
-    let lock = stage.in_scope("l01");
+fn leave_behind(stage: &AttackStage, lock: &str, kind: Orphan) -> Attempt {
+    let lock = stage.in_scope(lock);
     let mut ends = [0_i32; 2];
     call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC)?;
     let [pids, pid] = ends;
-    match fork()? {
-        Fork::Child => {
-            let left = call!(libc::SYS_setsid).and_then(|_| take_lock(&lock));
-            let text = left.as_ref().map_or_else(Errno::to_string, |_| std::process::id().to_string());
-            drop(write(pid, &text));
-            let Ok(lock) = left else { leave(1) };
-            close_all_but(lock);
-            pause_for_ever()
-        }
-        Fork::Parent { .. } => read(pids),
+    let parent = if kind == Orphan::Sibling { libc::CLONE_PARENT } else { 0 };
+    let child = call!(libc::SYS_clone, parent | libc::SIGCHLD, 0, 0, 0, 0)?;
+    if child > 0 {
+        return read(pids);
     }
+    let left = call!(libc::SYS_setsid).and_then(|_| take_lock(&lock));
+    // The C library knows the number of the parent only.
+    let number = call!(libc::SYS_getpid)?;
+    let text = left.as_ref().map_or_else(Errno::to_string, |_| number.to_string());
+    drop(write(pid, &text));
+    let Ok(lock) = left else { leave(1) };
+    close_all_but(lock);
+    if kind == Orphan::Stopped {
+        drop(call!(libc::SYS_kill, number, libc::SIGSTOP));
+    }
+    pause_for_ever()
 }
 
 /// Locks a file and returns its descriptor; the lock lasts until the descriptor is closed.

@@ -8,17 +8,17 @@ use std::net::{TcpListener, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram, UnixListener};
-use std::path::Path;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use testkit::{MEMORY_SECRET, SEGMENT_SECRET, VictimAddress, VictimQueues, VictimReport};
 
 use crate::processes::close_all_but;
-use crate::system::{Errno, Fork, call, close, fork, leave, read};
+use crate::system::{Errno, Fork, call, close, fork, leave, open, read};
 
 /// Runs until the end of standard input.
 pub(crate) fn be_victim(outside: &Path) -> Result<(), String> {
-    count_signals();
+    note_signals();
     let victim = Victim::new(outside).map_err(|error| error.to_string())?;
     victim.serve().map_err(|error| error.to_string())
 }
@@ -28,6 +28,7 @@ struct Victim {
     udp: UdpSocket,
     unix: [UnixListener; 2],
     unix_datagram: UnixDatagram,
+    terminal: Terminal,
     segment: *mut libc::c_char,
     queue: Queue,
     address: VictimAddress,
@@ -62,6 +63,8 @@ impl Victim {
         let removed_queue = format!("{name}-removed");
         Queue::new(&removed_queue)?;
         let (queues, semaphore) = make_system_v_objects()?;
+        let terminal = Terminal::new().map_err(|errno| Error::from_raw_os_error(errno.0))?;
+        make_shared_object(&name)?;
         let secret: &'static mut str = Box::leak(MEMORY_SECRET.to_owned().into_boxed_str());
         let address = VictimAddress {
             pid: std::process::id().cast_signed(),
@@ -71,7 +74,9 @@ impl Victim {
             udp_port: udp.local_addr()?.port(),
             abstract_name: name.clone(),
             shared_memory,
-            queue: name,
+            queue: name.clone(),
+            shared_object: name,
+            terminal: terminal.path.clone(),
             removed_queue,
             queues,
             semaphore,
@@ -85,7 +90,7 @@ impl Victim {
         }
         udp.set_nonblocking(true)?;
         unix_datagram.set_nonblocking(true)?;
-        Ok(Self { tcp, udp, unix, unix_datagram, segment, queue, address })
+        Ok(Self { tcp, udp, unix, unix_datagram, terminal, segment, queue, address })
     }
 
     fn serve(&self) -> Result<(), Error> {
@@ -113,7 +118,7 @@ impl Victim {
         let mut descriptors: Vec<RawFd> = vec![0];
         descriptors.extend(self.tcp.iter().map(AsRawFd::as_raw_fd));
         descriptors.extend(self.unix.iter().map(AsRawFd::as_raw_fd));
-        descriptors.extend([self.udp.as_raw_fd(), self.unix_datagram.as_raw_fd()]);
+        descriptors.extend([self.udp.as_raw_fd(), self.unix_datagram.as_raw_fd(), self.terminal.controller]);
         descriptors.extend(connections.iter().map(|connection| connection.as_raw_fd()));
         let mut polled: Vec<libc::pollfd> =
             descriptors.iter().map(|fd| libc::pollfd { fd: *fd, events: libc::POLLIN, revents: 0 }).collect();
@@ -140,7 +145,10 @@ impl Victim {
             }
         }
         let mut text = [0; 100];
-        for received in [self.udp.recv(&mut text), self.unix_datagram.recv(&mut text)] {
+        let mut terminal = &self.terminal;
+        for received in
+            [self.udp.recv(&mut text), self.unix_datagram.recv(&mut text), terminal.read(&mut text)]
+        {
             if let Some(length) = unless_empty(received)? {
                 seen.received.insert(String::from_utf8_lossy(&text[..length]).into_owned());
                 return Ok(true);
@@ -154,7 +162,7 @@ impl Victim {
         let segment = unsafe { CStr::from_ptr(self.segment) };
         Ok(VictimReport {
             received: seen.received.clone(),
-            user_signals: [SIGNALS[0].load(Ordering::Relaxed), SIGNALS[1].load(Ordering::Relaxed)],
+            signals: signals_that_arrived(),
             segment: segment.to_string_lossy().into_owned(),
             queued: self.queue.length().map_err(|errno| Error::from_raw_os_error(errno.0))?,
             messages: messages_in(self.address.queues.written)
@@ -296,16 +304,58 @@ fn messages_in(queue: i32) -> Option<u64> {
     Some(unsafe { state.assume_init() }.msg_qnum)
 }
 
-static SIGNALS: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
-
-extern "C" fn count_signal(signal: i32) {
-    SIGNALS[usize::from(signal == libc::SIGUSR2)].fetch_add(1, Ordering::Relaxed);
+/// Makes a file of shared memory, which is removed at the end.
+fn make_shared_object(name: &str) -> Result<(), Error> {
+    let path = Path::new("/dev/shm").join(name);
+    std::fs::write(&path, SEGMENT_SECRET)?;
+    at_end(|| drop(std::fs::remove_file(path))).map_err(|errno| Error::from_raw_os_error(errno.0))
 }
 
-fn count_signals() {
-    let handler = count_signal as extern "C" fn(i32);
-    for signal in [libc::SIGUSR1, libc::SIGUSR2] {
-        // SAFETY: the handler only adds to an atomic number.
+/// A terminal of the victim, as a terminal emulator has one.
+struct Terminal {
+    controller: RawFd,
+    path: PathBuf,
+}
+
+impl Terminal {
+    fn new() -> Result<Self, Errno> {
+        let controller = open("/dev/ptmx", libc::O_RDWR | libc::O_NOCTTY | libc::O_NONBLOCK, 0)?;
+        let (locked, mut number) = (0_i32, 0_u32);
+        call!(libc::SYS_ioctl, controller, libc::TIOCSPTLCK, &raw const locked)?;
+        call!(libc::SYS_ioctl, controller, libc::TIOCGPTN, &raw mut number)?;
+        let path = PathBuf::from(format!("/dev/pts/{number}"));
+        // Stays open: a terminal that no process uses looks as if it were hung up.
+        open(&path, libc::O_RDWR | libc::O_NOCTTY, 0)?;
+        Ok(Self { controller, path })
+    }
+}
+
+impl Read for &Terminal {
+    fn read(&mut self, text: &mut [u8]) -> Result<usize, Error> {
+        let length = call!(libc::SYS_read, self.controller, text.as_mut_ptr(), text.len());
+        length.map(|length| length as usize).map_err(|errno| Error::from_raw_os_error(errno.0))
+    }
+}
+
+/// Bit n stands for signal n.
+static SIGNALS: AtomicU64 = AtomicU64::new(0);
+
+/// Signals that the attempts send.
+const COUNTED: [i32; 5] = [libc::SIGUSR1, libc::SIGUSR2, 34, 35, 36];
+
+extern "C" fn note_signal(signal: i32) {
+    SIGNALS.fetch_or(1 << signal, Ordering::Relaxed);
+}
+
+fn note_signals() {
+    let handler = note_signal as extern "C" fn(i32);
+    for signal in COUNTED {
+        // SAFETY: the handler only sets a bit of an atomic number.
         unsafe { libc::signal(signal, handler as libc::sighandler_t) };
     }
+}
+
+fn signals_that_arrived() -> BTreeSet<i32> {
+    let arrived = SIGNALS.load(Ordering::Relaxed);
+    COUNTED.into_iter().filter(|signal| arrived & (1 << signal) != 0).collect()
 }

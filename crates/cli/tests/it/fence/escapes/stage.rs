@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use rustix::fs::XattrFlags;
+use rustix::fs::{AtFlags, CWD, StatxFlags, XattrFlags};
 use serde_json::Value;
 use testkit::{
     ARGUMENT_SECRET, AttackResult, AttackStage, ENVIRONMENT_SECRET, InheritedDescriptors, KEY_SECRET,
@@ -19,6 +19,11 @@ use super::ground::{Caller, Ground, copy_program};
 
 /// The text of each file outside until an attempt changes it.
 pub(super) const ORIGINAL: &str = "original\n";
+
+/// The configuration of the repository in the scope. What it names is missing, but for the first file, which includes
+/// another one.
+pub(super) const GIT_CONFIG: &str =
+    "[include]\n\tpath = ../team.gitconfig\n\tpath = extra\n[core]\n\thooksPath = tools/hooks\n";
 
 /// In a fence's PID namespace numbers start at 1, so a lower pid could also name a process inside.
 const LOWEST_VICTIM_PID: i32 = 2000;
@@ -67,6 +72,7 @@ impl Stage {
         let unique_name = format!("ringfence-escape-{}-{number}", std::process::id());
         let ground = Ground::new(caller).await;
         place_files(&ground);
+        place_metadata(&ground.scope());
         place_programs(&ground).await;
         ground.belongs_to_caller();
         grant_privileges(&ground);
@@ -85,6 +91,7 @@ impl Stage {
             launcher,
             unique_name,
             other_temp: other_temp.into(),
+            root_mount: root_mount(),
             victim: serde_json::from_value(victim.read().await).unwrap(),
             inherited: InheritedDescriptors { file: 60, socket: 61, unix: 62 },
         };
@@ -96,7 +103,8 @@ impl Stage {
 
     pub(super) async fn run_without_fence(&mut self) -> Run {
         let mut command = self.launcher();
-        command.arg(self.ground.attacker());
+        // Stands in for the supervisor of a fence.
+        command.arg(self.ground.attacker()).arg("supervise").arg(self.ground.attacker());
         Run::new(&self.output(command).await)
     }
 
@@ -166,13 +174,14 @@ fn place_files(ground: &Ground) {
     let (scope, outside, home) = (ground.scope(), ground.outside(), ground.home());
     for name in [
         "f02", "f03", "f04", "f05", "f06", "f08", "f10", "f11", "f12", "f20", "f26", "f27", "f28", "f29",
-        "f30", "k17", "w7",
+        "f30", "f42", "f43", "f45", "f46", "f47", "f48", "f49", "f51", "d09", "d10", "k17", "w7",
     ] {
         write_file(&outside.join(name), ORIGINAL, 0o600);
     }
     for name in ["f07", "z4-chmod", "x4"] {
         write_file(&scope.join(name), ORIGINAL, 0o600);
     }
+    write_file(&scope.join("f42"), "written by the attacker\n", 0o600);
     for directory in [outside.join("f22"), home.join(".ssh"), home.join("temp")] {
         std::fs::create_dir(directory).unwrap();
     }
@@ -185,6 +194,43 @@ fn place_files(ground: &Ground) {
     symlink(&key, scope.join("r06-link")).unwrap();
     write_file(&scope.join("x5"), &format!("#!{}\n", outside.join("interpreter").display()), 0o755);
     write_file(&ground.programs().join("launcher"), ORIGINAL, 0o755);
+}
+
+/// Makes what programs outside obey: a repository, and settings of editors and agents. Others are missing, and one link
+/// leads to what is.
+fn place_metadata(scope: &Path) {
+    for directory in [
+        ".git/objects",
+        ".git/refs",
+        ".git/hooks",
+        ".git/info",
+        ".husky",
+        ".cursor",
+        ".idea",
+        "shared/codex",
+        "later",
+        "scripts",
+    ] {
+        std::fs::create_dir_all(scope.join(directory)).unwrap();
+    }
+    write_file(&scope.join(".git/HEAD"), "ref: refs/heads/main\n", 0o644);
+    write_file(&scope.join(".git/config"), GIT_CONFIG, 0o600);
+    write_file(&scope.join("team.gitconfig"), "[include]\n\tpath = more.gitconfig\n", 0o600);
+    for name in [".mcp.json", ".idea/run.xml", "container.json", "scripts/commit-msg"] {
+        write_file(&scope.join(name), ORIGINAL, 0o600);
+    }
+    symlink("shared/codex", scope.join(".codex")).unwrap();
+    symlink("later/gemini", scope.join(".gemini")).unwrap();
+    symlink("step", scope.join(".devcontainer.json")).unwrap();
+    symlink("container.json", scope.join("step")).unwrap();
+    symlink("../../scripts/commit-msg", scope.join(".git/hooks/commit-msg")).unwrap();
+}
+
+/// The number that the kernel gave to the mount at `/`, which it never gives to another.
+fn root_mount() -> u64 {
+    const UNIQUE_MOUNT_ID: u32 = 0x4000;
+    let mask = StatxFlags::from_bits_retain(UNIQUE_MOUNT_ID);
+    rustix::fs::statx(CWD, "/", AtFlags::empty(), mask).unwrap().stx_mnt_id
 }
 
 async fn place_programs(ground: &Ground) {

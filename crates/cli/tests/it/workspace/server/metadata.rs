@@ -1,6 +1,7 @@
 //! Files that programs outside obey: sessions cannot change or make them, git goes on working inside, and nothing that a
 //! session writes is executed by git outside. Each attack succeeds where the operator allows it.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -187,6 +188,23 @@ fn attacks_by_detours() -> Vec<Attack> {
             prepare: |project| std::fs::remove_dir_all(project.join(".git")).unwrap(),
             inside: "git init -q; git config core.fsmonitor 'touch MARK;:'",
             outside: "git status",
+        },
+        Attack {
+            name: "the workspace itself as a repository",
+            prepare: PLAIN,
+            inside: "rm .git/HEAD; git init -q --bare .; git config -f config core.bare false;
+                     git config -f config core.worktree .; git config -f config core.fsmonitor 'touch MARK;:'",
+            outside: "git status",
+        },
+        Attack {
+            name: "the script that a hook is a link to",
+            prepare: |project| {
+                project.write("scripts/check", "#!/bin/sh\n");
+                std::fs::create_dir_all(project.join(".git/hooks")).unwrap();
+                symlink("../../scripts/check", project.join(".git/hooks/pre-commit")).unwrap();
+            },
+            inside: "HOOK > scripts/check; chmod +x scripts/check",
+            outside: COMMIT,
         },
     ]
 }
