@@ -51,7 +51,10 @@ impl Channels {
     }
 
     fn begin(&mut self, channel: u64, server: &str, toward_gateway: &mpsc::Sender<Frame>) {
-        let sessions = self.local.sessions_of(server).filter(|_| self.open.len() < MAX_CHANNELS);
+        // A number that is taken would put the answers of two conversations into one channel.
+        let is_taken = self.open.remove(&channel).is_some();
+        let has_room = !is_taken && self.open.len() < MAX_CHANNELS;
+        let sessions = self.local.sessions_of(server).filter(|_| has_room);
         let Some(sessions) = sessions else {
             let _ = toward_gateway.try_send(Frame::Close { channel });
             return;
@@ -96,7 +99,7 @@ fn output_of(channel: u64, toward_gateway: &mpsc::Sender<Frame>) -> mpsc::Sender
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::tests::{connection, server};
+    use crate::connection::testing::{connection, server};
 
     fn channels(servers: Vec<session::ServerPlan>) -> Channels {
         let local = Arc::new(LocalServers::new(connection(servers)));
@@ -128,6 +131,19 @@ mod tests {
         }
         assert_eq!(closed(&mut frames), [2, 3, 4, 5]);
         assert_eq!(channels.open.keys().collect::<Vec<_>>(), [&1]);
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_is_opened_twice_is_closed() {
+        let mut channels = channels(vec![server("files")]);
+        let (toward_gateway, mut frames) = mpsc::channel(16);
+        channels.take(open(1, "files"), &toward_gateway);
+        assert!(closed(&mut frames).is_empty());
+        channels.take(open(1, "files"), &toward_gateway);
+        assert_eq!(closed(&mut frames), [1]);
+        assert!(channels.open.is_empty());
+        channels.take(open(1, "files"), &toward_gateway);
+        assert!(closed(&mut frames).is_empty(), "it can begin anew");
     }
 
     #[tokio::test]

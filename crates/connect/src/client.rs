@@ -131,7 +131,7 @@ async fn forward(mut reader: StreamReader, output: mpsc::Sender<Bytes>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::connection::tests::connection;
+    use crate::connection::testing::connection;
 
     /// Returns the answers to one line of a client without a session.
     async fn answers(line: &'static str) -> Vec<serde_json::Value> {

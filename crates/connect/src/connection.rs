@@ -1,5 +1,8 @@
 //! What a client with a gateway consists of: the gateway's address, the servers here, and the rules for sessions.
 
+#[cfg(any(test, fuzzing))]
+pub(crate) mod testing;
+
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
@@ -105,52 +108,10 @@ impl LocalServers {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
+    use super::testing::{connection, server};
     use super::*;
-    use config::{ExecutionContext, NameMode, Secrets};
-    use session::{OnRootsChange, RootsChoice};
-    use std::collections::BTreeMap;
-    use upstream::{Lifecycle, Timeouts, Transport, Upstream};
-
-    /// A connection to a gateway that does not exist.
-    pub(crate) fn connection(servers: Vec<ServerPlan>) -> Connection {
-        let host_environment = Arc::new(fence::HostEnvironment::of_this_process().unwrap());
-        Connection {
-            gateway: GatewayAddress::new("http://127.0.0.1:9", None).unwrap(),
-            servers,
-            terms: Terms {
-                names: NameMode::default(),
-                secrets: Secrets::default(),
-                local_is_here: true,
-                storage: None,
-            },
-            settings: Settings::default(),
-            rules: ScopeRules {
-                roots: RootsChoice::First,
-                on_change: OnRootsChange::Terminate,
-                default: None,
-                allowed: Vec::new(),
-                names: BTreeMap::new(),
-                host_environment,
-            },
-            audit: None,
-            instance: None,
-            on_gateway_session: Box::new(|_| ()),
-        }
-    }
-
-    pub(crate) fn server(name: &str) -> ServerPlan {
-        let upstream = Upstream {
-            name: name.to_owned(),
-            transport: Transport::Attached,
-            lifecycle: Lifecycle::Session,
-            reports_files: false,
-            timeouts: Timeouts::default(),
-            is_guarded: true,
-            redaction: upstream::Redaction::default(),
-        };
-        ServerPlan { context: ExecutionContext::Local, ..ServerPlan::fixed(upstream) }
-    }
+    use config::ExecutionContext;
 
     #[test]
     fn the_gateway_is_the_last_server_and_hides_those_that_run_here() {

@@ -309,7 +309,13 @@ impl Host<'_> {
             (false, 0) => Assessed::enforced("seccomp"),
             (false, _) => Assessed::enforced(format!("seccomp + {others}")),
             (true, 1..) => Assessed::enforced(others).note("debugging inside the fence is allowed"),
-            (true, 0) => Assessed::enforced("pid_ns").note("debugging inside the fence is allowed"),
+            (true, 0) if self.tier == Tier::B => {
+                Assessed::enforced("pid_ns").note("debugging inside the fence is allowed")
+            }
+            (true, 0) => {
+                Assessed::unenforced("processes of this user can be debugged; this kernel has no Landlock")
+                    .remedy(namespace_remedy())
+            }
         }
     }
 
@@ -335,7 +341,12 @@ impl Host<'_> {
 
     fn temp(&self) -> Assessed {
         match (&self.policy.temp, self.tier) {
-            (Temp::None, _) => Assessed::enforced(self.landlock()).note("no temporary files at all"),
+            (_, Tier::A) if self.kernel.landlock == 0 => {
+                Assessed::unenforced("temporary files of other programs can be read and written")
+                    .remedy(namespace_remedy())
+            }
+            (Temp::None, Tier::A) => Assessed::enforced(self.landlock()).note("no temporary files at all"),
+            (Temp::None, Tier::B) => Assessed::enforced("own root").note("no temporary files at all"),
             (Temp::Private { .. }, Tier::B) => Assessed::enforced("private tmpfs"),
             (Temp::Private { .. }, Tier::A) => {
                 Assessed::enforced(format!("{}, session directory", self.landlock()))
@@ -361,6 +372,13 @@ impl Host<'_> {
                 Assessed::unenforced("no control group can be had, and other limits do not bind root")
                     .remedy(cgroup_remedy())
             }
+            // A default would hit the user's other processes, so it is not set.
+            _ if self.policy.limits.processes.is_some_and(|limit| limit.origin == LimitOrigin::Default) => {
+                Assessed::unenforced(
+                    "no control group can be had, and another limit would count all processes of this user",
+                )
+                .remedy(cgroup_remedy())
+            }
             _ => Assessed::partial("rlimit", "counts all processes of this user").remedy(cgroup_remedy()),
         };
         limit(self.policy.limits.processes, assessed)
@@ -380,7 +398,10 @@ impl Host<'_> {
 
     fn scope_metadata(&self) -> Assessed {
         match (&self.policy.metadata, self.tier) {
-            _ if self.policy.read_only => Assessed::enforced("read-only scope"),
+            _ if self.policy.read_only && (self.tier == Tier::B || self.kernel.landlock > 0) => {
+                Assessed::enforced("read-only scope")
+            }
+            _ if self.policy.read_only => Assessed::unenforced("this kernel has no Landlock").preferred(),
             (MetadataChoice::Writable, _) => {
                 Assessed::not_requested("git hooks, editor tasks and agents' settings can be changed")
             }

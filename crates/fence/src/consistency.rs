@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use crate::confinement::ProtectionName;
-use crate::plan::{ReadPlan, is_visible, read_plan};
+use crate::plan::{ReadPlan, is_visible, read_plan, writable_temp};
 use crate::policy::{Network, Policy, Tier};
 use crate::refusal::{Refusal, namespace_remedy};
 
@@ -23,7 +23,9 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
                 "name another scope, or take the path off the list with --allow-sensitive-reads",
             ));
         }
-        if is_visible(policy, &denied.path) {
+        // In Tier B the temporary directories are new and empty.
+        let is_temporary = || writable_temp(policy, tier).iter().any(|temp| denied.path.starts_with(temp));
+        if is_visible(policy, &denied.path) || (tier == Tier::A && is_temporary()) {
             check_denied_in_scope(policy, &denied.path, tier)?;
         }
     }

@@ -233,7 +233,7 @@ fn choose_tier(policy: &Policy, kernel: &Kernel) -> Result<Tier, Refusal> {
 }
 
 /// Where temporary files and shared memory objects may be made.
-fn writable_temp(policy: &Policy, tier: Tier) -> Vec<PathBuf> {
+pub(crate) fn writable_temp(policy: &Policy, tier: Tier) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> = match (&policy.temp, tier) {
         (Temp::Private { .. }, Tier::B) => return ["/tmp", "/var/tmp", "/dev/shm"].map(PathBuf::from).into(),
         (Temp::Private { directory, .. }, Tier::A) => vec![directory.clone()],

@@ -114,9 +114,24 @@ impl Attachment {
         }
         let number = self.next_channel.fetch_add(1, Ordering::Relaxed);
         let (sender, lines) = mpsc::channel(MAX_FRAMES);
-        self.lock().insert(number, sender);
-        let channel = Channel { attachment: Arc::clone(self), number };
-        self.push(Frame::Open { channel: number, server: server.to_owned() }).then_some((channel, lines))
+        if !self.insert(number, sender) {
+            return None;
+        }
+        if !self.push(Frame::Open { channel: number, server: server.to_owned() }) {
+            self.lock().remove(&number);
+            return None;
+        }
+        Some((Channel { attachment: Arc::clone(self), number }, lines))
+    }
+
+    /// Adds a channel, unless the attachment has ended: nothing would end a conversation that begins after that.
+    fn insert(&self, number: u64, sender: mpsc::Sender<Bytes>) -> bool {
+        let mut channels = self.lock();
+        let is_closed = *self.is_closed.borrow();
+        if !is_closed {
+            channels.insert(number, sender);
+        }
+        !is_closed
     }
 
     fn push(&self, frame: Frame) -> bool {
@@ -150,12 +165,12 @@ impl Frame {
     pub fn decode(text: &Bytes) -> Option<Self> {
         let end = memchr::memchr(b'\n', text)?;
         let head = std::str::from_utf8(&text[..end]).ok()?;
-        let (kind, channel) = head.split_once(' ')?;
-        let (channel, rest) = (channel.parse().ok()?, text.slice(end + 1..));
+        let (kind, number) = head.split_once(' ')?;
+        let (channel, rest) = (read_number(number)?, text.slice(end + 1..));
         match kind {
             "open" => Some(Self::Open { channel, server: String::from_utf8(rest.to_vec()).ok()? }),
             "line" => Some(Self::Line { channel, line: rest }),
-            "close" => Some(Self::Close { channel }),
+            "close" if rest.is_empty() => Some(Self::Close { channel }),
             _ => None,
         }
     }
@@ -168,14 +183,23 @@ impl Frame {
     }
 }
 
+/// A number as it is written: no sign, no zeros before it.
+fn read_number(text: &str) -> Option<u64> {
+    let is_plain = text == "0" || text.starts_with(|first: char| matches!(first, '1'..='9'));
+    text.parse().ok().filter(|_| is_plain)
+}
+
 impl Channel {
     pub(crate) fn send(&self, line: &[u8]) -> bool {
         self.attachment.push(Frame::Line { channel: self.number, line: Bytes::copy_from_slice(line) })
     }
 
+    /// Ends the conversation, and the whole attachment if the client cannot be told: it reads too little, and would keep
+    /// the server of every conversation that it believes open.
     pub(crate) fn close(&self) {
-        if self.attachment.lock().remove(&self.number).is_some() {
-            self.attachment.push(Frame::Close { channel: self.number });
+        let was_open = self.attachment.lock().remove(&self.number).is_some();
+        if was_open && !self.attachment.push(Frame::Close { channel: self.number }) {
+            self.attachment.close();
         }
     }
 }
@@ -200,7 +224,17 @@ mod tests {
         ] {
             assert_eq!(Frame::decode(&frame.encode()), Some(frame));
         }
-        for bad in ["", "line 1", "line x\n", "shout 1\n", "line\n{}", "line -1\n{}"] {
+        for bad in [
+            "",
+            "line 1",
+            "line x\n",
+            "shout 1\n",
+            "line\n{}",
+            "line -1\n{}",
+            "line +1\n{}",
+            "line 01\n{}",
+            "close 1\n{}",
+        ] {
             assert_eq!(Frame::decode(&Bytes::from(bad)), None, "{bad}");
         }
     }
@@ -216,6 +250,29 @@ mod tests {
         assert_eq!(lines.recv().await.as_deref(), Some(&b"[]"[..]));
         attachment.close();
         assert_eq!(lines.recv().await, None);
+    }
+
+    #[tokio::test]
+    async fn no_conversation_begins_on_an_attachment_that_has_ended() {
+        let (attachment, mut frames) = Attachment::new(vec!["files".to_owned()]);
+        attachment.close();
+        assert!(attachment.open("files").is_none());
+        assert!(frames.try_recv().is_err(), "the client is not told of it");
+    }
+
+    #[tokio::test]
+    async fn an_attachment_ends_when_its_client_cannot_be_told_that_a_conversation_has() {
+        let (attachment, mut frames) = Attachment::new(vec!["files".to_owned()]);
+        let (channel, _lines) = attachment.open("files").unwrap();
+        let (other, mut lines) = attachment.open("files").unwrap();
+        while channel.send(b"{}") {}
+        assert!(attachment.open("files").is_none(), "nothing more fits");
+        assert_eq!(lines.try_recv(), Err(mpsc::error::TryRecvError::Empty), "and that alone ends nothing");
+        drop(channel);
+        attachment.closed().await;
+        assert_eq!(lines.recv().await, None);
+        drop(other);
+        while frames.try_recv().is_ok() {}
     }
 
     #[test]

@@ -6,6 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use memchr::memchr;
 use serde::Deserializer as _;
 use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
 
 use crate::Id;
 
@@ -42,13 +43,15 @@ impl LineTooLong {
         let mut found = None;
         let mut head = serde_json::Deserializer::from_slice(&self.head);
         // The text is cut off, so reading always ends in an error. The id found before it counts.
-        let _ = head.deserialize_map(IdFinder { found: &mut found });
+        let _ = head.deserialize_map(IdFinder { found: &mut found, cut: self.head.as_ptr_range().end });
         found
     }
 }
 
 struct IdFinder<'a> {
     found: &'a mut Option<Id>,
+    /// Where the text is cut off.
+    cut: *const u8,
 }
 
 impl<'de> Visitor<'de> for IdFinder<'_> {
@@ -61,9 +64,14 @@ impl<'de> Visitor<'de> for IdFinder<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
         while let Some(key) = map.next_key::<String>()? {
             match key.as_str() {
-                "id" => *self.found = Id::from_raw(map.next_value()?).ok(),
+                "id" => {
+                    let id: &RawValue = map.next_value()?;
+                    // A number that the cut ends may be the beginning of a longer one.
+                    let is_whole = id.get().as_bytes().as_ptr_range().end != self.cut;
+                    *self.found = Id::from_raw(id).ok().filter(|_| is_whole);
+                }
                 // Only answers count: the id of a request is in the sender's own number space.
-                "method" => {
+                "method" | "params" => {
                     *self.found = None;
                     return Ok(());
                 }
@@ -133,13 +141,21 @@ impl LineBuffer {
         }
     }
 
+    /// The bytes in memory.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
+        self.buffer.len()
+    }
+
     fn give_up_on_long_line(&mut self) -> Option<Result<Bytes, LineTooLong>> {
         if self.skipping {
             self.buffer.clear();
             self.scanned = 0;
             return None;
         }
-        if self.buffer.len() <= self.limit {
+        // A carriage return may belong to the end of the line.
+        let length = self.buffer.strip_suffix(b"\r").unwrap_or(&self.buffer).len();
+        if length <= self.limit {
             return None;
         }
         let line = std::mem::take(&mut self.buffer);
@@ -187,12 +203,26 @@ mod tests {
     }
 
     #[test]
+    fn a_line_of_the_longest_length_is_whole_wherever_its_end_is_cut() {
+        for whole in [&b"0123456789\n"[..], b"0123456789\r\n"] {
+            for cut in 0..whole.len() {
+                assert_eq!(
+                    lines(10, &[&whole[..cut], &whole[cut..]]),
+                    [Ok(Bytes::from("0123456789"))],
+                    "{cut}"
+                );
+            }
+        }
+        assert!(lines(10, &[b"0123456789\r", b"x\n"])[0].is_err());
+    }
+
+    #[test]
     fn a_skipped_line_does_not_fill_memory() {
         let mut buffer = LineBuffer::new(1000);
         for _ in 0..10_000 {
             buffer.space().extend_from_slice(&[b'x'; 1000]);
             while buffer.next_line().is_some() {}
-            assert!(buffer.buffer.len() <= 2000);
+            assert!(buffer.held() <= 2000);
         }
     }
 
@@ -203,6 +233,15 @@ mod tests {
         assert_eq!(id_of(r#"{"jsonrpc":"2.0","id":17,"result":{"a":"xxx"#).as_deref(), Some("17"));
         assert_eq!(id_of(r#"{"result":{"id":3,"a":"xxx"#), None);
         assert_eq!(id_of(r#"{"id":3,"method":"ping","params":"xxx"#), None);
+        assert_eq!(id_of(r#"{"id":3,"params":"xxx"#), None);
         assert_eq!(id_of("garbage"), None);
+    }
+
+    #[test]
+    fn the_first_digits_of_an_id_are_not_the_id() {
+        let head = |text: &str| LineTooLong::new(1, text.as_bytes()).leading_id();
+        assert_eq!(head(r#"{"jsonrpc":"2.0","id":17"#), None);
+        assert_eq!(head(r#"{"jsonrpc":"2.0","id":17,"#), Some(Id::number(17)));
+        assert_eq!(head(r#"{"jsonrpc":"2.0","id":17}"#), Some(Id::number(17)));
     }
 }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 
 use bytes::{Bytes, BytesMut};
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
 use crate::limits::{MAX_DEPTH, is_too_deep};
@@ -81,7 +81,7 @@ struct Envelope<'a> {
     jsonrpc: Option<&'a RawValue>,
     #[serde(borrow, default, deserialize_with = "present")]
     id: Option<&'a RawValue>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "present_text")]
     method: Option<Cow<'a, str>>,
     #[serde(borrow, default, deserialize_with = "present")]
     params: Option<&'a RawValue>,
@@ -91,10 +91,20 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
 }
 
+/// A text. `null` is none: a receiver that looks for the key would take an answer for a request.
+fn present_text<'de: 'a, 'a, D>(deserializer: D) -> Result<Option<Cow<'a, str>>, D::Error>
+where
+    D: Deserializer<'de>,
+{
+    #[derive(Deserialize)]
+    #[serde(transparent)]
+    struct Borrowed<'a>(#[serde(borrow)] Cow<'a, str>);
+    Borrowed::deserialize(deserializer).map(|text| Some(text.0))
+}
+
 impl Message {
     /// Reads one message. Line breaks between its tokens become spaces; nothing else changes.
     pub fn parse(text: Bytes) -> Result<Self, MessageError> {
-        let text = compact_newlines(text);
         let whole =
             std::str::from_utf8(&text).map_err(|_| MessageError::not_json("the message is not UTF-8"))?;
         let envelope: Envelope<'_> = read_object(whole).map_err(|error| explain(&error, whole))?;
@@ -111,6 +121,9 @@ impl Message {
         let id = id.map_err(refuse)?.zip(envelope.id.map(|raw| Span::of(raw, whole)));
         let peek = || Peek::into_params(whole, envelope.params).map_err(|error| refuse(&error.to_string()));
         let params = envelope.params.map(|raw| Span::of(raw, whole));
+        // A space for each line break: the places stay. Not before the text is known to be JSON, because a line break
+        // inside a string would become part of one.
+        let text = compact_newlines(text.clone());
         Ok(match (envelope.method, id, envelope.result, envelope.error) {
             (Some(method), Some((id, id_span)), None, None) => {
                 let (method, peek) = (method.into_owned(), peek()?);
@@ -445,6 +458,8 @@ mod tests {
             (r#"{"id":5,"method":"x"}"#, code::INVALID_REQUEST, Some("5")),
             (r#"{"jsonrpc":"2.0","id":5}"#, code::INVALID_REQUEST, Some("5")),
             (r#"{"jsonrpc":"2.0","id":5,"method":7}"#, code::INVALID_REQUEST, Some("5")),
+            (r#"{"jsonrpc":"2.0","id":5,"method":null,"result":1}"#, code::INVALID_REQUEST, Some("5")),
+            ("{\"jsonrpc\":\"2.0\",\"id\":5,\"method\":\"a\nb\"}", code::PARSE_ERROR, None),
             (r#"["2.0",5,"ping"]"#, code::INVALID_REQUEST, None),
             (r#""text""#, code::INVALID_REQUEST, None),
             (r#"{"jsonrpc":"2.0","id":5,"result":1,"error":{}}"#, code::INVALID_REQUEST, Some("5")),

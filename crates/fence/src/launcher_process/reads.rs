@@ -21,15 +21,6 @@ pub(super) struct Denied {
     below: BTreeMap<OsString, Denied>,
 }
 
-/// How a path lies to the denied ones.
-pub(super) enum Lies<'a> {
-    /// It is denied, or below a denied one.
-    Inside,
-    /// Denied paths are below it.
-    Above(&'a Denied),
-    Apart,
-}
-
 impl Denied {
     pub(super) fn of<'a>(paths: impl IntoIterator<Item = &'a Path>) -> Self {
         let mut tree = Self::default();
@@ -47,18 +38,28 @@ impl Denied {
         node.is_end = true;
     }
 
-    pub(super) fn lies(&self, path: &Path) -> Lies<'_> {
+    /// The denied paths strictly below a path, if there are any, whatever is denied above it.
+    pub(super) fn below(&self, path: &Path) -> Option<&Self> {
+        let node = names(path).try_fold(self, |node, name| node.below.get(name))?;
+        (!node.below.is_empty()).then_some(node)
+    }
+
+    /// Whether something is denied that is `place` or above it. Does not count what is above the path by which the
+    /// operator named the place too: then the operator meant it in spite of that.
+    pub(super) fn hides(&self, place: &Path, named: &Path) -> bool {
         let mut node = self;
-        for name in names(path) {
-            if node.is_end {
-                return Lies::Inside;
+        let mut reached = PathBuf::from("/");
+        let mut rest = names(place);
+        loop {
+            let is_meant = |path: &Path| path != reached && path.starts_with(&reached);
+            if node.is_end && !(is_meant(place) && is_meant(named)) {
+                return true;
             }
-            match node.below.get(name) {
-                Some(below) => node = below,
-                None => return Lies::Apart,
-            }
+            let Some(name) = rest.next() else { return false };
+            let Some(below) = node.below.get(name) else { return false };
+            reached.push(name);
+            node = below;
         }
-        if node.is_end { Lies::Inside } else { Lies::Above(node) }
     }
 }
 
@@ -178,16 +179,35 @@ mod tests {
     }
 
     #[test]
-    fn a_path_lies_inside_above_or_apart() {
+    fn a_path_is_hidden_or_has_denied_paths_below_it() {
         let denied = Denied::of(["/home/u/.ssh", "/etc/shadow"].map(Path::new));
-        for inside in ["/home/u/.ssh", "/home/u/.ssh/id", "/etc/shadow"] {
-            assert!(matches!(denied.lies(Path::new(inside)), Lies::Inside), "{inside}");
+        let is_hidden = |path: &str| denied.hides(Path::new(path), Path::new("/"));
+        for hidden in ["/home/u/.ssh", "/home/u/.ssh/id", "/etc/shadow"] {
+            assert!(is_hidden(hidden), "{hidden}");
         }
         for above in ["/", "/home", "/home/u", "/etc"] {
-            assert!(matches!(denied.lies(Path::new(above)), Lies::Above(_)), "{above}");
+            assert!(!is_hidden(above) && denied.below(Path::new(above)).is_some(), "{above}");
         }
         for apart in ["/usr", "/home/u/.sshd", "/home/v/.ssh"] {
-            assert!(matches!(denied.lies(Path::new(apart)), Lies::Apart), "{apart}");
+            assert!(!is_hidden(apart) && denied.below(Path::new(apart)).is_none(), "{apart}");
         }
+    }
+
+    #[test]
+    fn what_is_named_below_a_denied_path_is_meant_and_nothing_else() {
+        let denied = Denied::of(["/tmp", "/tmp/build/secret", "/home/u/.ssh"].map(Path::new));
+        let hides = |place: &str, named: &str| denied.hides(Path::new(place), Path::new(named));
+        assert!(!hides("/tmp/build", "/tmp/build") && !hides("/tmp/real", "/tmp/link"));
+        for (place, named) in [
+            ("/tmp", "/tmp"),
+            ("/tmp", "/tmp/link"),
+            ("/home/u/.ssh", "/tmp/link"),
+            ("/home/u/.ssh/id", "/tmp/link"),
+            ("/tmp/build", "/srv/link"),
+            ("/tmp/build/secret", "/tmp/build"),
+        ] {
+            assert!(hides(place, named), "{named} leads to {place}");
+        }
+        assert!(denied.below(Path::new("/tmp/build")).is_some());
     }
 }

@@ -182,3 +182,45 @@ fn unix_sockets_are_open_only_where_something_else_holds() {
     assert!(plan(&open, &kernel(9, true)).is_ok());
     assert!(plan(&Policy { network: Network::None, ..open }, &kernel(7, true)).is_ok());
 }
+
+#[test]
+fn nothing_is_called_enforced_without_a_step_behind_it() {
+    // Every gap is accepted, so the report alone says what holds.
+    let accepted = Policy { allow_degraded: ProtectionName::ALL.iter().copied().collect(), ..policy() };
+    let status = |policy: &Policy, host: &Kernel, name| {
+        plan(policy, host).unwrap().confinement.protection(name).unwrap().status
+    };
+    let (bare, landlocked) = (kernel(0, false), kernel(7, false));
+    let debugging = Policy { allowances: [Allowance::Debugging].into(), ..accepted.clone() };
+    assert_eq!(status(&debugging, &bare, ProtectionName::Ptrace), Status::Unenforced);
+    assert_eq!(status(&debugging, &landlocked, ProtectionName::Ptrace), Status::Enforced);
+    let without_temp = Policy { temp: Temp::None, ..accepted.clone() };
+    for policy in [&accepted, &without_temp] {
+        assert_eq!(status(policy, &bare, ProtectionName::TempIsolation), Status::Unenforced);
+        assert_eq!(status(policy, &landlocked, ProtectionName::TempIsolation), Status::Enforced);
+    }
+    let read_only = Policy { read_only: true, ..accepted.clone() };
+    assert_eq!(status(&read_only, &bare, ProtectionName::ScopeMetadata), Status::Unenforced);
+    assert_eq!(status(&read_only, &landlocked, ProtectionName::ScopeMetadata), Status::Enforced);
+    let limited = |origin| {
+        let processes = Some(Limit { value: 64, origin });
+        Policy { limits: Limits { processes, ..Limits::default() }, ..accepted.clone() }
+    };
+    let default = limited(LimitOrigin::Default);
+    assert_eq!(plan(&default, &landlocked).unwrap().steps.limits.processes, None);
+    assert_eq!(status(&default, &landlocked, ProtectionName::PidLimit), Status::Unenforced);
+    assert_eq!(status(&limited(LimitOrigin::Asked), &landlocked, ProtectionName::PidLimit), Status::Partial);
+}
+
+#[test]
+fn a_denied_path_in_the_temporary_directory_of_tier_a_is_refused() {
+    let inside = |path: &str| Policy {
+        deny_read: vec![DeniedPath { path: path.into(), kind: DeniedKind::File }],
+        allowances: [Allowance::SharedMemory].into(),
+        ..policy()
+    };
+    for path in ["/home/u/.cache/ringfence/sessions/1/temp/secret", "/dev/shm/secret"] {
+        assert_eq!(missing(&inside(path), &kernel(7, false)), ["deny_read"], "{path}");
+        assert!(plan(&inside(path), &kernel(7, true)).is_ok(), "{path}: new and empty");
+    }
+}

@@ -103,26 +103,50 @@ impl Decoder {
             if std::mem::replace(&mut self.skips_line, false) {
                 continue;
             }
-            if is_first && line.starts_with(b"\xef\xbb\xbf") {
-                line.advance(3);
+            if self.is_too_long(line.len()) {
+                self.fields.lose_line(without_mark(&line, is_first));
+                continue;
             }
+            line.advance(line.len() - without_mark(&line, is_first).len());
             return Some(line);
         }
     }
 
     fn drop_long_line(&mut self) {
-        // The name of the field, its colon and a space come on top of the message.
-        if self.received.len() > self.max_message.saturating_add(MAX_FIELD) {
+        if self.is_too_long(self.received.len()) {
+            if !std::mem::replace(&mut self.skips_line, true) {
+                self.fields.lose_line(without_mark(&self.received, self.at_start));
+            }
             self.received.clear();
             self.searched = 0;
-            if !std::mem::replace(&mut self.skips_line, true) {
-                self.fields.mark_too_long();
-            }
         }
+    }
+
+    /// The name of the field, its colon and a space come on top of the message.
+    fn is_too_long(&self, line: usize) -> bool {
+        line > self.max_message.saturating_add(MAX_FIELD)
+    }
+
+    /// The bytes in memory.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn held(&self) -> usize {
+        self.received.len() + self.fields.data.as_ref().map_or(0, |data| data.len())
     }
 }
 
+/// A line without the byte order mark that a stream may begin with.
+fn without_mark(line: &[u8], is_first: bool) -> &[u8] {
+    if is_first { line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line) } else { line }
+}
+
 impl Fields {
+    /// Notes that data is missing, if the line that was dropped began with its name. Comments may be of any length.
+    fn lose_line(&mut self, start: &[u8]) {
+        if start.starts_with(b"data:") {
+            self.mark_too_long();
+        }
+    }
+
     fn take_line(&mut self, mut line: BytesMut, max_message: usize) {
         let colon = memchr::memchr(b':', &line).unwrap_or(line.len());
         let mut value = line.split_off(colon);
@@ -232,12 +256,27 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn a_long_comment_costs_no_message_wherever_the_reads_fall() {
+        let long = "x".repeat(5000);
+        let text = format!("\u{feff}: {long}\ndata: a\n: {long}\nid: {long}\n\n: {long}\n\n");
+        for size in [1, 4096, text.len()] {
+            let chunks: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+            assert_eq!(read(10, &chunks), [Event { data: message("a"), id: None, retry: None }], "{size}");
+        }
+        let text = format!("\u{feff}data: {long}\n\n");
+        for size in [1, 4096, text.len()] {
+            let chunks: Vec<&[u8]> = text.as_bytes().chunks(size).collect();
+            assert_eq!(read(10, &chunks)[0].data, EventData::TooLong, "{size}");
+        }
+    }
+
+    #[test]
     fn memory_stays_bounded_in_an_endless_line() {
         let mut decoder = Decoder::new(10);
         for _ in 0..1000 {
             decoder.feed(&[b'x'; 500]);
             assert_eq!(decoder.next_event(), None);
-            assert!(decoder.received.len() <= 10 + MAX_FIELD + 500);
+            assert!(decoder.held() <= 10 + MAX_FIELD + 500);
         }
     }
 

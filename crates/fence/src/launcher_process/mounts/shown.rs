@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 
-use super::super::reads::{self, Denied, FoundKind, Lies};
+use super::super::reads::{self, Denied, FoundKind};
 use super::super::ruleset::open_vetted;
 use super::super::{InStep, StepError};
 use super::copy_of;
@@ -51,39 +51,32 @@ impl<'a> Survey<'a> {
     }
 
     /// Shows a path of the host, if it exists, without what is denied below it. A path below a denied one is shown
-    /// too, because the operator named it, but no link that leads there is followed.
+    /// too, because the operator named it, but no link that leads there from elsewhere is followed.
     pub(super) fn show(&mut self, path: &Path) -> Result<(), StepError> {
-        let is_below = |parent| matches!(self.denied.lies(parent), Lies::Inside);
-        let is_named_inside = path.parent().is_some_and(is_below);
         let Some(place) = self.resolve(path) else { return Ok(()) };
-        if self.is_writable(&place) {
+        if self.is_writable(&place) || self.denied.hides(&place, path) {
             return Ok(());
         }
-        match self.denied.lies(&place) {
-            Lies::Inside if !is_named_inside => Ok(()),
-            Lies::Inside | Lies::Apart => {
-                if let Some((source, is_directory)) = open(&place) {
-                    let tree = Tree::new(&place, source, is_directory);
-                    self.shown.readable.insert(place, tree);
+        let Some(below) = self.denied.below(&place) else {
+            if let Some((source, is_directory)) = open(&place) {
+                let tree = Tree::new(&place, source, is_directory);
+                self.shown.readable.insert(place, tree);
+            }
+            return Ok(());
+        };
+        let shown = &mut self.shown;
+        reads::all_except(&place, below, &mut |found| {
+            match found.kind {
+                FoundKind::Tree { entry, is_directory } => {
+                    let tree = Tree::new(&found.path, entry, is_directory);
+                    shown.readable.insert(found.path, tree);
                 }
-                Ok(())
+                FoundKind::Link(target) => {
+                    shown.links.insert(found.path, target);
+                }
             }
-            Lies::Above(below) => {
-                let shown = &mut self.shown;
-                reads::all_except(&place, below, &mut |found| {
-                    match found.kind {
-                        FoundKind::Tree { entry, is_directory } => {
-                            let tree = Tree::new(&found.path, entry, is_directory);
-                            shown.readable.insert(found.path, tree);
-                        }
-                        FoundKind::Link(target) => {
-                            shown.links.insert(found.path, target);
-                        }
-                    }
-                    Ok(())
-                })
-            }
-        }
+            Ok(())
+        })
     }
 
     /// Drops what lies inside something else that is shown.
@@ -162,5 +155,41 @@ impl Tree {
             Err(rustix::io::Errno::NOENT) => Ok(None),
             copied => copied.map(Some).step("copy of a mount"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shown of `named` if `denied` is denied.
+    fn shown(named: &Path, denied: &[PathBuf]) -> Vec<PathBuf> {
+        let mut survey = Survey::new(denied.iter().map(PathBuf::as_path), []);
+        survey.show(named).unwrap();
+        survey.finish().readable.into_keys().collect()
+    }
+
+    #[test]
+    fn a_denied_path_stays_hidden_in_what_is_named_below_another_one() {
+        let base = crate::test_directory::directory("shown-nested");
+        let (build, secret) = (base.join("tmp/build"), base.join("tmp/build/secret"));
+        std::fs::create_dir_all(&secret).unwrap();
+        std::fs::write(build.join("plain"), "").unwrap();
+        assert_eq!(shown(&build, &[base.join("tmp"), secret]), [build.join("plain")]);
+        assert_eq!(shown(&build, &[base.join("tmp")]), [build], "the control");
+    }
+
+    #[test]
+    fn a_link_below_one_denied_path_does_not_lead_into_another() {
+        let base = crate::test_directory::directory("shown-link");
+        let (temporary, keys) = (base.join("tmp"), base.join("keys"));
+        for directory in [&temporary, &keys, &temporary.join("real")] {
+            std::fs::create_dir_all(directory).unwrap();
+        }
+        std::os::unix::fs::symlink("../keys", temporary.join("away")).unwrap();
+        std::os::unix::fs::symlink("real", temporary.join("near")).unwrap();
+        let denied = [temporary.clone(), keys];
+        assert!(shown(&temporary.join("away"), &denied).is_empty());
+        assert_eq!(shown(&temporary.join("near"), &denied), [temporary.join("real")], "the control");
     }
 }
