@@ -24,6 +24,7 @@ const OUTPUT_GRACE: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub struct GatewayBuilder {
     binary: Option<PathBuf>,
+    before: Vec<OsString>,
     host: String,
     flags: Vec<OsString>,
     upstream: Vec<OsString>,
@@ -38,6 +39,13 @@ impl GatewayBuilder {
     #[must_use]
     pub fn binary(mut self, path: impl Into<PathBuf>) -> Self {
         self.binary = Some(path.into());
+        self
+    }
+
+    /// Puts these words before the command: a program that starts the gateway and ends with it.
+    #[must_use]
+    pub fn under(mut self, words: Vec<OsString>) -> Self {
+        self.before = words;
         self
     }
 
@@ -116,6 +124,7 @@ impl GatewayBuilder {
         let stderr = child.stderr.take().expect("standard error is piped");
         let mut gateway = Gateway {
             child,
+            group: pid,
             pid,
             url: String::new(),
             listening_event: Value::Null,
@@ -126,6 +135,10 @@ impl GatewayBuilder {
         match within_deadline("the gateway listens", announced).await {
             Some(line) => {
                 gateway.listening_event = listening_event(&line).unwrap_or_default();
+                // Under another program it is not the child's.
+                gateway.pid = gateway.listening_event["pid"]
+                    .as_u64()
+                    .map_or(gateway.pid, |pid| u32::try_from(pid).expect("a pid fits its own type"));
                 gateway.url = gateway.listening_event["url"].as_str().unwrap_or_default().to_owned();
                 Ok(gateway)
             }
@@ -134,8 +147,11 @@ impl GatewayBuilder {
     }
 
     fn to_command(&self) -> Command {
-        let mut command = Command::new(self.binary.clone().unwrap_or_else(ringfence_binary));
+        let binary = self.binary.clone().unwrap_or_else(ringfence_binary).into_os_string();
+        let mut words = self.before.iter().chain(std::iter::once(&binary));
+        let mut command = Command::new(words.next().expect("the binary is one of them"));
         command
+            .args(words)
             .args(["serve", "--host", &self.host, "--port", "0", "--json"])
             .args(&self.flags)
             .args((!self.upstream.is_empty()).then_some("--"))
@@ -176,6 +192,8 @@ pub struct FailedStart {
 #[derive(Debug)]
 pub struct Gateway {
     child: Child,
+    /// The group of the child, which is the gateway or starts it.
+    group: u32,
     pid: u32,
     url: String,
     listening_event: Value,
@@ -188,6 +206,7 @@ impl Gateway {
     pub fn builder() -> GatewayBuilder {
         GatewayBuilder {
             binary: None,
+            before: Vec::new(),
             host: "127.0.0.1".to_owned(),
             flags: Vec::new(),
             upstream: vec![fixture_binary().into_os_string()],
@@ -316,7 +335,7 @@ impl Drop for Gateway {
         }
         let below = descendants(self.pid);
         // Processes that are already gone are fine.
-        let _ = kill_process_group(rustix_pid(self.pid), Signal::KILL);
+        let _ = kill_process_group(rustix_pid(self.group), Signal::KILL);
         for pid in below {
             let _ = kill_process(rustix_pid(pid), Signal::KILL);
         }

@@ -1,6 +1,7 @@
 //! The real parts of the tests: official MCP clients, servers and the conformance suite, which
 //! `scripts/install-test-parts` puts under the target directory.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use tokio::process::Command;
@@ -40,4 +41,30 @@ pub fn rsyslog() -> Command {
     let mut command = Command::new(system.join("sbin/rsyslogd"));
     command.arg("-M").arg(library.join("rsyslog")).env("LD_LIBRARY_PATH", library);
     command
+}
+
+/// The words before a command that make a system call fail for it and all its children.
+pub fn failing_system_call(call: &str, error: &str) -> Vec<OsString> {
+    let mut words = strace();
+    let trace = [format!("trace={call}"), format!("inject={call}:error={error}")];
+    words.extend(["-f", "-qq", "-o", "/dev/null", "-e", "signal=none", "-e"].map(OsString::from));
+    words.extend([trace[0].as_str(), "-e", &trace[1], "--"].map(OsString::from));
+    words
+}
+
+/// `strace` with the words that start it: the one on the `PATH`, else the one that was unpacked with its libraries.
+pub(crate) fn strace() -> Vec<OsString> {
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    let installed = std::env::split_paths(&search_path).map(|directory| directory.join("strace"));
+    if let Some(program) = installed.into_iter().find(|program| program.is_file()) {
+        return vec![program.into()];
+    }
+    let system = parts_dir().join("strace/usr");
+    let libraries = std::fs::read_dir(system.join("lib")).expect("the part strace is unpacked");
+    let libraries = libraries.filter_map(|entry| entry.ok().map(|entry| entry.path()));
+    let library_path = std::env::join_paths(libraries).expect("no directory has a colon in its name");
+    // The variable is for strace alone, not for the program that it watches.
+    let mut variable = OsString::from("LD_LIBRARY_PATH=");
+    variable.push(library_path);
+    vec!["env".into(), variable, system.join("bin/strace").into(), "-E".into(), "LD_LIBRARY_PATH".into()]
 }

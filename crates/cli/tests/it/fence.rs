@@ -5,3 +5,4 @@ mod escapes;
 mod launches;
 mod network;
 pub(crate) mod programs;
+mod without_landlock;

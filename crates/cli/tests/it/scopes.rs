@@ -4,6 +4,7 @@
 mod lifecycles;
 mod lock;
 mod naming;
+mod opened_paths;
 mod reserved;
 mod roots_at_start;
 mod roots_change;

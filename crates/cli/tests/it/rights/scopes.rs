@@ -72,6 +72,19 @@ async fn a_newcomer_does_not_keep_an_owner_out() {
     assert_eq!(reply.status, 403, "the control: without rights the first comer keeps others out");
 }
 
+/// The finding: a token alone was enough for any directory in which no other principal had a session.
+#[tokio::test]
+async fn a_token_alone_opens_no_directory() {
+    let site = Site::new("rights-token-alone");
+    let gateway = site.gateway(&json!({})).start().await;
+    for token in [ALICE, BOB] {
+        assert_not_granted(&site.ask(&gateway, token, "alice").await);
+    }
+    drop(gateway);
+    let gateway = site.gateway(&json!({})).flag("--allow-scope").flag(site.project("alice")).start().await;
+    assert_eq!(site.ask(&gateway, BOB, "alice").await.status, 200, "the control: the operator allows it");
+}
+
 #[tokio::test]
 async fn a_principal_without_scopes_names_no_directory() {
     let site = Site::new("rights-none");

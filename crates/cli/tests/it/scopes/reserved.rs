@@ -73,6 +73,30 @@ async fn a_directory_with_the_configuration_is_no_scope() {
     assert_served(&gateway, &site.path("project")).await;
 }
 
+/// The finding: the working directory is the scope of clients that name none, and the gateway reads and writes there.
+#[tokio::test]
+async fn no_session_changes_the_configuration_or_the_log_in_the_working_directory() {
+    let site = Site::new("reserved-beside");
+    let gateway = site.builder().flag("--audit-log").flag("audit.jsonl").start().await;
+    let mut client = gateway.client();
+    let opened = client.post_initialize(&json!(1), json!({}), NEWEST).await;
+    for (file, text) in
+        [("servers.yaml", configuration(&json!({"unfenced": true}))), ("audit.jsonl", String::new())]
+    {
+        let before = std::fs::read_to_string(site.path(file)).unwrap();
+        if let Some(session) = opened.session_id() {
+            client.set_session(Some(session), Some(NEWEST));
+            client.notify("notifications/initialized", None).await;
+            client.call_tool("x_write_file", json!({"path": site.path(file), "text": text})).await;
+        }
+        let after = std::fs::read_to_string(site.path(file)).unwrap();
+        assert!(after.starts_with(&before), "a session has written {file}: {after}");
+    }
+    let client = assert_served(&gateway, &site.path("project")).await;
+    let arguments = json!({"path": site.path("project/file"), "text": "x"});
+    assert_eq!(client.call_tool_for_text("x_write_file", arguments).await, "written", "the control");
+}
+
 #[tokio::test]
 async fn neither_are_directories_with_tokens_logs_secrets_or_data_of_servers() {
     let site = Site::new("reserved-files");

@@ -75,15 +75,19 @@ async fn the_same_server_without_a_fence_is_let_in() {
 }
 
 /// A client that waits for a line of input, sends one request, and prints the answer.
-fn client_script(address: &str) -> String {
+fn client_script(address: &str, request: &str) -> String {
     let (host, port) = address.rsplit_once(':').unwrap();
-    let request = get(address, "/health").replace("\r\n", "\\r\\n");
+    let request = request.replace("\r\n", "\\r\\n");
     format!("read go; exec 8<>/dev/tcp/{host}/{port}; printf '{request}' >&8; cat <&8")
 }
 
 /// Starts a command whose last argument is the client.
 fn start_client(command: &mut Command, address: &str) -> Child {
-    command.args(["bash", "-c", &client_script(address)]).kill_on_drop(true);
+    start_client_with(command, address, &get(address, "/health"))
+}
+
+fn start_client_with(command: &mut Command, address: &str, request: &str) -> Child {
+    command.args(["bash", "-c", &client_script(address, request)]).kill_on_drop(true);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
@@ -103,6 +107,23 @@ fn registered(own: &Path) -> usize {
 
 fn is_refused(answer: &str) -> bool {
     answer.starts_with("HTTP/1.1 403 ") && answer.contains("inside a fence")
+}
+
+/// The finding: a process in a fence of another command opens a session, in any directory that it likes.
+#[tokio::test]
+async fn no_process_in_a_fence_of_ringfence_run_opens_a_session() {
+    let site = Site::start("peer-of-run-opens", &["--unfenced"]).await;
+    let address = site.address();
+    let wider = site.directory.join("wider");
+    std::fs::create_dir(&wider).unwrap();
+    let request = initialize(&address, &format!("Ringfence-Workspace: {}\r\n", wider.display()));
+    for tier in ["a", "b"] {
+        let run = &mut site.command(&["run", "--tier", tier, "--allow-root", "--net", "all", "--"]);
+        let answer = answer_to(start_client_with(run, &address, &request)).await;
+        assert!(is_refused(&answer), "tier {tier}: {answer}");
+    }
+    let answer = answer_to(start_client_with(&mut Command::new("env"), &address, &request)).await;
+    assert!(answer.starts_with("HTTP/1.1 200 "), "the control: {answer}");
 }
 
 #[tokio::test]
@@ -196,7 +217,7 @@ async fn an_orphan_of_a_killed_supervisor_is_still_inside_its_fence() {
 
 /// Like the other client, for a script in single quotes.
 fn orphan_script(site: &Site) -> String {
-    client_script(&site.address()).replace('\'', "\"")
+    client_script(&site.address(), &get(&site.address(), "/health")).replace('\'', "\"")
 }
 
 #[tokio::test]
