@@ -42,6 +42,9 @@ mod workers;
 
 pub use counters::{Count, Counters};
 pub use error::Refusal;
+/// The oracle of `connect` needs it, and that crate does not know `fence` otherwise.
+#[cfg(fuzzing)]
+pub use fence::HostEnvironment;
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use record::{Contexts, EndReason};
 pub use registry::{Caller, Sessions};
