@@ -1,6 +1,9 @@
 //! The gateway's conversations with servers here. Each channel is a session of its own on one server, in the
 //! directory of the client's session.
 
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 

@@ -21,6 +21,8 @@ mod gateway_server;
 mod serve;
 mod stdio;
 
+#[cfg(any(test, fuzzing))]
+pub use channels::oracle;
 pub use connection::{Connection, GatewaySession};
 pub use gateway_address::{GatewayAddress, GatewayUrlError};
 pub use serve::{serve_connected, serve_stdio};

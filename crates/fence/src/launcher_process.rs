@@ -31,6 +31,8 @@ use crate::launch_request::{
 use crate::policy::Tier;
 use crate::raw_path::Raw;
 
+#[cfg(any(test, fuzzing))]
+pub use mounts::oracle;
 pub(crate) use probe::probe_namespaces;
 
 /// The exit code of a launch that was refused.

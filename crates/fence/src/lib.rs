@@ -112,6 +112,9 @@ pub use setup::FenceSetup;
 pub use stdio::{ChildPipes, Pipes, Stdio};
 pub use unfenced::spawn_unfenced;
 
+#[cfg(all(target_os = "linux", any(test, fuzzing)))]
+pub use launcher_process::oracle;
+
 #[cfg(target_os = "linux")]
 pub use {
     cgroup::LimitHit,

@@ -43,6 +43,9 @@ mod workers;
 
 pub use counters::{Count, Counters};
 pub use error::Refusal;
+/// The oracle of `connect` needs it, and that crate does not know `fence` otherwise.
+#[cfg(fuzzing)]
+pub use fence::HostEnvironment;
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use principal_users::{PrincipalUsers, PrincipalUsersError, UserRange, UserRangeError};
 pub use record::{Contexts, EndReason};

@@ -12,7 +12,7 @@ use tokio::sync::{mpsc, watch};
 use crate::outbox::MAX_OUTBOX_BYTES;
 
 /// Frames that wait for the socket, and lines that wait for a worker.
-const MAX_FRAMES: usize = 1024;
+pub(crate) const MAX_FRAMES: usize = 1024;
 
 /// The WebSocket subprotocol of an attachment.
 pub const ATTACH_PROTOCOL: &str = "ringfence.attach.1";
@@ -134,6 +134,12 @@ impl Attachment {
         !is_closed
     }
 
+    /// Bytes that wait to be sent.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn waiting(&self) -> usize {
+        self.waiting.load(Ordering::Relaxed)
+    }
+
     fn push(&self, frame: Frame) -> bool {
         let size = frame.size();
         if self.waiting.fetch_add(size, Ordering::Relaxed) + size > MAX_OUTBOX_BYTES
@@ -201,6 +207,11 @@ impl Channel {
         if was_open && !self.attachment.push(Frame::Close { channel: self.number }) {
             self.attachment.close();
         }
+    }
+
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn number(&self) -> u64 {
+        self.number
     }
 }
 

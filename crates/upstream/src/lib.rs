@@ -18,6 +18,8 @@ mod directories;
 mod end;
 mod fence_host;
 pub mod http;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod outbox;
 mod process;
 mod process_tree;

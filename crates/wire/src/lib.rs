@@ -27,6 +27,8 @@ mod lines;
 mod message;
 pub mod method;
 mod object;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod params;
 pub mod sse;
 mod text;

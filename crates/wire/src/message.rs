@@ -119,27 +119,29 @@ impl Message {
             return Err(refuse("the message lacks \"jsonrpc\":\"2.0\""));
         }
         let id = id.map_err(refuse)?.zip(envelope.id.map(|raw| Span::of(raw, whole)));
-        let peek = || Peek::into_params(whole, envelope.params).map_err(|error| refuse(&error.to_string()));
-        let params = envelope.params.map(|raw| Span::of(raw, whole));
+        let method = envelope.method.map(Cow::into_owned);
+        let peek = match method {
+            Some(_) => {
+                Peek::into_params(whole, envelope.params).map_err(|error| refuse(&error.to_string()))?
+            }
+            None => Peek::default(),
+        };
+        let span = |raw: Option<&RawValue>| raw.map(|raw| Span::of(raw, whole));
+        let (params, result, error) = (span(envelope.params), span(envelope.result), span(envelope.error));
+        let is_error = envelope.error.is_some_and(|error| error.get().starts_with('{'));
         // A space for each line break: the places stay. Not before the text is known to be JSON, because a line break
         // inside a string would become part of one.
-        let text = compact_newlines(text.clone());
-        Ok(match (envelope.method, id, envelope.result, envelope.error) {
+        let text = compact_newlines(text);
+        Ok(match (method, id, result, error) {
             (Some(method), Some((id, id_span)), None, None) => {
-                let (method, peek) = (method.into_owned(), peek()?);
                 Self::Request(Request { id, method, text, id_span, params, peek, own_name: None })
             }
-            (Some(method), None, None, None) => {
-                let (method, peek) = (method.into_owned(), peek()?);
-                Self::Notification(Notification { method, text, peek })
+            (Some(method), None, None, None) => Self::Notification(Notification { method, text, peek }),
+            (None, Some((id, id_span)), Some(outcome), None) => {
+                Self::Response(Response { id, text, id_span, outcome, is_error })
             }
-            (None, Some((id, id_span)), Some(result), None) => {
-                let outcome = Span::of(result, whole);
-                Self::Response(Response { id, text, id_span, outcome, is_error: false })
-            }
-            (None, Some((id, id_span)), None, Some(error)) if error.get().starts_with('{') => {
-                let outcome = Span::of(error, whole);
-                Self::Response(Response { id, text, id_span, outcome, is_error: true })
+            (None, Some((id, id_span)), None, Some(outcome)) if is_error => {
+                Self::Response(Response { id, text, id_span, outcome, is_error })
             }
             _ => return Err(refuse("the message is neither a request, a notification nor a response")),
         })

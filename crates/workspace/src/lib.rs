@@ -21,6 +21,8 @@ mod files;
 mod identity;
 mod journal;
 mod options;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod output;
 #[cfg(test)]
 mod races;

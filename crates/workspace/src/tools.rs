@@ -47,6 +47,13 @@ pub(crate) use tool::{Pace, Tool};
 
 use tool::Effect;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use parameters::{Field, Kind};
+
+/// The arguments that are paths.
+#[cfg(any(test, fuzzing))]
+pub(crate) const FIELDS_WITH_PATHS: &[&str] = &["path", "source", "destination"];
+
 /// All tools, in the order of `tools/list`.
 pub(crate) static TOOLS: &[Tool] = &[
     read_file::TOOL,

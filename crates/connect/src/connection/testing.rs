@@ -4,6 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::{ExecutionContext, NameMode, Secrets};
+#[cfg(not(fuzzing))]
+use fence::HostEnvironment;
+#[cfg(fuzzing)]
+use session::HostEnvironment;
 use session::{OnRootsChange, RootsChoice, ScopeRules, ServerPlan, Settings, Terms};
 use upstream::{Lifecycle, Timeouts, Transport, Upstream};
 
@@ -13,7 +17,7 @@ use crate::gateway_address::GatewayAddress;
 /// A connection to a gateway that does not exist.
 pub(crate) fn connection(servers: Vec<ServerPlan>) -> Connection {
     let host_environment =
-        Arc::new(fence::HostEnvironment::of_this_process().expect("this process has an environment"));
+        Arc::new(HostEnvironment::of_this_process().expect("this process has an environment"));
     Connection {
         gateway: GatewayAddress::new("http://127.0.0.1:9", None).expect("an address"),
         servers,

@@ -3,6 +3,8 @@
 //! not show is not there: it cannot be named, and what appears on the host later is not seen.
 
 mod kernel_files;
+#[cfg(any(test, fuzzing))]
+pub mod oracle;
 mod root;
 mod shown;
 

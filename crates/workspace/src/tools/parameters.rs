@@ -79,6 +79,11 @@ impl Field {
         Self { presence, ..self }
     }
 
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn is_required(&self) -> bool {
+        self.presence == Presence::Required
+    }
+
     fn schema(&self) -> Value {
         let mut schema = match self.kind {
             Kind::Text => json!({ "type": "string" }),

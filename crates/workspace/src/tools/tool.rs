@@ -50,6 +50,12 @@ impl Tool {
         matches!(self.effect, Effect::Adds | Effect::Changes)
     }
 
+    /// Whether it reads or writes files itself, without a command.
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn handles_files(&self) -> bool {
+        !matches!(self.effect, Effect::Runs | Effect::Manages) && !self.name.starts_with("session_")
+    }
+
     /// The entry in the result of `tools/list`.
     pub(crate) fn to_json(&self) -> Value {
         let reads = self.effect == Effect::Reads;
