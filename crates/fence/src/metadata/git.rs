@@ -319,7 +319,7 @@ mod tests {
         let reserved = |path: &str| kept_paths.missing.iter().any(|missing| missing.path == top.join(path));
         assert!(reserved("objects") && reserved("commondir") && !reserved("HEAD"));
         assert!(!kept_paths.read_only.contains(&top.join("refs")), "a directory of the project's own");
-        repository(&top, "");
+        repository(&top, ".");
         let kept_paths = kept(&top);
         for path in ["hooks", "config", "commondir"] {
             assert!(kept_paths.read_only.contains(&top.join(path)), "{path}");

@@ -1,13 +1,12 @@
 //! D01–D10: settings of the kernel in `/proc` and `/sys`, devices and terminals, and descriptors that `/proc` opens
 //! again. Settings are opened and never written.
 
-use std::os::unix::fs::FileTypeExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
 
 use testkit::AttackStage;
 
 use crate::files::{done, overwrite};
-use crate::own_root::exists;
 use crate::row::Row;
 use crate::system::{Attempt, Errno, c_path, call, open, write};
 
@@ -29,7 +28,8 @@ const SYSTEM_SETTINGS: &[&str] =
 
 /// Opens the first of these files that exists.
 fn opened_for_writing(paths: &[&str]) -> Attempt {
-    let path = paths.iter().find(|path| exists(path)).or(paths.last()).ok_or(Errno(libc::ENOENT))?;
+    let exists = |path: &&&str| Path::new(path).symlink_metadata().is_ok();
+    let path = paths.iter().find(exists).or(paths.last()).ok_or(Errno(libc::ENOENT))?;
     open(path, libc::O_WRONLY, 0).map(|_| String::new())
 }
 
@@ -44,7 +44,6 @@ fn read_disk() -> Attempt {
 
 /// Makes the device of the disk with the scope.
 fn make_disk(stage: &AttackStage) -> Attempt {
-    use std::os::unix::fs::MetadataExt;
     let device = stage.scope.metadata()?.dev();
     done(call!(libc::SYS_mknod, c_path(stage.in_scope("d07")), libc::S_IFBLK | 0o600, device))
 }

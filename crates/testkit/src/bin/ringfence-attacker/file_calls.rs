@@ -1,6 +1,7 @@
 //! F42–F51: changing files outside the scope by system calls that are easily forgotten.
 
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use testkit::AttackStage;
 
@@ -27,17 +28,13 @@ pub(crate) const ROWS: &[Row] = &[
 const EXCHANGE: u32 = 2;
 const WHITEOUT: u32 = 4;
 
-pub(crate) fn rename_with(
-    flags: u32,
-    from: impl AsRef<std::path::Path>,
-    to: impl AsRef<std::path::Path>,
-) -> Attempt {
+fn rename_with(flags: u32, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Attempt {
     let (from, to) = (c_path(from), c_path(to));
     done(call!(libc::SYS_renameat2, libc::AT_FDCWD, from, libc::AT_FDCWD, to, flags))
 }
 
 /// Exchanges two files of one directory or of two.
-pub(crate) fn exchange(from: impl AsRef<std::path::Path>, to: impl AsRef<std::path::Path>) -> Attempt {
+pub(crate) fn exchange(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Attempt {
     rename_with(EXCHANGE, from, to)
 }
 

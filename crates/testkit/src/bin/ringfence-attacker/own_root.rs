@@ -1,7 +1,7 @@
 //! S01–S10: getting from the root that a fence made back to the host's, by changing mounts, by paths above the root, and
 //! by what the kernel tells about mounts.
 
-use std::path::Path;
+use std::ffi::CString;
 
 use testkit::AttackStage;
 
@@ -30,7 +30,7 @@ pub(crate) const ROWS: &[Row] = &[
 
 /// Enters namespaces of its own and mounts something on the scope, so that a process without a fence may do what
 /// follows without harm. A fence refuses that, and the attempt goes on with the mounts that the fence made.
-fn own_mount(stage: &AttackStage) -> std::ffi::CString {
+fn own_mount(stage: &AttackStage) -> CString {
     let scope = c_path(&stage.scope);
     drop(call!(libc::SYS_unshare, libc::CLONE_NEWUSER | libc::CLONE_NEWNS));
     drop(call!(libc::SYS_mount, c"none", c"/", 0, libc::MS_REC | libc::MS_PRIVATE, 0));
@@ -77,9 +77,4 @@ fn describe_root_of_host(stage: &AttackStage) -> Attempt {
     let request = [24, stage.root_mount, BASIC];
     let mut answer = [0_u64; 128];
     done(call!(STATMOUNT, request.as_ptr(), answer.as_mut_ptr(), size_of_val(&answer), 0))
-}
-
-/// Whether a path exists, without opening it.
-pub(crate) fn exists(path: &str) -> bool {
-    Path::new(path).symlink_metadata().is_ok()
 }

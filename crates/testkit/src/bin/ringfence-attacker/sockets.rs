@@ -7,11 +7,11 @@ use crate::administration::{answered, any_answered};
 use crate::files::done;
 use crate::network::{bind, converse, inet, send_datagram, socket, stream, unix};
 use crate::row::Row;
-use crate::system::{Attempt, call, read};
+use crate::system::{Attempt, Errno, call, read};
 
 pub(crate) const ROWS: &[Row] = &[
     ("N26", |_| any_other_family()),
-    ("N27", |_| any_answered((1..=22).map(|protocol| netlink(protocol)))),
+    ("N27", |_| any_answered((1..=22).map(netlink))),
     ("N28", pair_with_junk),
     ("N29", fast_open_many),
     ("N30", fast_open_at_connect),
@@ -37,7 +37,7 @@ fn any_other_family() -> Attempt {
     any_answered(tried.map(|(family, kind)| socket(family, kind, 0).map(i64::from)))
 }
 
-fn netlink(protocol: i32) -> Result<i64, crate::system::Errno> {
+fn netlink(protocol: i32) -> Result<i64, Errno> {
     socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol).map(i64::from)
 }
 
