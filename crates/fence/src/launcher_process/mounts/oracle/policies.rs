@@ -54,6 +54,7 @@ pub(super) fn choose(ground: &Ground, choices: &mut Unstructured<'_>) -> Result<
             _ => some_of(ProtectionName::ALL, choices)?,
         },
         require: if choices.ratio(1, 8)? { some_of(ProtectionName::ALL, choices)? } else { BTreeSet::new() },
+        user: None,
         shared_hardlinks: if choices.arbitrary()? {
             Some(HardlinkCount { shared: choices.int_in_range(0..=2)?, is_partial: choices.arbitrary()? })
         } else {
