@@ -88,10 +88,10 @@ impl WritableDirectories {
             let is_vetting = call.only_asks() || call.is_open() && !used.follows_last;
             let is_entered_or_made =
                 matches!(call.name, "mkdir" | "mkdirat" | "rmdir" | "unlinkat" | "chdir");
-            return match is_vetting || is_entered_or_made {
-                true => Verdict::Elsewhere,
-                false => Verdict::ByName("acts on the directory by its name"),
-            };
+            if is_vetting || is_entered_or_made {
+                return Verdict::Elsewhere;
+            }
+            return Verdict::ByName("acts on the directory by its name");
         }
         // A scope inside another is looked at by name when it is vetted.
         if call.only_asks() && self.leads_to_scope(&place) {

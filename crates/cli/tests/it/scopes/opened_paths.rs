@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use serde_json::{Value, json};
 use testkit::{
     Gateway, GatewayBuilder, NEWEST, PathWatch, Project, RawClient, WatchReport, WorkspaceDir,
-    WritableDirectories, fixture_binary, python_binary, roots, wait_until, within_deadline, workspace_dir,
+    WritableDirectories, fixture_binary, python_binary, roots, text_of, wait_until, within_deadline,
+    workspace_dir,
 };
 
 use super::{open, with_roots};
@@ -186,10 +187,8 @@ async fn a_home_that_a_server_has_used_is_furnished_through_descriptors() {
     let project = Project::new("opened-restart");
     let watched = Watched::start("opened-restart", Gateway::builder(), &project.path).await;
     let client = watched.gateway.open().await;
-    for _ in 0..2 {
-        client.call_tool_for_text("working_directory", json!({})).await;
-        let _ = client.call_tool("crash", json!({})).await;
-    }
+    client.call_tool_for_text("working_directory", json!({})).await;
+    let _ = client.call_tool("crash", json!({})).await;
     client.call_tool_for_text("working_directory", json!({})).await;
     watched.end(&client).await;
     let report = watched.finish(&[&project.path]).await;
@@ -314,7 +313,8 @@ async fn workspaces_of_several_servers_are_looked_at_through_descriptors() {
     let client = open(&watched.gateway).await;
     let exchange =
         client.call_tool_answering("variables_environment", json!({}), |_| Ok(roots(&[&project.path]))).await;
-    assert!(exchange.response.to_string().contains("NAME=value"), "{:?}", exchange.response);
+    let environment = text_of(&exchange.response);
+    assert!(environment.contains(r#""NAME":"value""#), "{environment}");
     for server in ["kept", "below", "together"] {
         let directory = client.call_tool_for_text(&format!("{server}_working_directory"), json!({})).await;
         assert_eq!(directory == project.join("api").to_str().unwrap(), server == "below", "{directory}");
@@ -348,8 +348,10 @@ async fn workspaces_of_several_servers_are_looked_at_through_descriptors() {
 async fn change_roots(client: &RawClient, directory: &Path) {
     let mut events = client.listen().await;
     client.notify("notifications/roots/list_changed", None).await;
-    let question = within_deadline("the client is asked again", events.next_message()).await.unwrap();
-    assert_eq!(question["method"], "roots/list", "{question}");
+    let mut question = json!({});
+    while question["method"] != "roots/list" {
+        question = within_deadline("the client is asked again", events.next_message()).await.unwrap();
+    }
     client.respond(&question["id"], roots(&[directory])).await;
 }
 
@@ -359,9 +361,10 @@ async fn what_a_killed_gateway_left_is_cleared_away_through_descriptors() {
     let mut watched = Watched::start("opened-killed", Gateway::built_in(), &project.path).await;
     let client = watched.gateway.open().await;
     work(&client).await;
-    assert!(project.has(".vscode") && !watched.sessions().is_empty());
+    let left = watched.sessions();
+    assert!(project.has(".vscode") && !left.is_empty());
     // A home that its owner can no longer clear without changing its rights first.
-    let locked = watched.sessions()[0].join("home/locked/deep");
+    let locked = left[0].join("home/locked/deep");
     std::fs::create_dir_all(&locked).unwrap();
     std::fs::set_permissions(locked.parent().unwrap(), std::fs::Permissions::from_mode(0)).unwrap();
     watched.gateway.kill().await;
@@ -369,7 +372,8 @@ async fn what_a_killed_gateway_left_is_cleared_away_through_descriptors() {
 
     let next =
         Watched::start_with(watched.own, "opened-killed-next", Gateway::built_in(), &project.path).await;
-    assert!(!project.has(".vscode") && next.sessions().is_empty(), "{:?}", next.sessions());
+    // Probes of its own may have directories there.
+    assert!(!project.has(".vscode") && left.iter().all(|session| !session.exists()), "{left:?}");
     let client = window_of_roots(&next, &project).await;
     next.end(&client).await;
     let report = next.finish(&[&project.path]).await;
