@@ -154,10 +154,9 @@ async fn the_built_in_server_and_its_commands_run_as_the_principals_user() {
         .start()
         .await;
     let alice = site.open(&gateway, ALICE, "alice").await;
-    let command = "id -u; id -G; cat /proc/1/status | grep ^Uid; touch made; git init -q . && echo ok; echo $HOME > ~/here && cat ~/here";
+    let command = "id -u; id -G; touch made; echo in-home > ~/here && cat ~/here";
     let said = alice.call_tool("run_terminal_cmd", json!({"command": command})).await.to_string();
-    assert!(said.contains(&format!("{FIRST}\\n{FIRST}\\n")), "{said}");
-    assert!(said.contains("ok"), "{said}");
+    assert!(said.contains(&format!("{FIRST}\\n{FIRST}\\nin-home")), "{said}");
     assert_eq!(site.project("alice").join("made").metadata().unwrap().uid(), FIRST);
     let written = alice.call_tool("write_file", json!({"path": "by-tool", "content": "x"})).await;
     assert_ne!(written["result"]["isError"], true, "{written}");
