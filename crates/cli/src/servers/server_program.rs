@@ -140,7 +140,7 @@ pub(super) fn fence_host(
         StartError::Fence { reason, hint } => Error::NoFence { reason, hint },
         other => Error::Upstream(other),
     })?;
-    if host.kernel().is_root {
+    if host.kernel().is_root && host.user().is_none() {
         tracing::warn!(
             "running as root: servers have no capabilities, but what root owns in a scope is root's"
         );
