@@ -269,8 +269,8 @@ mod tests {
         assert_eq!(held.path(), base.join("tool/server"));
         std::fs::rename(base.join("tool/server"), base.join("moved")).unwrap();
         symlink("/etc/passwd", base.join("tool/server")).unwrap();
-        let mut head = [0; 32];
-        assert_eq!(held.read_head(&mut head), Some(9));
-        assert!(head.starts_with(b"#!/bin/sh") && !held.is_executable());
+        let mut beginning = [0; 32];
+        assert_eq!(held.read_head(&mut beginning), Some(9));
+        assert!(beginning.starts_with(b"#!/bin/sh") && !held.is_executable());
     }
 }

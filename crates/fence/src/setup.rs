@@ -81,7 +81,7 @@ impl FenceSetup {
         let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&scope));
         refuse_shared(settings, shared.as_ref())?;
         let policy = Policy {
-            read: read_mode(settings, scope.iter().chain(&read_write)),
+            read: read_mode(settings, &[&scope, &read_write]),
             deny_read: facts.denied.clone(),
             hidden: vec![host.own.path().to_owned()],
             protected: protected(settings, shared.as_ref()),
@@ -219,12 +219,10 @@ fn refuse_shared(settings: &FenceSettings, shared: Option<&SharedFiles>) -> Resu
 
 /// The paths that the settings make readable, without links. A link in a writable directory is not followed: a command
 /// may have made it, and what the settings name is readable even where it would be denied.
-fn read_mode<'a>(
-    settings: &FenceSettings,
-    writable: impl Iterator<Item = &'a VettedDirectory> + Clone,
-) -> ReadMode {
+fn read_mode(settings: &FenceSettings, writable: &[&[VettedDirectory]]) -> ReadMode {
     let real = |path: &PathBuf| {
-        let is_trusted = |place: &Path| !writable.clone().any(|root| place.starts_with(root.path()));
+        let is_trusted =
+            |place: &Path| !writable.iter().copied().flatten().any(|root| place.starts_with(root.path()));
         match follow(&absolute(path), &mut |place, _| is_trusted(place)) {
             Destination::Found(path) | Destination::Missing(path) => Some(path),
             Destination::Refused => None,

@@ -366,7 +366,7 @@ async fn what_a_killed_gateway_left_is_cleared_away_through_descriptors() {
     // A home that its owner can no longer clear without changing its rights first.
     let locked = left[0].join("home/locked/deep");
     std::fs::create_dir_all(&locked).unwrap();
-    std::fs::set_permissions(locked.parent().unwrap(), std::fs::Permissions::from_mode(0)).unwrap();
+    std::fs::set_permissions(locked.parent().unwrap(), std::fs::Permissions::from_mode(0o0)).unwrap();
     watched.gateway.kill().await;
     watched.report(&[&project.path]).assert_sound();
 
@@ -441,10 +441,10 @@ async fn watched_python(statement: &str) -> Vec<String> {
     symlink(project.join("file"), outside.join("link-into-scope")).unwrap();
     let watch = PathWatch::new("opened-control");
     let program = format!(
-        "import os\nprint(os.getpid(), flush=True)\nS, O = {:?}, {:?}\n\
+        "import os\nprint(os.getpid(), flush=True)\nS, O = '{}', '{}'\n\
          D = os.open(S, os.O_RDONLY | os.O_NOFOLLOW | os.O_DIRECTORY)\n{statement}\n",
-        project.path,
-        outside.path()
+        project.path.display(),
+        outside.path().display()
     );
     let words = watch.command();
     let output = tokio::process::Command::new(&words[0])
