@@ -24,8 +24,8 @@ pub(crate) struct AccessOptions {
     /// The private key of --tls-cert, in PEM.
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Give each caller a user of its own on this host, with a number from this range that nobody else has, such as
-    /// 300000-365535: its servers run as that user, so callers are apart even where a fence fails. Only for root.
+    /// Give each caller a user of its own on this host, with a number from this range, such as 300000-365535, that
+    /// no other user has: its servers run as that user, so callers are apart even where a fence fails. Only for root.
     /// The first number is for servers that callers share. Directories must be writable for their caller's user.
     #[arg(long, value_name = "FIRST-LAST", requires = "auth_token_file")]
     principal_uids: Option<UserRange>,

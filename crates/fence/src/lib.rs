@@ -97,14 +97,16 @@ pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
 pub use metadata::{METADATA, is_placeholder_name};
 pub use network::{HostPattern, HostPatternError};
-pub use paths::{DeniedKind, DeniedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope};
+pub use paths::{
+    DeniedKind, DeniedPath, ReservedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope,
+};
 pub use plan::{Plan, plan};
 pub use policy::{
     Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, MetadataChoice, Network, Policy, ReadMode,
     Temp, Tier, TierChoice, UnixSockets,
 };
 pub use refusal::{Refusal, UnmetRequirement};
-pub use reserved::{Reserved, ReservedPath};
+pub use reserved::Reserved;
 pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
 pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};
 pub use settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};

@@ -1,6 +1,7 @@
 //! Vets the paths of a policy before anything runs: which directories may be a scope, and which paths are never
 //! readable. Scopes are recorded by device and inode, which the launcher compares again.
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +13,6 @@ use thiserror::Error;
 
 use crate::link_walk::{Held, Walk, open_without_links, walk};
 use crate::raw_path;
-use crate::reserved::ReservedPath;
 
 /// Whole trees that belong to the system.
 const SYSTEM_TREES: &[&str] = &[
@@ -213,6 +213,21 @@ impl VettedDirectory {
             return Ok(directory);
         }
         Err(io::Error::new(io::ErrorKind::NotFound, "it is not the directory that it was before"))
+    }
+}
+
+/// A file or directory that no scope may reach.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReservedPath {
+    /// What it is, as an error calls it: "the configuration".
+    pub what: &'static str,
+    /// Without links; or a link on the way to it, which is as good as the file.
+    pub path: PathBuf,
+}
+
+impl fmt::Display for ReservedPath {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.what, self.path.display())
     }
 }
 

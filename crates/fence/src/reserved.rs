@@ -2,7 +2,6 @@
 //! scope may contain one of them, lie in one, or be another name of one, because a server in that scope could change
 //! what ringfence does.
 
-use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -10,26 +9,11 @@ use parking_lot::RwLock;
 
 use crate::link_walk::{Destination, follow};
 use crate::mount_table::MountTable;
-use crate::paths::VettedDirectory;
+use crate::paths::{ReservedPath, VettedDirectory};
 use crate::scope_scan::{FileIdentity, first_with_name_in};
 
 /// What the running program is called.
 pub(crate) const PROGRAM: &str = "ringfence's program";
-
-/// A file or directory that no scope may reach.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReservedPath {
-    /// What it is, as an error calls it: "the configuration".
-    pub what: &'static str,
-    /// Without links; or a link on the way to it, which is as good as the file.
-    pub path: PathBuf,
-}
-
-impl fmt::Display for ReservedPath {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.what, self.path.display())
-    }
-}
 
 /// All of them. Paths can be added while scopes are vetted, since a configuration that is read again names new files.
 #[derive(Debug, Default)]
