@@ -54,7 +54,10 @@ fn resolve(
     (path, other): (&str, &str),
 ) -> std::result::Result<(), PathError> {
     let path = workspace.path(path)?;
-    let parents = if operation % 2 == 0 { Parents::Create } else { Parents::Expect };
+    if operation > 3 {
+        ground.note_change();
+    }
+    let parents = if operation.is_multiple_of(2) { Parents::Create } else { Parents::Expect };
     match operation {
         0 => {
             let mut found = workspace.open_file(&path)?;
@@ -116,6 +119,9 @@ fn call(ground: &Ground, context: &ServerContext, choices: &mut Unstructured<'_>
     let tool = *choices.choose(&tools)?;
     let given = arguments(ground, tool.takes, choices)?;
     let Ok(arguments) = Arguments::read(tool.takes, Value::Object(given)) else { return Ok(()) };
+    if tool.writes_files() {
+        ground.note_change();
+    }
     let cancellation = Cancellation::default();
     let call = Call::new(context, &cancellation, None);
     let shown = match (tool.run)(&call, &arguments) {

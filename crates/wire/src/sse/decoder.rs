@@ -130,7 +130,7 @@ impl Decoder {
     /// The bytes in memory.
     #[cfg(any(test, fuzzing))]
     pub(crate) fn held(&self) -> usize {
-        self.received.len() + self.fields.data.as_ref().map_or(0, |data| data.len())
+        self.received.len() + self.fields.data.as_ref().map_or(0, BytesMut::len)
     }
 }
 

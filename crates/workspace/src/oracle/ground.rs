@@ -1,6 +1,6 @@
 //! A workspace with links that lead outside, and what lies there.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -51,6 +51,8 @@ pub(super) struct Ground {
     base: PathBuf,
     pub(super) root: PathBuf,
     outside: Vec<(PathBuf, Vec<u8>)>,
+    /// The workspace may not be as it was at first.
+    is_changed: Cell<bool>,
 }
 
 /// Runs `body` in a workspace that is as it was at first. Each thread has its own.
@@ -60,7 +62,9 @@ pub(super) fn with_ground(body: impl FnOnce(&Ground, &ServerContext)) {
     }
     GROUND.with_borrow_mut(|slot| {
         let (ground, context) = slot.get_or_insert_with(make);
-        ground.furnish();
+        if ground.is_changed.take() {
+            ground.furnish();
+        }
         context.journal = Journal::default();
         body(ground, context);
     });
@@ -76,7 +80,7 @@ fn make() -> (Ground, ServerContext) {
     std::fs::create_dir_all(base.join("ws")).expect("a directory");
     let base = base.canonicalize().expect("the ground");
     let root = base.join("ws");
-    let mut ground = Ground { base, root, outside: Vec::new() };
+    let mut ground = Ground { base, root, outside: Vec::new(), is_changed: Cell::new(true) };
     ground.outside = ground.everything_outside();
     let context = ServerContext {
         workspace: Workspace::open(std::slice::from_ref(&ground.root)).expect("a workspace"),
@@ -93,6 +97,10 @@ fn make() -> (Ground, ServerContext) {
 }
 
 impl Ground {
+    pub(super) fn note_change(&self) {
+        self.is_changed.set(true);
+    }
+
     /// Puts the workspace back as it was at first.
     fn furnish(&self) {
         for entry in std::fs::read_dir(&self.root).expect("the workspace").flatten() {

@@ -12,7 +12,7 @@ pub(super) fn check(policy: &Policy, plan: &Plan) {
         let Some(protection) = plan.confinement.protection(name) else { panic!("{name} is not reported") };
         match protection.status {
             Status::Enforced => {
-                assert!(has_step(policy, plan, name), "{name} is not enforced: {protection:?}")
+                assert!(has_step(policy, plan, name), "{name} is not enforced: {protection:?}");
             }
             Status::Partial | Status::Unenforced => {
                 assert!(protection.note.is_some(), "{name} does not say what is missing");
@@ -48,7 +48,10 @@ fn has_step(policy: &Policy, plan: &Plan, name: ProtectionName) -> bool {
             }
             (None, _) => landlock.version > 0,
         },
-        Name::FsMetadataWrites | Name::FsMetadataReads | Name::ProcVisibility => namespaces.is_some(),
+        Name::ScopeMetadata if policy.read_only => has_files && landlock.read_only == policy.scope,
+        Name::FsMetadataWrites | Name::FsMetadataReads | Name::ProcVisibility | Name::ScopeMetadata => {
+            namespaces.is_some()
+        }
         Name::Tcp => match &policy.network {
             Network::All => false,
             Network::None => true,
@@ -75,8 +78,6 @@ fn has_step(policy: &Policy, plan: &Plan, name: ProtectionName) -> bool {
         Name::PidLimit => {
             plan.cgroup.processes.is_some() || (namespaces.is_some() && steps.limits.processes.is_some())
         }
-        Name::ScopeMetadata if policy.read_only => has_files && landlock.read_only == policy.scope,
-        Name::ScopeMetadata => namespaces.is_some(),
         Name::Hardlinks => {
             policy.shared_hardlinks.is_some_and(|count| count.shared == 0 && !count.is_partial)
         }
