@@ -3,7 +3,7 @@
 //! what ringfence does.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use parking_lot::RwLock;
 
@@ -78,6 +78,7 @@ fn linked_file(reserved: &ReservedPath) -> Option<FileIdentity> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
 
     fn reached_from(reserved: &Reserved, scope: &Path) -> Option<PathBuf> {
         let scope = VettedDirectory::own(scope).unwrap();

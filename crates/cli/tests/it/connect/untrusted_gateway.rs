@@ -161,7 +161,10 @@ async fn garbage_is_passed_over() {
     }
     let answer = gateway.call(1, "echo", json!({"text": "still proper"})).await;
     assert_eq!(text_of(&answer), "still proper");
-    // A second conversation on the same channel replaces the first.
+    // A second conversation on the same channel would mix its answers with the first: the channel is closed, and can
+    // begin anew.
+    gateway.send(Frame::Open { channel: 1, server: "local".to_owned() }).await;
+    while gateway.next_frame().await.expect("the attachment stays") != (Frame::Close { channel: 1 }) {}
     gateway.works_on(1).await;
     gateway.works_on(u64::MAX).await;
     trap.ide.echoes("local").await;
