@@ -191,3 +191,21 @@ pub(crate) fn real(path: &Path) -> PathBuf {
     let absolute = absolute(path);
     absolute.canonicalize().unwrap_or(absolute)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_cannot_lend_what_is_anothers_unless_commands_run_as_other_users() {
+        let directory = crate::test_directory::directory("host-anothers");
+        let host = HostEnvironment::of_this_process().unwrap();
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(&directory, Some(1234), Some(1234)).unwrap();
+            assert!(matches!(host.vet_named(&directory), Err(ScopeError::AnothersOfRoot(_))));
+            assert!(host.clone().with_users().vet_named(&directory).is_ok());
+            std::os::unix::fs::chown(&directory, Some(0), Some(0)).unwrap();
+        }
+        assert!(host.vet_named(&directory).is_ok());
+    }
+}

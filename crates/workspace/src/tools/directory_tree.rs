@@ -10,6 +10,7 @@ use serde_json::json;
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
+use super::listing::is_placeholder;
 use super::parameters::{Field, Kind, Presence};
 use super::tool::{Effect, Pace, Tool};
 use crate::search::{Finding, Walk, WalkFilter};
@@ -56,8 +57,12 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
         walk.run(|| {
             let found = &found;
             move |finding: &Finding<'_>| {
+                let is_directory = finding.kind == FileType::Directory;
+                if is_directory && is_placeholder(finding.directory, finding.name) {
+                    return true;
+                }
                 let mut found = found.lock();
-                found.0.insert((finding.below.to_owned(), finding.kind == FileType::Directory));
+                found.0.insert((finding.below.to_owned(), is_directory));
                 if found.0.len() > limit {
                     found.0.pop_last();
                     found.1 = true;

@@ -2,16 +2,16 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 
-use rustix::fs::{FileType, Mode, OFlags};
+use rustix::fs::FileType;
 use serde::Serialize;
 
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
-use super::listing::Entry;
+use super::listing::{Entry, is_placeholder};
 use super::parameters::{Field, Kind, Presence};
 use super::tool::{Effect, Pace, Tool};
 use crate::files::PathError;
@@ -93,17 +93,6 @@ fn in_words(entries: &[Entry], total: usize) -> String {
         let _ = write!(text, "\n… and {} more", total - entries.len());
     }
     text
-}
-
-/// Whether an empty directory only keeps commands from making a file that programs outside obey.
-fn is_placeholder(directory: BorrowedFd<'_>, name: &OsString) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-    let is_empty = |opened: &OwnedFd| {
-        list_entries(opened.as_fd(), &mut Vec::with_capacity(LISTING_BYTES))
-            .is_ok_and(|entries| entries.is_empty())
-    };
-    fence::is_placeholder_name(name)
-        && rustix::fs::openat(directory, name, flags, Mode::empty()).is_ok_and(|opened| is_empty(&opened))
 }
 
 fn names_in(

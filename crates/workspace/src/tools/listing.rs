@@ -2,13 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, FileType, readlinkat, statat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, readlinkat, statat};
 use serde::Serialize;
 
 use crate::files::kind_name;
+use crate::search::{LISTING_BYTES, list_entries};
 
 /// One entry. A name that is not UTF-8 is shown with replacement characters; the URI names it exactly.
 #[derive(Debug, Serialize)]
@@ -79,4 +80,15 @@ pub fn size_in_words(bytes: u64) -> String {
         1_048_576..1_073_741_824 => format!("{:.1} MiB", in_units(1_048_576)),
         _ => format!("{:.1} GiB", in_units(1_073_741_824)),
     }
+}
+
+/// Whether an empty directory only keeps commands from making a file that programs outside obey.
+pub(super) fn is_placeholder(directory: BorrowedFd<'_>, name: &OsStr) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let is_empty = |opened: &OwnedFd| {
+        list_entries(opened.as_fd(), &mut Vec::with_capacity(LISTING_BYTES))
+            .is_ok_and(|entries| entries.is_empty())
+    };
+    fence::is_placeholder_name(name)
+        && rustix::fs::openat(directory, name, flags, Mode::empty()).is_ok_and(|opened| is_empty(&opened))
 }
