@@ -21,8 +21,9 @@ const LAST_OUTPUT_WITHIN: Duration = Duration::from_millis(500);
 /// A server that is known to ask for its roots when it starts has so long to do it.
 const ASKS_WITHIN: Duration = Duration::from_secs(2);
 
-/// After it was told its roots, a server looks at them on its disk before it uses them.
-const PROCESSES_ROOTS_FOR: Duration = Duration::from_millis(25);
+/// After it was told its roots, a server looks at them on its disk before it uses them. On a busy machine that takes
+/// longer than the answers to pings show.
+const PROCESSES_ROOTS_FOR: Duration = Duration::from_millis(150);
 
 /// One process of a worker, or one connection to a server, from its launch to its end.
 #[derive(Clone)]
