@@ -113,7 +113,7 @@ impl Records {
     }
 
     fn sweep(&self, sessions: &Path) {
-        let in_use = scopes_in_use(sessions, None);
+        let in_use = scopes_in_use(sessions);
         for entry in fs::read_dir(&self.directory).into_iter().flatten().flatten() {
             if entry.file_name() == LOCK {
                 continue;

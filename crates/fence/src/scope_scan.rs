@@ -110,32 +110,46 @@ pub struct PostRunScan {
     pub executed_later: Vec<PathBuf>,
 }
 
-/// Looks at what changed since `since` (seconds of the epoch), and takes set-id bits away unless `is_in_use`: another
-/// session works on the scope, and the last one does it.
+/// From when on a scan looks at changes, in seconds since the epoch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ScanSince {
+    /// For what is only reported.
+    pub reported: i64,
+    /// For files that lose their set-id bits; earlier, if other sessions have left that to this scan.
+    pub set_id: i64,
+}
+
+impl ScanSince {
+    #[cfg(test)]
+    fn second(second: i64) -> Self {
+        Self { reported: second, set_id: second }
+    }
+}
+
+/// Looks at what changed, and takes set-id bits away unless `is_in_use`: another session works on the scope, and the
+/// last one does it.
 pub(crate) fn post_run_scan(
     scope: &[VettedDirectory],
-    since: i64,
+    since: ScanSince,
     is_in_use: &dyn Fn() -> bool,
 ) -> PostRunScan {
     let mut left = PostRunScan::default();
     let leads_out = |target: &Path| !scope.iter().any(|root| target.starts_with(root.path()));
     walk(scope, GitObjects::Included, &mut |entry| {
-        if entry.changed() < since {
+        let is_set_id = entry.kind().is_file() && entry.stat.st_mode & SET_ID != 0;
+        let is_ours = is_set_id && entry.changed() >= since.set_id;
+        if is_ours && !is_in_use() && entry.take_set_id_away().is_ok() {
+            left.set_id.push(entry.path.clone());
+        }
+        if entry.changed() < since.reported {
             return;
         }
-        match entry.kind() {
-            FileType::Symlink => {
-                let Some(target) = entry.link_target() else { return };
-                if left.outward_links.len() < MAX_NAMED && leads_out(&target) {
-                    left.outward_links.push((entry.path.clone(), target));
-                }
-            }
-            FileType::RegularFile
-                if entry.stat.st_mode & SET_ID != 0 && !is_in_use() && entry.take_set_id_away().is_ok() =>
-            {
-                left.set_id.push(entry.path.clone());
-            }
-            _ => {}
+        if entry.kind().is_symlink()
+            && left.outward_links.len() < MAX_NAMED
+            && let Some(target) = entry.link_target()
+            && leads_out(&target)
+        {
+            left.outward_links.push((entry.path.clone(), target));
         }
         if left.executed_later.len() < MAX_NAMED && is_obeyed_outside(&entry.path, scope) {
             left.executed_later.push(entry.path.clone());
@@ -353,7 +367,7 @@ mod tests {
         let race = Race::new("scan-race");
         let scope = vetted(&race.scope);
         let mut rounds = 0;
-        let round = || drop(post_run_scan(&scope, 0, NOT_IN_USE));
+        let round = || drop(post_run_scan(&scope, ScanSince::second(0), NOT_IN_USE));
         let was_hit = race.run(round, |was_hit| {
             rounds += 1;
             was_hit || rounds >= 100_000
@@ -391,15 +405,15 @@ mod tests {
         // As a session can whose scope is the directory above.
         std::fs::rename(base.join("around"), base.join("moved")).unwrap();
         symlink("outside", base.join("around")).unwrap();
-        assert_eq!(post_run_scan(&scope, 0, NOT_IN_USE), PostRunScan::default());
+        assert_eq!(post_run_scan(&scope, ScanSince::second(0), NOT_IN_USE), PostRunScan::default());
         assert_eq!(mode(), 0o4755);
         std::fs::remove_file(base.join("around")).unwrap();
         std::fs::rename(base.join("outside"), base.join("around")).unwrap();
-        assert_eq!(post_run_scan(&scope, 0, NOT_IN_USE), PostRunScan::default());
+        assert_eq!(post_run_scan(&scope, ScanSince::second(0), NOT_IN_USE), PostRunScan::default());
         // The control: the directory itself, at its own place.
         std::fs::rename(base.join("around"), base.join("outside")).unwrap();
         std::fs::rename(base.join("moved"), base.join("around")).unwrap();
-        assert_eq!(post_run_scan(&scope, 0, NOT_IN_USE).set_id, [base.join("around/scope/tool")]);
+        assert_eq!(post_run_scan(&scope, ScanSince::second(0), NOT_IN_USE).set_id, [base.join("around/scope/tool")]);
         assert_eq!(mode(), 0o4755);
     }
 
@@ -408,7 +422,7 @@ mod tests {
         let scope = test_directory::directory("scan-in-use");
         std::fs::write(scope.join("tool"), "").unwrap();
         std::fs::set_permissions(scope.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
-        let left = post_run_scan(&vetted(&scope), 0, &|| true);
+        let left = post_run_scan(&vetted(&scope), ScanSince::second(0), &|| true);
         assert!(left.set_id.is_empty());
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o4755);
     }
@@ -440,10 +454,10 @@ mod tests {
         std::fs::set_permissions(objects.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
         std::os::unix::fs::symlink("/etc/passwd", scope.join("out")).unwrap();
         std::os::unix::fs::symlink("tool", scope.join("in")).unwrap();
-        let left = post_run_scan(&vetted(&scope), 0, NOT_IN_USE);
+        let left = post_run_scan(&vetted(&scope), ScanSince::second(0), NOT_IN_USE);
         assert_eq!(left.set_id, [scope.join("tool"), objects.join("tool")]);
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o755);
         assert_eq!(left.outward_links, [(scope.join("out"), "/etc/passwd".into())]);
-        assert_eq!(post_run_scan(&vetted(&scope), i64::MAX, NOT_IN_USE), PostRunScan::default());
+        assert_eq!(post_run_scan(&vetted(&scope), ScanSince::second(i64::MAX), NOT_IN_USE), PostRunScan::default());
     }
 }

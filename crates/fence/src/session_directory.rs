@@ -9,6 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
@@ -16,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::paths::VettedDirectory;
 use crate::placeholders;
-use crate::scope_scan::{PostRunScan, change_mode, open_for_change, post_run_scan};
+use crate::scope_scan::{PostRunScan, ScanSince, change_mode, open_for_change, post_run_scan};
 
 /// Ringfence's own directory of a user.
 #[derive(Clone, Debug)]
@@ -99,8 +100,12 @@ pub(crate) fn make_private(path: &Path) -> io::Result<()> {
 
 /// The prefix of a directory that is not locked yet. It is swept only when it is old.
 const UNLOCKED: &str = "new-";
-/// Where a session notes its scope.
+/// Where a session notes its scope, and since when it answers for what commands leave there.
 const SCOPE_FILE: &str = "scope";
+/// The name of that note once the session's commands have ended and it cleans up.
+const ENDING_FILE: &str = "ending";
+/// Locks the notes of all sessions while one is made or renamed.
+const NOTES_LOCK: &str = "scopes.lock";
 const YOUNG: Duration = Duration::from_secs(60);
 
 /// The directories of one session, in which one or several commands run.
@@ -109,6 +114,9 @@ pub struct SessionDirectory {
     path: PathBuf,
     /// When it was made, in seconds since the epoch.
     began: i64,
+    /// Since when it answers for what commands left in its scope: from the beginning of the oldest session that it met
+    /// there, because that one leaves the clean-up to the last.
+    answers_since: AtomicI64,
     /// Locks the directory while it is in use. Directories without a lock are swept.
     #[allow(dead_code, reason = "held, not used")]
     lock: File,
@@ -126,7 +134,8 @@ impl SessionDirectory {
         let path = sessions.join(name);
         std::fs::rename(&unlocked, &path)?;
         make_directory(&path.join("home"))?;
-        Ok(Self { path, began: now(), lock })
+        let began = now();
+        Ok(Self { path, began, answers_since: began.into(), lock })
     }
 
     pub fn path(&self) -> &Path {
@@ -158,22 +167,39 @@ impl SessionDirectory {
     /// Looks through the scope for what the session's commands left that could act outside later, and removes the
     /// session's directories.
     pub fn clean_up(&self, scope: &[VettedDirectory]) -> CleanUp {
-        let is_in_use = || self.is_worked_on_by_others(scope);
-        CleanUp { left: post_run_scan(scope, self.began, &is_in_use), removal: self.remove() }
+        let roots: Vec<&Path> = scope.iter().map(VettedDirectory::path).collect();
+        // Two sessions that end together must not leave the work to each other.
+        if let Ok(_lock) = self.lock_notes() {
+            let _ = std::fs::rename(self.path.join(SCOPE_FILE), self.path.join(ENDING_FILE));
+        }
+        let is_in_use = || self.others(SCOPE_FILE).iter().any(|other| other.overlaps(&roots));
+        let since = ScanSince { reported: self.began, set_id: self.answers_since.load(Ordering::Relaxed) };
+        CleanUp { left: post_run_scan(scope, since, &is_in_use), removal: self.remove() }
     }
 
     /// Notes the scope, for the sessions of all ringfence processes of this user to see.
     pub(crate) fn note_scope(&self, scope: &[PathBuf]) -> io::Result<()> {
-        let lines: Vec<&[u8]> = scope.iter().map(|path| path.as_os_str().as_bytes()).collect();
-        std::fs::write(self.path.join(SCOPE_FILE), lines.join(&0))
+        let _lock = self.lock_notes()?;
+        let roots: Vec<&Path> = scope.iter().map(PathBuf::as_path).collect();
+        let others = [SCOPE_FILE, ENDING_FILE].map(|name| self.others(name)).into_iter().flatten();
+        for other in others.filter(|other| other.overlaps(&roots)) {
+            self.answers_since.fetch_min(other.since, Ordering::Relaxed);
+        }
+        let since = self.answers_since.load(Ordering::Relaxed).to_string();
+        let roots = scope.iter().map(|path| path.as_os_str().as_bytes());
+        let fields: Vec<&[u8]> = std::iter::once(since.as_bytes()).chain(roots).collect();
+        std::fs::write(self.path.join(SCOPE_FILE), fields.join(&0))
     }
 
-    /// Whether another session that is alive works on the scope or a part of it.
-    fn is_worked_on_by_others(&self, scope: &[VettedDirectory]) -> bool {
-        let Some(sessions) = self.path.parent() else { return false };
-        let meets = |one: &Path, other: &Path| one.starts_with(other) || other.starts_with(one);
-        let overlaps = |other: &PathBuf| scope.iter().any(|root| meets(root.path(), other));
-        scopes_in_use(sessions, Some(&self.path)).iter().any(overlaps)
+    fn lock_notes(&self) -> io::Result<File> {
+        let own = self.path.parent().and_then(Path::parent).ok_or(io::ErrorKind::NotFound)?;
+        let lock = File::create(own.join(NOTES_LOCK))?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive)?;
+        Ok(lock)
+    }
+
+    fn others(&self, file: &str) -> Vec<ScopeNote> {
+        self.path.parent().map(|sessions| notes(sessions, file, Some(&self.path))).unwrap_or_default()
     }
 
     /// Leaves what a killed process leaves: the directory, without its lock.
@@ -184,19 +210,42 @@ impl SessionDirectory {
     }
 }
 
-/// The directories that sessions work on, in all ringfence processes of this user. `except` is left out.
-pub(crate) fn scopes_in_use(sessions: &Path, except: Option<&Path>) -> Vec<PathBuf> {
+/// What a session has noted of its scope.
+struct ScopeNote {
+    since: i64,
+    roots: Vec<PathBuf>,
+}
+
+impl ScopeNote {
+    fn parse(text: &[u8]) -> Option<Self> {
+        let mut fields = text.split(|byte| *byte == 0);
+        let since = std::str::from_utf8(fields.next()?).ok()?.parse().ok()?;
+        let roots = fields.map(|root| PathBuf::from(OsStr::from_bytes(root)));
+        Some(Self { since, roots: roots.filter(|root| root.is_absolute()).collect() })
+    }
+
+    fn overlaps(&self, roots: &[&Path]) -> bool {
+        let meets = |one: &Path, other: &Path| one.starts_with(other) || other.starts_with(one);
+        self.roots.iter().any(|mine| roots.iter().any(|root| meets(mine, root)))
+    }
+}
+
+/// The notes of live sessions in all ringfence processes of this user. `except` is left out.
+fn notes(sessions: &Path, file: &str, except: Option<&Path>) -> Vec<ScopeNote> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(sessions).into_iter().flatten().flatten() {
         let path = entry.path();
-        let noted = std::fs::read(path.join(SCOPE_FILE)).unwrap_or_default();
-        if noted.is_empty() || Some(path.as_path()) == except || is_free(&path) {
-            continue;
+        let Ok(text) = std::fs::read(path.join(file)) else { continue };
+        if Some(path.as_path()) != except && !is_free(&path) {
+            found.extend(ScopeNote::parse(&text));
         }
-        let roots = noted.split(|byte| *byte == 0).map(|root| PathBuf::from(OsStr::from_bytes(root)));
-        found.extend(roots.filter(|root| root.is_absolute()));
     }
     found
+}
+
+/// The directories that sessions work on, in all ringfence processes of this user.
+pub(crate) fn scopes_in_use(sessions: &Path) -> Vec<PathBuf> {
+    notes(sessions, SCOPE_FILE, None).into_iter().flat_map(|note| note.roots).collect()
 }
 
 /// What happened when a session was cleaned up.
@@ -291,10 +340,10 @@ fn make_directory(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(0o700).create(path)
 }
 
-/// Whether no process uses a session's directory.
+/// Whether no process uses a session's directory. Two that ask at once do not take each other for a user.
 fn is_free(session: &Path) -> bool {
     File::open(session)
-        .is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok())
+        .is_ok_and(|lock| rustix::fs::flock(&lock, FlockOperation::NonBlockingLockShared).is_ok())
 }
 
 /// Removes the directories of processes that were killed.
@@ -303,7 +352,8 @@ fn sweep(sessions: &Path) {
         let is_unlocked = entry.file_name().to_string_lossy().starts_with(UNLOCKED);
         let age =
             entry.metadata().and_then(|metadata| metadata.modified()).ok().and_then(|at| at.elapsed().ok());
-        if is_free(&entry.path()) && (!is_unlocked || age.is_some_and(|age| age >= YOUNG)) {
+        // A young one is about to be locked by the process that made it.
+        if (!is_unlocked || age.is_some_and(|age| age >= YOUNG)) && is_free(&entry.path()) {
             let _ = remove_tree(&entry.path());
         }
     }
@@ -329,6 +379,39 @@ mod tests {
         assert!(live_path.exists() && !killed_path.exists());
         live.remove().unwrap();
         assert_eq!(std::fs::read_dir(own.path().join("sessions")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_a_session_left_is_cleared_by_the_last_of_those_that_overlap() {
+        use std::os::unix::fs::PermissionsExt;
+        let own = own("session-last");
+        let base = crate::test_directory::directory("session-last-scope").canonicalize().unwrap();
+        let scope = [VettedDirectory::own(&base).unwrap()];
+        let mode_of_tool = || base.join("tool").metadata().unwrap().mode() & 0o7777;
+        let session = || {
+            let session = SessionDirectory::create(&own).unwrap();
+            session.note_scope(std::slice::from_ref(&base)).unwrap();
+            session
+        };
+        for is_together in [false, true] {
+            std::fs::write(base.join("tool"), "").unwrap();
+            std::fs::set_permissions(base.join("tool"), std::fs::Permissions::from_mode(0o4755)).unwrap();
+            let mut first = session();
+            first.began = now() - 10;
+            *first.answers_since.get_mut() = first.began;
+            first.note_scope(std::slice::from_ref(&base)).unwrap();
+            let mut last = session();
+            // It began after the file was made, and answers for it because the first one was still there.
+            last.began = now() + 10;
+            if is_together {
+                let _ = std::fs::rename(last.path.join(SCOPE_FILE), last.path.join(ENDING_FILE));
+            }
+            let left = first.clean_up(&scope).left.set_id;
+            assert_eq!(left.is_empty(), !is_together, "{left:?}");
+            assert_eq!(mode_of_tool(), if is_together { 0o755 } else { 0o4755 });
+            assert_eq!(last.clean_up(&scope).left.set_id.is_empty(), is_together);
+            assert_eq!(mode_of_tool(), 0o755);
+        }
     }
 
     #[test]

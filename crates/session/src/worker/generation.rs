@@ -21,9 +21,10 @@ const LAST_OUTPUT_WITHIN: Duration = Duration::from_millis(500);
 /// A server that is known to ask for its roots when it starts has so long to do it.
 const ASKS_WITHIN: Duration = Duration::from_secs(2);
 
-/// After it was told its roots, a server looks at them on its disk before it uses them. On a busy machine that takes
-/// longer than the answers to pings show.
-const PROCESSES_ROOTS_FOR: Duration = Duration::from_millis(150);
+/// After it was told its roots, a server looks at them on its disk before it uses them, and nothing in the protocol
+/// says when it is done. It gets this many turns; on a busy machine each lasts as long as the answer to a ping takes.
+const TURNS_FOR_ROOTS: u32 = 6;
+const TURN: Duration = Duration::from_millis(25);
 
 /// One process of a worker, or one connection to a server, from its launch to its end.
 #[derive(Clone)]
@@ -159,10 +160,12 @@ impl Generation {
         let mut answered = worker.roots_answered.subscribe();
         let asked = answered.wait_for(|newest| *newest >= self.number);
         if tokio::time::timeout(ASKS_WITHIN, asked).await.is_ok() {
-            // The first answer shows that the roots were read, the second one that there was time to process them.
+            // The first answer shows that the roots were read, the others that there was time to process them.
             worker.ping().await;
-            tokio::time::sleep(PROCESSES_ROOTS_FOR).await;
-            worker.ping().await;
+            for _ in 0..TURNS_FOR_ROOTS {
+                tokio::time::sleep(TURN).await;
+                worker.ping().await;
+            }
         } else {
             tracing::debug!(upstream = worker.name(), "it did not ask for its roots this time");
             worker.core.lock().machine.forget_roots_habit();
