@@ -28,7 +28,7 @@ const EXAMPLES: &str = "\
 Examples:
   ringfence serve
       file, search, edit and shell tools for each session, in its own workspace
-  ringfence serve --read-only --block-tool run_terminal_cmd,sandboxed_shell
+  ringfence serve --read-only --block-tool run_terminal_cmd
       the same, but clients can only read
   ringfence serve -- npx -y @modelcontextprotocol/server-everything
       one process of the server for each MCP session, at http://127.0.0.1:3000/mcp

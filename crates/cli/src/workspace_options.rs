@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Args, Parser};
-use workspace::{Options, RuleOptions};
+use workspace::{Options, ResultForm, RuleOptions};
 
 use crate::error::Error;
 
@@ -45,6 +45,10 @@ pub(crate) struct WorkspaceOptions {
     /// Sync every write of the file tools to the disk before reporting it.
     #[arg(long)]
     durable_writes: bool,
+    /// Give the results of tools as data too (`structuredContent`), with an output schema, for programs that read them.
+    /// Models read the text, which is shorter.
+    #[arg(long)]
+    structured: bool,
     /// Offer only these tools (repeatable, or separated by commas).
     #[arg(long, value_name = "TOOL", value_delimiter = ',')]
     allow_tool: Vec<String>,
@@ -78,7 +82,7 @@ impl WorkspaceOptions {
             &self.allow_command,
             &self.block_command,
         ];
-        self.durable_writes || lists.iter().any(|list| !list.is_empty())
+        self.durable_writes || self.structured || lists.iter().any(|list| !list.is_empty())
     }
 
     /// The command line of a server with these options.
@@ -88,6 +92,7 @@ impl WorkspaceOptions {
             (read_only, "--read-only"),
             (report_files, "--report-files"),
             (self.durable_writes, "--durable-writes"),
+            (self.structured, "--structured"),
         ];
         arguments.extend(switches.into_iter().filter(|(is_on, _)| *is_on).map(|(_, name)| name.into()));
         for (name, values) in [
@@ -148,6 +153,7 @@ fn only_switches(words: &[OsString]) -> Option<WorkspaceArguments> {
             "--read-only" => arguments.read_only = true,
             "--report-files" => arguments.report_files = true,
             "--durable-writes" => arguments.options.durable_writes = true,
+            "--structured" => arguments.options.structured = true,
             _ => return None,
         }
     }
@@ -170,6 +176,7 @@ pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Error> {
         has_durable_writes: arguments.options.durable_writes,
         rules: arguments.options.rules(),
         reports: arguments.report_files,
+        results: if arguments.options.structured { ResultForm::TextAndData } else { ResultForm::Text },
     };
     workspace::serve(options).map_err(Error::Workspace)
 }
@@ -198,9 +205,13 @@ mod tests {
 
     #[test]
     fn arguments_of_a_gateway_mean_the_same_with_and_without_the_parser() {
-        for case in 0..8 {
+        for case in 0..16 {
             let is_on = |bit: u8| case & bit != 0;
-            let options = WorkspaceOptions { durable_writes: is_on(1), ..WorkspaceOptions::default() };
+            let options = WorkspaceOptions {
+                durable_writes: is_on(1),
+                structured: is_on(8),
+                ..WorkspaceOptions::default()
+            };
             let given = options.to_arguments(is_on(2), is_on(4));
             let parsed = Worker::parse_from(given.clone()).arguments;
             assert_eq!(

@@ -224,6 +224,11 @@ impl Gateway {
 
     /// A gateway with the built-in server: no upstream command.
     pub fn built_in() -> GatewayBuilder {
+        Self::built_in_with_text().flag("--structured")
+    }
+
+    /// The same as clients find it without that option: results are text.
+    pub fn built_in_with_text() -> GatewayBuilder {
         Self::builder().command(std::iter::empty::<&str>())
     }
 

@@ -42,3 +42,10 @@ pub async fn run_part(program: &Path, arguments: impl IntoIterator<Item = impl A
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     PartRun { status: output.status, stdout: text(output.stdout), stderr: text(output.stderr) }
 }
+
+/// How many tokens texts have for a current model.
+pub async fn count_tokens(texts: &[&str]) -> Vec<u64> {
+    let arguments = std::iter::once("count-tokens.mjs").chain(texts.iter().copied());
+    let run = run_part(&crate::parts::node_binary(), arguments).await.succeeded("the tokenizer");
+    serde_json::from_str(&run.stdout).unwrap_or_else(|error| panic!("{error}: {}", run.stdout))
+}

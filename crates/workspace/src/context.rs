@@ -8,6 +8,7 @@ use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::rules::Rules;
 use crate::shell::Operations;
+use crate::tools::ResultForm;
 
 #[derive(Debug)]
 pub(crate) struct ServerContext {
@@ -23,6 +24,8 @@ pub(crate) struct ServerContext {
     pub(crate) is_read_only: bool,
     /// Report file operations to the gateway.
     pub(crate) reports: bool,
+    /// What results consist of, unless a call asks for data.
+    pub(crate) results: ResultForm,
 }
 
 impl ServerContext {

@@ -39,4 +39,4 @@ pub use edit::Landing;
 pub use options::{Options, ServeError, serve};
 pub use rules::{RuleError, RuleOptions};
 pub use text::{FileKind, FileText, Lines};
-pub use tools::{hash_of, size_in_words, tools_in_markdown};
+pub use tools::{ResultForm, hash_of, size_in_words, tools_in_markdown};

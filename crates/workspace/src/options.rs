@@ -14,7 +14,7 @@ use crate::output::Output;
 use crate::rules::{PathRules, RuleError, RuleOptions, Rules};
 use crate::server::Server;
 use crate::shell::{OperationLimits, Operations};
-use crate::tools;
+use crate::tools::{self, ResultForm};
 
 /// The operator's options.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +28,7 @@ pub struct Options {
     pub rules: RuleOptions,
     /// Report file operations to the gateway.
     pub reports: bool,
+    pub results: ResultForm,
 }
 
 #[derive(Debug, Error)]
@@ -45,7 +46,7 @@ pub enum ServeError {
 impl RuleOptions {
     /// Refuses unknown tools and patterns that do not parse.
     pub fn check(&self) -> Result<(), RuleError> {
-        Rules::new(self.clone(), &tools::names())?;
+        Rules::new(self.clone(), &tools::all_names())?;
         PathRules::new(self).map(drop)
     }
 }
@@ -56,7 +57,7 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
         .map_err(ServeError::Workspace)?
         .durable(options.has_durable_writes)
         .with_rules(PathRules::new(&options.rules)?);
-    let rules = Rules::new(options.rules, &tools::names())?;
+    let rules = Rules::new(options.rules, &tools::all_names())?;
     let identity = Identity::of_this_process();
     let context = ServerContext {
         workspace,
@@ -68,6 +69,7 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
         baseline: Baseline::default(),
         is_read_only: options.is_read_only,
         reports: options.reports,
+        results: options.results,
     };
     let server = Server::new(context, Output::new(Box::new(io::stdout())));
     server.run(io::stdin().lock()).map_err(ServeError::Input)

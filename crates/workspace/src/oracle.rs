@@ -17,7 +17,7 @@ use serde_json::{Map, Value};
 use self::ground::{Ground, NAME_OUTSIDE, SECRET, with_ground};
 use crate::context::ServerContext;
 use crate::files::{Expected, Parents, PathError, Target, Workspace};
-use crate::tools::{Arguments, Call, Cancellation, FIELDS_WITH_PATHS, Field, Kind, TOOLS, Tool};
+use crate::tools::{Arguments, Call, Cancellation, FIELDS_WITH_PATHS, Field, Kind, ResultForm, TOOLS, Tool};
 
 /// Steps of one run.
 const MAX_STEPS: usize = 6;
@@ -125,7 +125,9 @@ fn call(ground: &Ground, context: &ServerContext, choices: &mut Unstructured<'_>
     let cancellation = Cancellation::default();
     let call = Call::new(context, &cancellation, None);
     let shown = match (tool.run)(&call, &arguments) {
-        Ok(answer) => serde_json::to_string(&answer.to_result()).expect("an answer is JSON"),
+        Ok(answer) => {
+            serde_json::to_string(&answer.to_result(ResultForm::TextAndData)).expect("an answer is JSON")
+        }
         Err(error) => format!("{error:?}"),
     };
     assert!(!shown.contains(SECRET) && !shown.contains(NAME_OUTSIDE), "{} shows {shown}", tool.name);

@@ -8,6 +8,8 @@ use std::path::Path;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use thiserror::Error;
 
+use crate::tools::listed_name;
+
 /// The rules as the operator writes them.
 #[derive(Clone, Debug, Default)]
 pub struct RuleOptions {
@@ -44,7 +46,7 @@ impl Rules {
 
     pub(crate) fn allows_tool(&self, name: &str) -> bool {
         let RuleOptions { allow_tools, block_tools, .. } = &self.options;
-        let is_named = |list: &[String]| list.iter().any(|tool| tool == name);
+        let is_named = |list: &[String]| list.iter().any(|tool| listed_name(tool) == name);
         (allow_tools.is_empty() || is_named(allow_tools)) && !is_named(block_tools)
     }
 

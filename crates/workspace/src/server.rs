@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 use wire::{ErrorReply, Id, InitializeParams, LineBuffer, Message, Notification, Request, code, method};
 
 use crate::completion;
@@ -18,7 +18,8 @@ use crate::output::{Batch, Output, invalid_params};
 use crate::resources::{self, ResourceError};
 use crate::subscriptions::Subscriptions;
 use crate::tools::{
-    self, Answer, Arguments, Call, Cancellation, Pace, Progress, TOOLS, Tool, ToolError, take_session,
+    self, Answer, Arguments, Call, Cancellation, Pace, Progress, ResultForm, TOOLS, Tool, ToolError,
+    take_session,
 };
 
 /// Long calls that may run at the same time.
@@ -27,6 +28,9 @@ const MAX_LONG_CALLS: usize = 32;
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
 /// Bytes per read.
 const PIECE: usize = 64 * 1024;
+
+/// A call with this in its `_meta` gets its result as data too.
+const STRUCTURED: &str = "io.ringfence/structured";
 
 /// Instructions for the model, in the answer to `initialize`.
 const INSTRUCTIONS: &str = "Tools for the files of one workspace and for shell commands in it. Relative paths start at the \
@@ -170,7 +174,7 @@ impl Server {
                 if place > 0 {
                     line.push(b',');
                 }
-                let _ = serde_json::to_writer(&mut *line, &tool.to_json());
+                let _ = serde_json::to_writer(&mut *line, &tool.to_json(self.context.results));
             }
             line.extend_from_slice(b"]}");
         });
@@ -186,6 +190,8 @@ impl Server {
             name: String,
             #[serde(default)]
             arguments: Value,
+            #[serde(default, rename = "_meta")]
+            meta: Map<String, Value>,
         }
         let params: Params = match serde_json::from_str(request.params_text().unwrap_or("{}")) {
             Ok(params) => params,
@@ -198,7 +204,9 @@ impl Server {
             let token = serde_json::from_slice(&token).ok()?;
             Some(Progress { token, output: Arc::clone(&self.output) })
         });
-        let job = Job { id: request.id.clone(), tool, arguments: params.arguments, progress };
+        let asks_for_data = params.meta.get(STRUCTURED).is_some_and(|asked| *asked == true);
+        let results = if asks_for_data { ResultForm::TextAndData } else { self.context.results };
+        let job = Job { id: request.id.clone(), tool, arguments: params.arguments, progress, results };
         if tool.pace == Pace::Brief {
             return self.work(job, &Cancellation::default());
         }
@@ -253,7 +261,7 @@ impl Server {
     }
 
     fn work(&self, job: Job, cancellation: &Cancellation) {
-        let Job { id, tool, mut arguments, progress } = job;
+        let Job { id, tool, mut arguments, progress, results } = job;
         let call = Call::new(&self.context, cancellation, progress);
         let outcome = take_session(&self.context.identity, &mut arguments)
             .and_then(|()| Arguments::read(tool.takes, arguments).map_err(ToolError::from))
@@ -267,7 +275,7 @@ impl Server {
         let mut batch = Batch::default();
         Self::report(&mut batch, &id, tool, &call);
         if !cancellation.is_cancelled() {
-            batch.answer(&id, &answer.to_result());
+            batch.answer(&id, &answer.to_result(results));
         }
         self.output.send(&batch);
     }
@@ -299,6 +307,7 @@ struct Job {
     tool: &'static Tool,
     arguments: Value,
     progress: Option<Progress>,
+    results: ResultForm,
 }
 
 fn initialize(request: &Request) -> Result<Value, ErrorReply> {
@@ -320,7 +329,7 @@ fn initialize(request: &Request) -> Result<Value, ErrorReply> {
 }
 
 fn no_such_tool(name: &str) -> ErrorReply {
-    let names = tools::names();
+    let names = tools::all_names();
     let is_known = names.contains(&name);
     let nearest = similar::get_close_matches(name, &names, 1, 0.6);
     let message = match (is_known, nearest.first()) {

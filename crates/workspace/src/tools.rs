@@ -43,6 +43,7 @@ pub use contents::hash_of;
 pub use describe::tools_in_markdown;
 pub use listing::size_in_words;
 pub(crate) use session_argument::take_session;
+pub use tool::ResultForm;
 pub(crate) use tool::{Pace, Tool};
 
 use tool::Effect;
@@ -72,7 +73,6 @@ pub(crate) static TOOLS: &[Tool] = &[
     copy_file::TOOL,
     delete_file::TOOL,
     run_terminal_cmd::TOOL,
-    run_terminal_cmd::ALIAS,
     await_operation::TOOL,
     operation_status::TOOL,
     cancel_operation::TOOL,
@@ -80,14 +80,28 @@ pub(crate) static TOOLS: &[Tool] = &[
     session_diff::TOOL,
 ];
 
-/// The tool with this name.
-pub(crate) fn find(name: &str) -> Option<&'static Tool> {
-    TOOLS.iter().find(|tool| tool.name == name)
+/// Names that other servers use for one of these tools. They answer, but are not listed: a model that sees two tools for
+/// one job pays for both.
+const ALIASES: &[(&str, &str)] = &[("sandboxed_shell", "run_terminal_cmd")];
+
+/// The listed name of a tool.
+pub(crate) fn listed_name(name: &str) -> &str {
+    ALIASES.iter().find(|(alias, _)| *alias == name).map_or(name, |(_, listed)| listed)
 }
 
-/// The names of all tools.
+/// The tool with this name.
+pub(crate) fn find(name: &str) -> Option<&'static Tool> {
+    TOOLS.iter().find(|tool| tool.name == listed_name(name))
+}
+
+/// The listed names of all tools.
 pub(crate) fn names() -> Vec<&'static str> {
     TOOLS.iter().map(|tool| tool.name).collect()
+}
+
+/// All names under which tools answer.
+pub(crate) fn all_names() -> Vec<&'static str> {
+    names().into_iter().chain(ALIASES.iter().map(|(alias, _)| *alias)).collect()
 }
 
 /// The names of the tools that remain when nothing may be written. Outside a fence that excludes commands too,
@@ -110,11 +124,12 @@ mod tests {
                 "{}",
                 tool.name
             );
-            let shown = tool.to_json();
+            let shown = tool.to_json(ResultForm::TextAndData);
             assert_eq!(shown["inputSchema"]["type"], "object", "{}", tool.name);
             assert_eq!(shown["outputSchema"]["type"], "object", "{}", tool.name);
+            assert!(tool.to_json(ResultForm::Text).get("outputSchema").is_none(), "{}", tool.name);
             assert!(tool.takes.iter().all(|field| !field.about.is_empty()), "{}", tool.name);
-            assert_eq!(TOOLS.iter().filter(|other| other.name == tool.name).count(), 1);
+            assert_eq!(all_names().iter().filter(|other| **other == tool.name).count(), 1);
         }
     }
 }

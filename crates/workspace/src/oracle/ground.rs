@@ -92,6 +92,7 @@ fn make() -> (Ground, ServerContext) {
         baseline: Baseline::default(),
         is_read_only: false,
         reports: false,
+        results: crate::tools::ResultForm::TextAndData,
     };
     (ground, context)
 }

@@ -1,10 +1,11 @@
-//! What a tool returns: text for the model and the same as data for programs, or an error with a hint.
+//! What a tool returns: text for the model, the same as data for programs that ask for it, or an error with a hint.
 
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 
 use super::arguments::ArgumentError;
+use super::tool::ResultForm;
 use crate::files::PathError;
 
 /// What a tool found or did.
@@ -25,12 +26,12 @@ impl Answer {
     }
 
     /// The result of `tools/call`.
-    pub(crate) fn to_result(&self) -> impl Serialize {
+    pub(crate) fn to_result(&self, form: ResultForm) -> impl Serialize {
         let text = Content::Text { kind: "text", text: &self.text };
         ToolResult {
             content: std::iter::once(text).chain(self.more.iter().map(Content::Other)).collect(),
             is_error: self.is_error.then_some(true),
-            structured_content: &self.data,
+            structured_content: (form == ResultForm::TextAndData).then_some(&*self.data),
         }
     }
 }
@@ -46,7 +47,8 @@ struct ToolResult<'a> {
     content: Vec<Content<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     is_error: Option<bool>,
-    structured_content: &'a RawValue,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    structured_content: Option<&'a RawValue>,
 }
 
 #[derive(Serialize)]

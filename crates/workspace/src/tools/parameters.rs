@@ -125,11 +125,18 @@ pub(super) fn object_schema(fields: &[Field]) -> Value {
     schema
 }
 
-/// The schema of a result. No field is required, because errors have other fields.
+/// The schema of a result: the types of its fields. No field is required, because errors have other fields, and none is
+/// described further down, because some clients make classes of nested schemas and lose what is in them.
 pub(super) fn result_schema(fields: &[Field]) -> Value {
-    let mut schema = object_schema(fields);
-    if let Some(object) = schema.as_object_mut() {
-        object.remove("required");
-    }
-    schema
+    let of_field = |field: &Field| match field.kind {
+        Kind::Text | Kind::Choice(_) => json!({ "type": "string" }),
+        Kind::Flag => json!({ "type": "boolean" }),
+        Kind::Number { .. } => json!({ "type": "integer" }),
+        Kind::Texts => json!({ "type": "array", "items": { "type": "string" } }),
+        Kind::Objects(_) => json!({ "type": "array" }),
+        Kind::Object => json!({ "type": "object", "additionalProperties": true }),
+    };
+    let properties: Map<String, Value> =
+        fields.iter().map(|field| (field.name.to_owned(), of_field(field))).collect();
+    json!({ "type": "object", "properties": properties })
 }

@@ -31,10 +31,6 @@ pub(super) const TOOL: Tool = Tool {
     run,
 };
 
-/// The same tool under the name that other servers use.
-pub(super) const ALIAS: Tool =
-    Tool { name: "sandboxed_shell", title: "Run a command in the sandbox", ..TOOL };
-
 const TAKES: &[Field] = &[
     Field::required("command", Kind::Text, "The command, as for `bash -c`. Pipes, `&&` and several lines are fine.").or(&["script"]),
     Field::switch("is_background", "Return an operation id at once, and let the command run until it or the session ends.")

@@ -32,7 +32,7 @@ pub(super) const TOOL: Tool = Tool {
         Field::optional(
             "confinement",
             Kind::Object,
-            "What the kernel enforces around this session, if it runs in a fence.",
+            "What the kernel enforces around this session, in short, if it runs in a fence.",
         ),
         Field::optional("limits", Kind::Object, "Limits of the tools."),
         Field::optional("tools", Kind::Texts, "The tools that are offered."),
@@ -54,7 +54,7 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         "workspace": roots,
         "workspace_uris": context.workspace.roots().map(uri).collect::<Vec<_>>(),
         "read_only": context.is_read_only,
-        "confinement": confinement,
+        "confinement": confinement.map(in_short),
         "limits": context.limits(MAX_TEXT_BYTES),
         "tools": tools,
         "shell": context.operations.shell().map(|path| path.display().to_string()),
@@ -71,6 +71,11 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         tools.join(", ")
     );
     Ok(Answer::new(text, &without_nulls(data)))
+}
+
+/// The report has a line for every protection, which is more than a model needs.
+fn in_short(confinement: &Value) -> Value {
+    json!({ "tier": confinement["tier"], "network": confinement["network"], "summary": confinement["summary"] })
 }
 
 fn without_nulls(mut data: Value) -> Value {

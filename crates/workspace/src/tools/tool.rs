@@ -17,7 +17,7 @@ pub(crate) struct Tool {
     pub(crate) effect: Effect,
     pub(crate) pace: Pace,
     pub(crate) takes: &'static [Field],
-    /// The fields of `structuredContent`.
+    /// The fields of `structuredContent`, for clients that get one.
     pub(crate) gives: &'static [Field],
     pub(crate) run: fn(&Call<'_>, &Arguments) -> Result<Answer, ToolError>,
 }
@@ -34,6 +34,29 @@ pub(crate) enum Effect {
     Runs,
     /// Waits for commands or ends them.
     Manages,
+}
+
+impl Effect {
+    /// Only what differs from what the protocol takes for granted: that a tool writes, may destroy, has another effect
+    /// each time and reaches the outside world.
+    fn annotations(self) -> Value {
+        match self {
+            Self::Reads => json!({ "readOnlyHint": true, "openWorldHint": false }),
+            Self::Adds => json!({ "destructiveHint": false, "idempotentHint": true, "openWorldHint": false }),
+            Self::Changes => json!({ "openWorldHint": false }),
+            Self::Runs => json!({}),
+            Self::Manages => json!({ "destructiveHint": false, "openWorldHint": false }),
+        }
+    }
+}
+
+/// What the results of tools consist of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ResultForm {
+    /// Text alone. Clients that get both hand the data to the model, where it costs more and is harder to read.
+    #[default]
+    Text,
+    TextAndData,
 }
 
 /// Where a call runs.
@@ -56,22 +79,18 @@ impl Tool {
         !matches!(self.effect, Effect::Runs | Effect::Manages) && !self.name.starts_with("session_")
     }
 
-    /// The entry in the result of `tools/list`.
-    pub(crate) fn to_json(&self) -> Value {
-        let reads = self.effect == Effect::Reads;
-        json!({
+    /// The entry in the result of `tools/list`. A tool with an output schema must give data with every result.
+    pub(crate) fn to_json(&self, results: ResultForm) -> Value {
+        let mut entry = json!({
             "name": self.name,
             "title": self.title,
             "description": self.about,
             "inputSchema": object_schema(self.takes),
-            "outputSchema": result_schema(self.gives),
-            "annotations": {
-                "title": self.title,
-                "readOnlyHint": reads,
-                "destructiveHint": matches!(self.effect, Effect::Changes | Effect::Runs),
-                "idempotentHint": reads || self.effect == Effect::Adds,
-                "openWorldHint": self.effect == Effect::Runs,
-            },
-        })
+            "annotations": self.effect.annotations(),
+        });
+        if results == ResultForm::TextAndData {
+            entry["outputSchema"] = result_schema(self.gives);
+        }
+        entry
     }
 }

@@ -293,7 +293,7 @@ async fn workspaces_of_several_servers_are_looked_at_through_descriptors() {
         server
     };
     let servers = json!({
-        "files": {"command": ["ringfence", "workspace"]},
+        "files": {"command": ["ringfence", "workspace", "--structured"]},
         "variables": fixture(json!({"envFile": site.join("variables")})),
         "kept": fixture(json!({"storage": "persistent", "allowedDirectories": ["{workingDirectory}", "{storage}"]})),
         "below": fixture(json!({

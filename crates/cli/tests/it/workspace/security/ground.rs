@@ -68,7 +68,8 @@ impl Ground {
     /// A server without a fence: only its resolver confines the client.
     pub(crate) async fn unfenced(&self, flags: &[&str]) -> Server {
         let root = self.inside("");
-        let mut arguments = vec![OsStr::new("workspace"), OsStr::new("--root"), root.as_os_str()];
+        let mut arguments = ["workspace", "--structured", "--root"].map(OsStr::new).to_vec();
+        arguments.push(root.as_os_str());
         arguments.extend(flags.iter().map(OsStr::new));
         Server::start(Command::new(ringfence_binary()).args(arguments).current_dir(&self.base)).await
     }

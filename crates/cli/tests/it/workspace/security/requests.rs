@@ -15,7 +15,11 @@ const CALLS: u64 = 10_000;
 async fn ten_thousand_calls_at_once_are_all_answered() {
     let ground = Ground::new("many-calls");
     let mut command = Command::new(ringfence_binary());
-    command.args(["workspace", "--root"]).arg(ground.inside("")).stdin(Stdio::piped()).stdout(Stdio::piped());
+    command
+        .args(["workspace", "--structured", "--root"])
+        .arg(ground.inside(""))
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
     let mut child = command.kill_on_drop(true).spawn().unwrap();
     let (mut stdin, stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
     let writer = tokio::spawn(async move {

@@ -88,7 +88,9 @@ async fn the_inspector_calls_every_tool() {
         ("session_info", &[], "workspace", json!([project.path])),
         ("session_diff", &["stat=true"], "files", Value::Null),
     ];
-    assert_eq!(calls.each_ref().map(|call| call.0), TOOLS);
+    // One of them answers under a second name.
+    let names = calls.each_ref().map(|call| call.0);
+    assert!(names.iter().filter(|name| **name != "sandboxed_shell").eq(&TOOLS), "{names:?}");
     for (tool, arguments, field, expected) in calls {
         let (result, is_success) = call(&gateway, &home, tool, arguments).await;
         assert!(is_success && result["isError"] != true, "{tool}: {result}");

@@ -205,10 +205,10 @@ async fn without_a_command_stdio_serves_it_too() {
 #[tokio::test]
 async fn rules_hold_on_stdio_too() {
     let project = Project::new("stdio-rules");
-    let arguments = ["stdio", "--block-tool", "run_terminal_cmd", "--read-only"];
+    let arguments = ["stdio", "--block-tool", "list_dir", "--read-only"];
     let mut server = open_on_stdio(&arguments, &project).await;
     let answer = server.request("tools/list", json!({})).await;
     let listed = answer["result"]["tools"].to_string();
-    assert!(!listed.contains("\"run_terminal_cmd\"") && !listed.contains("\"write_file\""), "{listed}");
-    assert!(listed.contains("\"sandboxed_shell\"") && listed.contains("\"read_file\""), "{listed}");
+    assert!(!listed.contains("\"list_dir\"") && !listed.contains("\"write_file\""), "{listed}");
+    assert!(listed.contains("\"run_terminal_cmd\"") && listed.contains("\"read_file\""), "{listed}");
 }
