@@ -16,6 +16,9 @@ use crate::worker::Worker;
 const MAX_PAGES: usize = 100;
 const MAX_ITEMS: usize = 10_000;
 
+/// Resources of a server that are kept for sessions in which it does not run yet.
+const MAX_PROBED_RESOURCES: usize = 1000;
+
 /// How long one page is waited for.
 const LIST_WITHIN: Duration = Duration::from_secs(5);
 
@@ -26,6 +29,8 @@ pub(crate) struct Catalogue {
     pub(crate) tools: Vec<Listed>,
     pub(crate) prompts: Vec<Listed>,
     pub(crate) templates: Vec<Listed>,
+    /// As a probe saw them. They change all the time, so a worker that runs is asked for its own.
+    pub(crate) resources: Vec<Listed>,
 }
 
 /// The capabilities that a server declared.
@@ -143,6 +148,16 @@ impl Catalogue {
             }
         }
         Ok(catalogue)
+    }
+
+    /// Adds the resources that a worker has now, as far as they are of use to others.
+    pub(crate) async fn with_resources(mut self, worker: &Arc<Worker>, within: Duration) -> Self {
+        if self.capabilities.resources {
+            let listed = list_all(worker, List::Resources, within.min(LIST_WITHIN)).await;
+            self.resources = listed.unwrap_or_default();
+            self.resources.truncate(MAX_PROBED_RESOURCES);
+        }
+        self
     }
 
     pub(crate) fn items(&self, list: List) -> &[Listed] {

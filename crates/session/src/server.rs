@@ -247,7 +247,8 @@ impl Server {
         let mut catalogue = None;
         if !self.is_passed_through {
             let within = self.context.settings.timeout;
-            catalogue = Some(Arc::new(Catalogue::after(&initialize, worker, within).await?));
+            let shown = Catalogue::after(&initialize, worker, within).await?;
+            catalogue = Some(Arc::new(shown.with_resources(worker, within).await));
         }
         Ok(Probed { initialize, catalogue })
     }

@@ -23,6 +23,15 @@ use crate::view::{page_number, pages};
 /// A call by a name that is not known waits so long for servers that may have it.
 const CALL_WITHIN: Duration = Duration::from_secs(60);
 
+/// What a list of resources does about servers that do not run in the session yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unstarted {
+    /// Shows what the probe saw. Clients list resources before they do anything, and a list that waits for all servers to
+    /// start would keep them from their tools.
+    AsProbed,
+    Start,
+}
+
 impl Aggregate {
     pub(crate) fn call(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
         self.update_view();
@@ -119,7 +128,7 @@ impl Aggregate {
     fn list_resources(self: &Arc<Self>, call: Arc<Call>, request: &Request) {
         let (aggregate, cursor) = (Arc::clone(self), request.cursor());
         self.context.tasks.spawn(async move {
-            let items = aggregate.gather_resources().await;
+            let items = aggregate.gather_resources(Unstarted::AsProbed).await;
             let page = page_number(cursor.as_deref());
             let pages = pages(List::Resources, &items);
             answer_page(&call, page.and_then(|page| pages.get(page).cloned()));
@@ -127,13 +136,18 @@ impl Aggregate {
     }
 
     /// Asks all servers that have resources, at the same time, and remembers whose each of them is.
-    async fn gather_resources(self: &Arc<Self>) -> Vec<Box<RawValue>> {
+    async fn gather_resources(self: &Arc<Self>, unstarted: Unstarted) -> Vec<Box<RawValue>> {
         if self.is_looking() {
             self.looked(LIST_WITHIN).await;
         }
         let mut asked = JoinSet::new();
+        let mut lists: Vec<(usize, Vec<Listed>)> = Vec::new();
         for place in 0..self.members.len() {
             let has_some = self.lock().has_resources(place);
+            if has_some && unstarted == Unstarted::AsProbed && self.members[place].workers().is_empty() {
+                lists.push((place, self.lock().probed_resources(place)));
+                continue;
+            }
             if has_some
                 && self.trouble(place).is_none()
                 && let Some(worker) = self.worker(place)
@@ -147,7 +161,6 @@ impl Aggregate {
                 });
             }
         }
-        let mut lists: Vec<(usize, Vec<Listed>)> = Vec::new();
         for (place, list) in asked.join_all().await {
             match list {
                 Ok(items) => lists.push((place, items)),
@@ -162,7 +175,7 @@ impl Aggregate {
     fn wait_for_resource(self: &Arc<Self>, call: Arc<Call>, request: Box<Request>) {
         let aggregate = Arc::clone(self);
         self.context.tasks.spawn(async move {
-            aggregate.gather_resources().await;
+            aggregate.gather_resources(Unstarted::Start).await;
             let destination = aggregate.lock().destination(&request);
             match destination {
                 Destination::Member { place, .. } => aggregate.hand_to(place, None, call, request),

@@ -82,7 +82,10 @@ impl Knowledge {
 
     /// Takes the lists of the session's own worker. Returns true if they changed, or ended a trouble.
     pub(crate) fn refreshed(&mut self, found: Option<Catalogue>) -> bool {
-        let Some(catalogue) = found else { return false };
+        let Some(mut catalogue) = found else { return false };
+        if let Some(known) = &self.catalogue {
+            catalogue.resources.clone_from(&known.resources);
+        }
         let was_in_trouble = self.trouble.take().is_some();
         // Equal lists keep their identity, so that sessions can share what they see.
         let has_changed = self.catalogue.as_deref() != Some(&catalogue);

@@ -144,6 +144,10 @@ impl Merge {
     /// The session's own worker was asked for its lists.
     pub(crate) fn refreshed(&mut self, place: usize, found: Option<Catalogue>) -> Vec<MergeAction> {
         let mut actions = Vec::new();
+        // Until now the client has seen those of the probe.
+        if found.as_ref().is_some_and(|catalogue| catalogue.capabilities.resources) {
+            actions.push(MergeAction::Tell(List::Resources));
+        }
         if self.members[place].refreshed(found) {
             actions.extend(self.note_change());
         }
@@ -250,6 +254,11 @@ impl Merge {
 
     pub(crate) fn has_resources(&self, place: usize) -> bool {
         self.members[place].catalogue().is_some_and(|catalogue| catalogue.capabilities.resources)
+    }
+
+    /// The resources that the probe saw.
+    pub(crate) fn probed_resources(&self, place: usize) -> Vec<Listed> {
+        self.members[place].catalogue().map(|catalogue| catalogue.resources.clone()).unwrap_or_default()
     }
 
     /// Remembers whose each resource is, and merges the lists. The first server that has a URI keeps it.
