@@ -40,6 +40,10 @@ pub(crate) struct HttpOptions {
     /// End a session that has not been used for this long.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "3600")]
     idle_timeout: Duration,
+    /// Stop the servers of a session whose client has closed its stream and sent nothing for this long; a client that
+    /// never opened one gets three times as long. The session stays, and its next request starts them again.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "300")]
+    client_grace: Duration,
     /// End a session of this age. By default, sessions have no maximum age.
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     max_session_age: Option<Duration>,
@@ -83,6 +87,7 @@ impl HttpOptions {
     pub(crate) fn settings(&self, servers: &ServerOptions) -> Settings {
         Settings {
             idle_timeout: self.idle_timeout,
+            client_grace: self.client_grace,
             max_age: self.max_session_age,
             handshake_timeout: self.handshake_timeout,
             idle_stop: self.idle_stop,

@@ -20,6 +20,10 @@ pub struct Settings {
     pub max_message: usize,
     /// A session without a request or an open stream for this long ends.
     pub idle_timeout: Duration,
+    /// The servers of a session are stopped when its client has read no stream and sent nothing for this long; the next
+    /// request starts them again. A client that never read a stream gets [`SILENT_CLIENTS_GET`] times as long, because
+    /// it cannot be told from one that is gone.
+    pub client_grace: Duration,
     /// A session that never finished its handshake ends after this long without a request.
     pub handshake_timeout: Duration,
     /// No session becomes older.
@@ -56,6 +60,7 @@ impl Default for Settings {
             grace: Duration::from_secs(2),
             max_message: wire::MAX_MESSAGE_BYTES,
             idle_timeout: Duration::from_secs(3600),
+            client_grace: Duration::from_secs(300),
             handshake_timeout: Duration::from_secs(60),
             max_age: None,
             scope_timeout: Duration::from_secs(10),
@@ -73,6 +78,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// How many times longer than others a client is waited for that has never read a stream.
+pub(crate) const SILENT_CLIENTS_GET: u32 = 3;
 
 /// A call that is answered sooner, with no message before its answer, is answered as plain JSON.
 pub(crate) const ANSWERED_SOON: Duration = Duration::from_millis(100);

@@ -19,6 +19,7 @@ mod terms;
 mod testing;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -217,10 +218,28 @@ impl Worker {
 
     /// Ends the process if no session has used it for so long; the next call starts another.
     pub(crate) async fn rest(&self, after: Duration) {
+        self.rest_if(|machine| machine.rest(after, Instant::now())).await;
+    }
+
+    /// Whether it is a process for one session alone that has nothing to do.
+    pub(crate) fn can_rest_unattended(&self) -> bool {
+        let core = self.core.lock();
+        let is_process = core.connection.as_ref().is_some_and(|connection| connection.pid().is_some());
+        is_process && !self.serves_many() && core.machine.can_rest_unattended()
+    }
+
+    /// Ends the process of a session whose client is gone; the next call starts another.
+    pub(crate) async fn rest_unattended(&self) {
+        self.rest_if(WorkerMachine::rest_unattended).await;
+        // What the process has used here goes back to the system.
+        self.context.had_probes.store(true, Ordering::Relaxed);
+    }
+
+    async fn rest_if(&self, rests: impl FnOnce(&mut WorkerMachine) -> bool) {
         let _ending = self.ending.lock().await;
         let connection = {
             let mut core = self.core.lock();
-            if core.machine.rest(after, Instant::now()) { core.connection.take() } else { None }
+            if rests(&mut core.machine) { core.connection.take() } else { None }
         };
         if let Some(connection) = connection {
             tracing::info!(upstream = self.name(), "not in use; stopping it until the next call");

@@ -7,6 +7,7 @@ mod limits;
 mod operator;
 mod other_users;
 mod packages;
+mod vanished;
 
 use std::path::PathBuf;
 use std::process::Output;

@@ -12,7 +12,7 @@ use super::server_requests::ServerRequests;
 use super::streams::Streams;
 use crate::counters::Counters;
 use crate::record::{EndReason, SessionEnd};
-use crate::settings::Settings;
+use crate::settings::{SILENT_CLIENTS_GET, Settings};
 use crate::stream::Stream;
 use crate::worker_id::WorkerId;
 
@@ -66,6 +66,18 @@ impl State {
         let streams = self.calls.values().filter(|call| is_meant(call)).map(|call| &call.stream);
         let read = streams.filter(|stream| !stream.answer_only && stream.has_reader(now));
         read.max_by_key(|stream| stream.number).cloned()
+    }
+
+    /// Whether the client seems to be gone: no call of it runs, it reads nothing, and it has not been heard of for the
+    /// grace that it is given.
+    pub(super) fn is_deserted(&self, now: Instant, settings: &Settings) -> bool {
+        let listens = self.streams.was_listened_to();
+        let grace = settings.client_grace * if listens { 1 } else { SILENT_CLIENTS_GET };
+        // On stdio, a client that is gone closes its end.
+        settings.has_many_streams
+            && self.calls.is_empty()
+            && !self.streams.is_read(now)
+            && now.saturating_duration_since(self.last_used) >= grace
     }
 
     /// Why the session must end now, if it must.

@@ -28,6 +28,8 @@ pub(crate) struct Streams {
     others: Vec<OtherClient>,
     /// Streams of calls, by number, with the time of their end.
     resumable: BTreeMap<u64, (Arc<Stream>, Option<Instant>)>,
+    /// A client has read a standalone stream.
+    was_listened_to: bool,
 }
 
 /// A client that shares a session which another one opened.
@@ -46,7 +48,12 @@ impl Streams {
             standalone: Stream::new(STANDALONE, false, counters),
             others: Vec::new(),
             resumable: BTreeMap::new(),
+            was_listened_to: false,
         }
+    }
+
+    pub(crate) fn was_listened_to(&self) -> bool {
+        self.was_listened_to
     }
 
     /// A stream for one call.
@@ -77,6 +84,7 @@ impl Streams {
         is_opener: bool,
         now: Instant,
     ) -> Result<Arc<Stream>, Refusal> {
+        self.was_listened_to = true;
         let is_vacant = client.is_none() && !self.standalone.has_reader(now);
         if is_opener || is_vacant || self.standalone.is_ended() {
             return Ok(Arc::clone(&self.standalone));

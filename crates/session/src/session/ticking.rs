@@ -28,7 +28,22 @@ impl Session {
             }
             call.answer(error.to_message(Some(&call.client_id)).into(), CallOutcome::Timeout);
         }
+        if overdue.is_deserted {
+            self.rest_workers();
+        }
         overdue.end
+    }
+
+    /// Stops the processes that this session has for itself, as long as its client is gone. The session stays, and its
+    /// next request starts them again.
+    fn rest_workers(&self) {
+        if self.client.attachment().is_some() {
+            return;
+        }
+        let workers = self.route().map(|route| route.workers()).unwrap_or_default();
+        for worker in workers.into_iter().filter(|worker| worker.can_rest_unattended()) {
+            self.context.tasks.spawn(async move { worker.rest_unattended().await });
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use audit::AuditEntry;
 use identity::Handle;
 use serde_json::Value;
 use tokio::task::JoinHandle;
-use upstream::{Connection, End, Inbox, Lifecycle, Opening, Owner, Received, StartError};
+use upstream::{Connection, End, Inbox, Lifecycle, Opening, Received, StartError};
 use wire::{InitializeResult, Outcome, Response};
 
 use super::Worker;
@@ -91,7 +91,7 @@ impl Generation {
         let opening = Opening {
             upstream: &worker.upstream,
             directories: &worker.scope.directories,
-            owner: owner.map(|own| Owner { session: own.handle(), instance: own.instance().clone() }),
+            owner: owner.map(|own| own.as_owner()),
             attachment: client.as_ref().and_then(|client| client.attachment()),
             fence: &worker.fence,
             turns: is_probe.then_some(&worker.context.probe_launches),

@@ -412,6 +412,24 @@ impl WorkerMachine {
         (was_up, actions)
     }
 
+    /// Whether nothing is under way between the upstream and its client.
+    pub(crate) fn can_rest_unattended(&self) -> bool {
+        let routing = &self.routing;
+        matches!(self.link, Link::Up)
+            && routing.pending.is_empty()
+            && routing.server_requests.is_empty()
+            && routing.task_progress.is_empty()
+    }
+
+    /// Lets the process go while its client is gone. The next call starts another.
+    pub(crate) fn rest_unattended(&mut self) -> bool {
+        let rests = self.can_rest_unattended();
+        if rests {
+            self.link = Link::Down;
+        }
+        rests
+    }
+
     /// Lets the process go if no session has used it for so long. The next call starts another.
     pub(crate) fn rest(&mut self, after: Duration, now: Instant) -> bool {
         let rests = self.is_deserted(after, now) && self.is_connected();
