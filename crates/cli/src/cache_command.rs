@@ -1,6 +1,8 @@
-//! `ringfence cache`: installs packages ahead of time, lists, refreshes and removes them.
+//! `ringfence cache`: installs packages ahead of time, lists, refreshes and removes them; lists and removes what package
+//! managers have downloaded in workspaces.
 
 mod refresh_report;
+mod workspace_caches;
 
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
@@ -11,6 +13,7 @@ use packages::{InstalledPackage, Installer, PackageError, Pinned, RefreshChoice}
 use serde_json::{Value, json};
 
 use self::refresh_report::RefreshReport;
+use self::workspace_caches::WorkspacesArguments;
 use crate::environment::Variable;
 use crate::error::Error;
 use crate::fenced::{self, FenceOptions};
@@ -25,6 +28,8 @@ Examples:
       shows what a refresh would change
   ringfence cache refresh @modelcontextprotocol/server-everything
   ringfence cache clear
+  ringfence cache workspaces
+      shows what cargo, npm, pip and others have downloaded in each workspace, and how much disk it takes
 
 An installed package stays at its version until it is refreshed. Its lock, beside it, has the version and the hashes
 of everything that belongs to it; a package whose files are lost is installed again from that lock.
@@ -82,6 +87,8 @@ enum Action {
     Refresh(Box<RefreshArguments>),
     /// Remove packages.
     Clear(ClearArguments),
+    /// List or remove what package managers downloaded in workspaces.
+    Workspaces(WorkspacesArguments),
 }
 
 #[derive(Debug, Args)]
@@ -155,6 +162,7 @@ pub(crate) fn run(arguments: &CacheArguments) -> Result<ExitCode, Error> {
         Action::List(arguments) => list(arguments, &host_environment)?,
         Action::Refresh(arguments) => refresh(arguments, &host_environment)?,
         Action::Clear(arguments) => clear(arguments, &host_environment)?,
+        Action::Workspaces(arguments) => workspace_caches::run(arguments, &host_environment)?,
     }
     Ok(ExitCode::SUCCESS)
 }

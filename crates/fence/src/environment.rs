@@ -120,9 +120,17 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         ("UV_CACHE_DIR", caches.join("uv")),
         ("PIP_CACHE_DIR", caches.join("pip")),
         ("CARGO_HOME", caches.join("cargo")),
+        ("CARGO_INSTALL_ROOT", caches.join("cargo-installed")),
         ("GOPATH", caches.join("go")),
+        ("NPM_CONFIG_STORE_DIR", caches.join("pnpm")),
+        ("YARN_CACHE_FOLDER", caches.join("yarn")),
+        ("GRADLE_USER_HOME", caches.join("gradle")),
+        ("NUGET_PACKAGES", caches.join("nuget")),
     ];
-    let words = [("UV_LINK_MODE", "copy")];
+    // Java takes its user's home from the list of users, so Maven has to be told.
+    let maven =
+        format!("-Duser.home={} -Dmaven.repo.local={}", home.display(), caches.join("maven").display());
+    let words = [("UV_LINK_MODE", "copy"), ("MAVEN_OPTS", maven.as_str())];
     let temp =
         temp.into_iter().flat_map(|temp| ["TMPDIR", "TMP", "TEMP"].map(|name| (name, temp.to_owned())));
     directories

@@ -15,6 +15,7 @@ use crate::paths::{
 use crate::reserved::{self, Reserved};
 use crate::session_directory::{OwnDirectory, SessionDirectory};
 use crate::settings::FenceSettings;
+use crate::tool_caches::KeptCache;
 use crate::toolchain::Inference;
 use crate::{environment, toolchain};
 
@@ -79,6 +80,22 @@ impl HostEnvironment {
     /// own directory, except for the packages that a policy lists as readable.
     pub fn packages(&self) -> io::Result<PathBuf> {
         self.own.packages()
+    }
+
+    /// What is kept for the workspaces of this user, the least recently used first.
+    pub fn kept_caches(&self) -> Vec<KeptCache> {
+        self.own.kept_caches()
+    }
+
+    /// Removes the caches of a workspace. Returns false if a session uses them.
+    pub fn remove_cache(&self, cache: &KeptCache) -> io::Result<bool> {
+        self.own.remove_cache(cache)
+    }
+
+    /// Removes caches beyond what the settings allow, at most once in a while, because that looks at every file.
+    pub fn trim_caches(&self, settings: &FenceSettings) -> Vec<KeptCache> {
+        let most = settings.kept_caches.filter(|_| self.own.is_time_to_trim());
+        most.and_then(|most| self.own.trim_caches(most).ok()).unwrap_or_default()
     }
 
     /// Makes the directories of a new session.

@@ -50,6 +50,7 @@ mod session_directory;
 mod settings;
 mod setup;
 mod stdio;
+mod tool_caches;
 pub mod toolchain;
 mod unfenced;
 
@@ -112,6 +113,7 @@ pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree
 pub use settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
 pub use setup::FenceSetup;
 pub use stdio::{ChildPipes, Pipes, Stdio};
+pub use tool_caches::KeptCache;
 pub use unfenced::spawn_unfenced;
 
 #[cfg(all(target_os = "linux", any(test, fuzzing)))]

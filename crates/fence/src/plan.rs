@@ -14,7 +14,7 @@ use crate::confinement::Confinement;
 use crate::kernel::{Kernel, Namespaces};
 use crate::paths::{DeniedKind, DeniedPath, VettedDirectory};
 use crate::policy::{
-    Allowance, Limit, LimitOrigin, Network, Policy, ReadMode, Temp, Tier, TierChoice, UnixSockets,
+    Allowance, Limit, LimitOrigin, Mirror, Network, Policy, ReadMode, Temp, Tier, TierChoice, UnixSockets,
 };
 use crate::refusal::{Refusal, namespace_remedy};
 use crate::{assessment, consistency, raw_path};
@@ -112,6 +112,8 @@ pub(crate) struct NamespacePlan {
     /// Directories inside read-write directories that can neither be renamed nor removed.
     #[serde(with = "raw_path::list")]
     pub(crate) pinned: Vec<PathBuf>,
+    /// Read-write directories that appear at other paths too.
+    pub(crate) mirrored: Vec<Mirror>,
     /// The size of the private temporary directories.
     pub(crate) temp_bytes: Option<u64>,
     /// Terminals of its own.
@@ -250,11 +252,13 @@ fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
         Tier::A => read_plan(policy),
         Tier::B => (ReadPlan::OwnRoot, Vec::new()),
     };
-    let (read_write, read_only) = if policy.read_only {
+    let (mut read_write, read_only) = if policy.read_only {
         (policy.read_write.clone(), policy.scope.clone())
     } else {
         ([policy.scope.clone(), policy.read_write.clone()].concat(), Vec::new())
     };
+    // A rule for a directory above does not count where a mirror is mounted elsewhere.
+    read_write.extend(policy.mirrored.iter().map(|mirror| mirror.source.clone()));
     LandlockPlan {
         version: kernel.landlock,
         read_write,
@@ -322,6 +326,7 @@ fn namespace_plan(policy: &Policy) -> NamespacePlan {
         masked,
         protected: policy.protected.clone(),
         pinned: Vec::new(),
+        mirrored: policy.mirrored.clone(),
         temp_bytes: match policy.temp {
             Temp::Private { bytes, .. } => Some(bytes),
             Temp::None => None,

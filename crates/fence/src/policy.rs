@@ -19,6 +19,8 @@ pub struct Policy {
     pub read_only: bool,
     /// More that is read-write, such as the session's home and caches.
     pub read_write: Vec<VettedDirectory>,
+    /// Read-write directories that the command finds at other paths too. Only a root of its own can show them there.
+    pub mirrored: Vec<Mirror>,
     pub read: ReadMode,
     /// Never readable, even if other fields allow it.
     pub deny_read: Vec<DeniedPath>,
@@ -43,6 +45,16 @@ pub struct Policy {
     pub user: Option<u32>,
     /// How many files of the scope have names outside it; `None` if they were not counted.
     pub shared_hardlinks: Option<HardlinkCount>,
+}
+
+/// A directory that the command finds at the place of another one.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Mirror {
+    pub source: VettedDirectory,
+    #[serde(with = "crate::raw_path")]
+    pub at: PathBuf,
+    /// Directories of the host below `at` that are shown read-only inside the mirror, by name.
+    pub shown: Vec<String>,
 }
 
 /// Something that most commands do not need, and that weakens the fence a little.

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
 
 /// An open directory of a fenced command.
@@ -37,6 +37,32 @@ impl PrivateTree {
                 file.write_all(text.as_bytes())
             }
             Err(Errno::EXIST | Errno::LOOP | Errno::NOTDIR | Errno::ACCESS) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Makes a directory for a mount. What a command has put in its place is removed.
+    pub(crate) fn make_directory(&self, name: &str) -> io::Result<Self> {
+        let open = || rustix::fs::openat(&self.directory, name, DIRECTORY, Mode::empty());
+        let make = || rustix::fs::mkdirat(&self.directory, name, Mode::from_raw_mode(0o700));
+        let directory = match open() {
+            Err(Errno::NOENT) => make().and_then(|()| open()),
+            Err(Errno::LOOP | Errno::NOTDIR) => {
+                rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())?;
+                make().and_then(|()| open())
+            }
+            opened => opened,
+        }?;
+        let tree = Self { directory, user: self.user };
+        tree.give(&tree.directory)?;
+        Ok(tree)
+    }
+
+    /// Writes a file anew. A command that puts a directory in its place does without the file.
+    pub(crate) fn replace_file(&self, name: &str, text: &str) -> io::Result<()> {
+        match rustix::fs::unlinkat(&self.directory, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => self.add_file(Path::new(name), text),
+            Err(Errno::ISDIR) => Ok(()),
             Err(error) => Err(error.into()),
         }
     }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::process::Pid;
@@ -10,6 +11,7 @@ use crate::confinement::Confinement;
 use crate::error::{FenceError, LaunchError};
 use crate::launch::{Ending, Fenced, Remote};
 use crate::network::{self, AllowedHosts, Listeners};
+use crate::tool_caches::ToolCaches;
 
 /// A command that runs in its fence. Dropping it, and its [`Remote`] if there is one, kills the command.
 #[derive(Debug)]
@@ -17,11 +19,13 @@ pub struct RunningFence {
     fenced: Fenced,
     /// The hosts that its private network may reach.
     hosts: AllowedHosts,
+    /// Not removed as long as the command runs.
+    caches: Option<Arc<ToolCaches>>,
 }
 
 impl RunningFence {
-    pub(crate) fn new(fenced: Fenced, hosts: AllowedHosts) -> Self {
-        Self { fenced, hosts }
+    pub(crate) fn new(fenced: Fenced, hosts: AllowedHosts, caches: Option<Arc<ToolCaches>>) -> Self {
+        Self { fenced, hosts, caches }
     }
 
     /// What holds around the command.
@@ -43,7 +47,7 @@ impl RunningFence {
     /// Serves the private network of the command until it and everything it started have ended. A network that
     /// fails is reported to `network_failed`, and the command runs on without it.
     pub async fn attend(self, network_failed: impl FnOnce(io::Error)) -> Result<Ending, FenceError> {
-        let Self { mut fenced, hosts } = self;
+        let Self { mut fenced, hosts, caches: _in_use } = self;
         // A gateway holds many fences, and these descriptions take more memory than the rest of each.
         fenced.confinement.protections = Vec::new();
         let listeners = std::mem::take(&mut fenced.listeners);

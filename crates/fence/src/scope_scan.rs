@@ -99,6 +99,16 @@ fn package_directory(path: &Path, scope: &[VettedDirectory]) -> PathBuf {
         .to_owned()
 }
 
+/// How much disk space the files of a directory take, as far as a walk looks.
+pub(crate) fn bytes_below(directory: &VettedDirectory) -> u64 {
+    const BLOCK: u64 = 512;
+    let mut bytes = 0_u64;
+    walk(std::slice::from_ref(directory), GitObjects::Included, &mut |entry| {
+        bytes += u64::try_from(entry.stat.st_blocks).unwrap_or(0) * BLOCK;
+    });
+    bytes
+}
+
 /// What a command left behind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PostRunScan {
@@ -413,7 +423,10 @@ mod tests {
         // The control: the directory itself, at its own place.
         std::fs::rename(base.join("around"), base.join("outside")).unwrap();
         std::fs::rename(base.join("moved"), base.join("around")).unwrap();
-        assert_eq!(post_run_scan(&scope, ScanSince::second(0), NOT_IN_USE).set_id, [base.join("around/scope/tool")]);
+        assert_eq!(
+            post_run_scan(&scope, ScanSince::second(0), NOT_IN_USE).set_id,
+            [base.join("around/scope/tool")]
+        );
         assert_eq!(mode(), 0o4755);
     }
 
@@ -458,6 +471,9 @@ mod tests {
         assert_eq!(left.set_id, [scope.join("tool"), objects.join("tool")]);
         assert_eq!(scope.join("tool").metadata().unwrap().mode() & 0o7777, 0o755);
         assert_eq!(left.outward_links, [(scope.join("out"), "/etc/passwd".into())]);
-        assert_eq!(post_run_scan(&vetted(&scope), ScanSince::second(i64::MAX), NOT_IN_USE), PostRunScan::default());
+        assert_eq!(
+            post_run_scan(&vetted(&scope), ScanSince::second(i64::MAX), NOT_IN_USE),
+            PostRunScan::default()
+        );
     }
 }

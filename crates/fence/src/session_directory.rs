@@ -1,6 +1,5 @@
-//! The directories that belong to fenced commands: a home and a temporary directory for a session, and package caches
-//! that stay for the next command of the same scope. All are below one directory that is private to this user and
-//! hidden in every fence.
+//! The directories that belong to fenced commands: a home and a temporary directory for a session. They are below one
+//! directory that is private to this user and hidden in every fence.
 
 use std::ffi::OsStr;
 use std::fs::{DirBuilder, File};
@@ -13,7 +12,6 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
-use sha2::{Digest, Sha256};
 
 use crate::paths::VettedDirectory;
 use crate::placeholders;
@@ -49,19 +47,6 @@ impl OwnDirectory {
 
     pub fn path(&self) -> &Path {
         &self.0
-    }
-
-    /// The caches of a scope, kept between commands. Every scope has its own, so no project runs what another
-    /// project's tools have left.
-    pub fn caches_of(&self, scope: &Path) -> io::Result<PathBuf> {
-        let name = scope.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        let readable: String =
-            name.chars().filter(|c| c.is_ascii_alphanumeric() || "-_.".contains(*c)).take(40).collect();
-        let digest = Sha256::digest(scope.as_os_str().as_encoded_bytes());
-        let hash = hexadecimal(&digest[..12]);
-        let caches = self.0.join("caches").join(format!("{readable}-{hash}"));
-        make_private(&caches)?;
-        Ok(caches)
     }
 
     /// Where programs are installed once, for many commands to read.
@@ -412,13 +397,5 @@ mod tests {
             assert_eq!(last.clean_up(&scope).left.set_id.is_empty(), is_together);
             assert_eq!(mode_of_tool(), 0o755);
         }
-    }
-
-    #[test]
-    fn caches_are_one_per_scope() {
-        let own = own("session-caches");
-        let one = own.caches_of(Path::new("/srv/a")).unwrap();
-        assert_eq!(own.caches_of(Path::new("/srv/a")).unwrap(), one);
-        assert_ne!(own.caches_of(Path::new("/other/a")).unwrap(), one);
     }
 }

@@ -33,6 +33,9 @@ pub struct FenceSettings {
     pub metadata: MetadataChoice,
     /// The scope can be read but not written.
     pub read_only: bool,
+    /// Commands find what earlier ones of the same workspace and principal downloaded. The most bytes that all of that
+    /// may take; `None` keeps nothing.
+    pub kept_caches: Option<u64>,
     /// Every program on the search path can run, not only the command.
     pub all_programs: bool,
     /// The user that the command runs as instead of root, which then runs ringfence. The group has the same number.
@@ -69,9 +72,10 @@ pub enum ScopeChoice<'a> {
 
 /// Where programs inside keep what they download.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheChoice {
-    /// In a directory that the next command of the same scope finds again.
-    KeptForScope,
+pub enum CacheChoice<'a> {
+    /// In a directory that the next command of the same scope and principal finds again. The owner is empty for the
+    /// user's own commands.
+    Kept { owner: &'a str },
     /// In a directory that is removed with the session.
     Private,
 }

@@ -20,6 +20,9 @@ use crate::private_tree::PrivateTree;
 use crate::scope_scan::{SharedFiles, shared_files};
 use crate::session_directory::{CleanUp, SessionDirectory};
 use crate::settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
+use crate::tool_caches::ToolCaches;
+
+mod cargo_home;
 
 #[cfg(target_os = "linux")]
 mod launch;
@@ -34,8 +37,24 @@ pub struct FenceSetup {
     pub session: Arc<SessionDirectory>,
     /// Files of the scope with another name outside; `None` if the scope was not searched for them.
     pub shared: Option<SharedFiles>,
-    caches: PathBuf,
+    caches: Caches,
     host: HostEnvironment,
+}
+
+/// Where programs inside keep what they download.
+#[derive(Debug)]
+enum Caches {
+    Private(PathBuf),
+    Kept(Arc<ToolCaches>),
+}
+
+impl Caches {
+    fn directory(&self) -> &Path {
+        match self {
+            Self::Private(directory) => directory,
+            Self::Kept(caches) => caches.directory(),
+        }
+    }
 }
 
 impl FenceSetup {
@@ -43,7 +62,7 @@ impl FenceSetup {
     pub fn new(
         settings: &FenceSettings,
         scope: ScopeChoice<'_>,
-        caches: CacheChoice,
+        caches: CacheChoice<'_>,
         host: &HostEnvironment,
     ) -> Result<Self, FenceSetupError> {
         let facts = HostFacts::without_program(settings, host);
@@ -58,7 +77,7 @@ impl FenceSetup {
         facts: &HostFacts,
         settings: &FenceSettings,
         scope: ScopeChoice<'_>,
-        caches: CacheChoice,
+        caches: CacheChoice<'_>,
         host: &HostEnvironment,
     ) -> Result<Self, FenceSetupError> {
         // The session's own directory holds nothing of the user's, and temporary files may go there.
@@ -68,12 +87,23 @@ impl FenceSetup {
         PrivateTree::open(&session.home(), settings.user).map_err(FenceSetupError::Directory)?;
         let mut read_write = vec![VettedDirectory::own(&session.home())?];
         let caches = match caches {
-            CacheChoice::Private => session.home().join(".cache"),
-            CacheChoice::KeptForScope => {
-                let caches = host.own.caches_of(scope[0].path()).map_err(FenceSetupError::Directory)?;
-                read_write.push(VettedDirectory::own(&caches)?);
-                caches
+            CacheChoice::Kept { .. } if settings.kept_caches.is_none() || read_only => {
+                Caches::Private(session.home().join(".cache"))
             }
+            CacheChoice::Private => Caches::Private(session.home().join(".cache")),
+            CacheChoice::Kept { owner } => {
+                let caches = ToolCaches::open(&host.own, scope[0].path(), owner, settings.user)
+                    .map_err(FenceSetupError::Directory)?;
+                read_write.push(VettedDirectory::own(caches.directory())?);
+                Caches::Kept(Arc::new(caches))
+            }
+        };
+        let mirrored = match &caches {
+            Caches::Private(_) => Vec::new(),
+            Caches::Kept(caches) => cargo_home::mirror(caches, &scope, settings.user, host)
+                .map_err(FenceSetupError::Directory)?
+                .into_iter()
+                .collect(),
         };
         for directory in &settings.write {
             read_write.push(host.vet_named(directory)?);
@@ -102,11 +132,20 @@ impl FenceSetup {
             user: settings.user,
             scope,
             read_write,
+            mirrored,
         };
         let mut setup = Self { policy, session, shared, caches, host: host.clone() };
         setup.session.note_scope(&setup.scope_paths()).map_err(FenceSetupError::Directory)?;
         setup.allow_reading_needed(facts.needed.clone());
         Ok(setup)
+    }
+
+    #[cfg(target_os = "linux")]
+    fn kept_caches(&self) -> Option<Arc<ToolCaches>> {
+        match &self.caches {
+            Caches::Private(_) => None,
+            Caches::Kept(caches) => Some(Arc::clone(caches)),
+        }
     }
 
     pub fn scope_paths(&self) -> Vec<PathBuf> {
@@ -169,8 +208,11 @@ impl FenceSetup {
                 Some(self.session.make_temp().map_err(FenceSetupError::Directory)?)
             }
         };
-        let places = OwnPlaces { home: &home, caches: &self.caches, temp: temp.as_deref() };
+        let places = OwnPlaces { home: &home, caches: self.caches.directory(), temp: temp.as_deref() };
         result.extend(environment::own_places(places));
+        if let (Tier::B, Some(mirror)) = (tier, self.policy.mirrored.first()) {
+            result.insert("CARGO_HOME".into(), mirror.at.clone().into());
+        }
         if matches!(self.policy.network, Network::Http { .. }) {
             result.extend(proxy_environment().into_iter().map(|(name, value)| (name.into(), value.into())));
         }

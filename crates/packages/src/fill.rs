@@ -207,6 +207,7 @@ impl Installer<'_> {
             hardlinks: HardlinkChoice::Warn,
             metadata: fence::MetadataChoice::Writable,
             read_only: false,
+            kept_caches: None,
             all_programs: false,
             // The packages belong to ringfence.
             user: None,

@@ -19,7 +19,7 @@ use audit::CallOutcome;
 use bytes::Bytes;
 use identity::{Handle, Instance, SessionId};
 use parking_lot::{Mutex, MutexGuard};
-use upstream::Attachment;
+use upstream::{Attachment, Owner};
 use wire::sse::EventId;
 use wire::{ClientCapabilities, ErrorReply, Id, InitializeParams, Request, Response, Text, code, method};
 
@@ -82,6 +82,8 @@ pub(crate) struct Overdues {
     pub(crate) server_requests: Vec<ServerRequestKind>,
     /// Why the session must end.
     pub(crate) end: Option<EndReason>,
+    /// The client seems to be gone.
+    pub(crate) is_deserted: bool,
 }
 
 impl Client {
@@ -116,6 +118,12 @@ impl Client {
 
     pub(crate) fn handle(&self) -> Handle {
         self.handle
+    }
+
+    /// The session as its own processes are told of it.
+    pub(crate) fn as_owner(&self) -> Owner {
+        let principal = self.record().key.principal.clone();
+        Owner { principal, session: self.handle, instance: self.instance.clone() }
     }
 
     pub(crate) fn instance(&self) -> &Instance {
@@ -392,6 +400,7 @@ impl Client {
         let is_asked = state.server_requests.has_upstream_request();
         let calls: Vec<_> = state.calls.values().cloned().collect();
         let end = state.overdue_end(now, self.opened, settings);
+        let is_deserted = state.is_deserted(now, settings);
         drop(state);
         let overdue = calls.into_iter().filter_map(|call| {
             let error = overdue(&call, is_asked, settings, now)?;
@@ -399,7 +408,7 @@ impl Client {
             tracing::warn!(session = %self.handle, id = ?call.client_id, "{}", error.message);
             Some((call, error))
         });
-        Overdues { calls: overdue.collect(), server_requests, end }
+        Overdues { calls: overdue.collect(), server_requests, end, is_deserted }
     }
 
     /// Ends the conversation: calls in flight get an error, streams end. Returns false if it had ended before.

@@ -6,6 +6,7 @@ use fence::{
     CacheChoice, FenceError, FenceSetup, FenceSetupError, FencedCommand, Pipes, RunningFence, ScopeChoice,
     SessionDirectory,
 };
+use identity::Principal;
 use parking_lot::Mutex;
 use wire::worker_variable::CONFINEMENT;
 
@@ -93,7 +94,7 @@ impl WorkerFence {
             &host.host_facts(program),
             &host.settings,
             scope,
-            CacheChoice::Private,
+            self.caches(!vetted.is_empty()),
             &host.host_environment,
         )
         .map_err(failed)?;
@@ -105,6 +106,17 @@ impl WorkerFence {
             host.warn_of_shared_files(&self.directories);
         }
         Ok(setup)
+    }
+
+    /// What a session downloads is kept for the next one of its principal in the same workspace.
+    fn caches(&self, has_scope: bool) -> CacheChoice<'_> {
+        match &self.owner {
+            Some(owner) if has_scope => {
+                let is_anonymous = owner.principal == Principal::anonymous();
+                CacheChoice::Kept { owner: if is_anonymous { "" } else { owner.principal.as_str() } }
+            }
+            _ => CacheChoice::Private,
+        }
     }
 
     /// The session's directories, and whether they are new.
@@ -138,6 +150,9 @@ impl Drop for WorkerFence {
             let done = session.clean_up(&self.directories.roots);
             for warning in done.warnings().into_iter().chain(done.to_review()) {
                 tracing::warn!("{warning}");
+            }
+            for removed in self.host.host_environment.trim_caches(&self.host.settings) {
+                tracing::info!(scope = ?removed.scope, bytes = removed.bytes, "caches were removed to make room");
             }
         }
     }

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use identity::{Handle, Instance};
+use identity::{Handle, Instance, Principal};
 use serde_json::json;
 use wire::worker_variable::{INSTANCE, SCOPE, SESSION};
 
@@ -12,6 +12,7 @@ use crate::directories::Directories;
 /// The session that a worker belongs to.
 #[derive(Clone, Debug)]
 pub struct Owner {
+    pub principal: Principal,
     pub session: Handle,
     pub instance: Instance,
 }

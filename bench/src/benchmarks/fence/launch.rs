@@ -68,7 +68,8 @@ impl FenceHost {
         let own = OwnDirectory::open(cache_home.as_deref(), home().as_deref())
             .while_doing("opening ringfence's own directory")?;
         let session = SessionDirectory::create(&own).while_doing("making a session's directory")?;
-        let caches = own.caches_of(&scope).while_doing("making the scope's caches")?;
+        let caches = session.path().join("caches");
+        std::fs::create_dir(&caches).while_doing("making the scope's caches")?;
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         let plans = BTreeMap::new();
         let bubblewrap = find_bubblewrap(std::env::var_os("PATH"));
@@ -101,6 +102,7 @@ impl FenceHost {
                     .while_doing("looking at the scope")?,
             ],
             read_write: vec![own(&self.session.home())?, own(&self.caches)?],
+            mirrored: Vec::new(),
             read: ReadMode::Open { also: hidden_program(bench) },
             deny_read: deny_list(home.as_deref(), self.kernel.is_root),
             hidden: vec![self.own.path().to_owned()],

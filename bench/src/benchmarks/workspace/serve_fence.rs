@@ -88,6 +88,7 @@ fn settings_of_serve() -> FenceSettings {
         hardlinks: HardlinkChoice::Warn,
         metadata: fence::MetadataChoice::Writable,
         read_only: false,
+        kept_caches: None,
         all_programs: true,
         user: None,
     }

@@ -137,6 +137,13 @@ pub(crate) struct FenceOptions {
     /// Size limit of the temporary files; enforced in Tier B.
     #[arg(long, value_name = "SIZE", value_parser = size, default_value = "1G")]
     pub(crate) temp_size: u64,
+    /// What package managers download is kept for the next session of the same workspace and principal, or removed with
+    /// the session.
+    #[arg(long, value_enum, default_value_t = CacheLifetime::Workspace)]
+    pub(crate) caches: CacheLifetime,
+    /// The most that the caches of all workspaces may take together. The least recently used are removed.
+    #[arg(long, value_name = "SIZE", value_parser = size, default_value = "20G")]
+    pub(crate) cache_size: u64,
     /// Let the command use the host's /dev/shm in Tier A; Tier B always has a private one.
     #[arg(long)]
     pub(crate) shm: bool,
@@ -220,6 +227,12 @@ pub(crate) fn metadata_name(text: &str) -> Result<String, String> {
         return Ok(text.to_owned());
     }
     Err(format!("no file of that name is kept; there are: {ALL_METADATA}, {}", METADATA.join(", ")))
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CacheLifetime {
+    Workspace,
+    Session,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -54,7 +54,7 @@ fn run_in(
     let default = [directory.clone()];
     let scope = if options.scope.is_empty() { &default[..] } else { &options.scope };
     let scope = ScopeChoice::Directories(scope);
-    let mut setup = FenceSetup::new(&settings, scope, CacheChoice::KeptForScope, &host_environment)?;
+    let mut setup = FenceSetup::new(&settings, scope, CacheChoice::Kept { owner: "" }, &host_environment)?;
     if running.report {
         setup.look_for_shared_files();
     }
@@ -80,6 +80,7 @@ fn run_in(
     for warning in setup.clean_up().warnings() {
         eprintln!("ringfence: {warning}");
     }
+    host_environment.trim_caches(&settings);
     Ok(ExitCode::from(u8::try_from(ending.exit_code()).unwrap_or(u8::MAX)))
 }
 

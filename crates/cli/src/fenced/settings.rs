@@ -9,7 +9,7 @@ use fence::{
 
 use super::error::FencedCommandError;
 use super::options::{
-    ALL_METADATA, FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice,
+    ALL_METADATA, CacheLifetime, FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice,
 };
 
 /// The limit on processes if the user names none.
@@ -51,6 +51,7 @@ pub(crate) fn settings(
         },
         metadata: metadata(options, metadata_default),
         read_only: options.read_only,
+        kept_caches: (options.caches == CacheLifetime::Workspace).then_some(options.cache_size),
         all_programs: false,
         user: options.user,
     })

@@ -3,6 +3,7 @@
 //! not show is not there: it cannot be named, and what appears on the host later is not seen.
 
 mod kernel_files;
+mod mirrors;
 #[cfg(any(test, fuzzing))]
 pub mod oracle;
 mod root;
@@ -65,6 +66,7 @@ fn build(steps: &Steps, plan: &NamespacePlan) -> Result<Root, StepError> {
     let shown = survey(plan, steps)?;
     let writable = outermost(writable)?;
     let read_only = outermost(read_only)?;
+    let mirrors = mirrors::open(&plan.mirrored)?;
     let devices = kernel_files::open_devices();
     let mut root = Root::attach(plan.temp_bytes)?;
     for path in ALWAYS {
@@ -84,6 +86,7 @@ fn build(steps: &Steps, plan: &NamespacePlan) -> Result<Root, StepError> {
     kernel_files::mount_sys(plan, &root)?;
     kernel_files::make_device_places(&devices, plan, &mut root)?;
     let places = writable.keys().chain(read_only.keys()).chain(in_temporary.iter().map(|(path, _)| *path));
+    let places = places.chain(plan.mirrored.iter().map(|mirror| &mirror.at));
     make_places(places, &shown, &mut root)?;
     make_masks(plan, &mut root)?;
     root.make_read_only()?;
@@ -98,6 +101,7 @@ fn build(steps: &Steps, plan: &NamespacePlan) -> Result<Root, StepError> {
     for (path, tree) in &writable {
         mount_with(&root, tree, path, NO_SETUID | NO_DEVICES)?;
     }
+    mirrors::mount(&mirrors, &root)?;
     for (path, tree) in &read_only {
         mount_with(&root, tree, path, READ_ONLY | NO_SETUID | NO_DEVICES)?;
     }

@@ -48,7 +48,7 @@ impl FenceSetup {
         self.keep_metadata(&mut plan)?;
         let command = self.with_environment(&plan, command)?;
         let fenced = launcher.launch(&plan, &command, stdio, self.host.outside())?;
-        Ok(RunningFence::new(fenced, AllowedHosts::of(&self.policy.network)))
+        Ok(RunningFence::new(fenced, AllowedHosts::of(&self.policy.network), self.kept_caches()))
     }
 
     /// Adds what is to be kept in the scope now. Makes placeholders for what is missing.

@@ -130,14 +130,23 @@ pub(super) fn outermost(roots: &[VettedDirectory]) -> Result<BTreeMap<PathBuf, T
         let is_inside =
             roots.iter().any(|other| other.path() != root.path() && root.path().starts_with(other.path()));
         if !is_inside {
-            let opened = Some(open_vetted(root)?);
-            trees.insert(root.path().to_owned(), Tree { opened, is_directory: true });
+            trees.insert(root.path().to_owned(), Tree::opened(open_vetted(root)?));
         }
     }
     Ok(trees)
 }
 
+/// Opens a directory that has no links, if there is one.
+pub(super) fn open_tree(path: &Path) -> Option<Tree> {
+    open(path).filter(|(_, is_directory)| *is_directory).map(|(opened, _)| Tree::opened(opened))
+}
+
 impl Tree {
+    /// A directory that was opened ahead.
+    pub(super) fn opened(directory: OwnedFd) -> Self {
+        Self { opened: Some(directory), is_directory: true }
+    }
+
     fn new(path: &Path, source: OwnedFd, is_directory: bool) -> Self {
         Self { opened: path.starts_with(ATTACHED_AT).then_some(source), is_directory }
     }

@@ -1,0 +1,57 @@
+//! Cargo's home inside a fence. Cargo takes the paths of downloaded sources for part of what it builds, so a home at
+//! another path would have everything in `target/` built again by the command, and then again by its user. The kept
+//! cache of the workspace therefore appears at the place of the user's own home.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::host_environment::HostEnvironment;
+use crate::paths::VettedDirectory;
+use crate::policy::Mirror;
+use crate::private_tree::PrivateTree;
+use crate::tool_caches::ToolCaches;
+
+/// The user's own programs, among them rustup's.
+const PROGRAMS: &str = "bin";
+/// Settings that change what is built, under both names that Cargo reads.
+const SETTINGS: [&str; 2] = ["config.toml", "config"];
+/// Settings with one of these words in them may hold a key.
+const SECRET_WORDS: [&str; 5] = ["token", "secret", "credential", "password", "proxy"];
+
+/// Makes the kept home of Cargo, and says where it appears. Returns `None` for a user without a home of Cargo.
+pub(super) fn mirror(
+    caches: &ToolCaches,
+    scope: &[VettedDirectory],
+    user: Option<u32>,
+    host: &HostEnvironment,
+) -> io::Result<Option<Mirror>> {
+    let kept = PrivateTree::open(caches.directory(), user)?.make_directory("cargo")?;
+    let Some(at) = of_user(host) else { return Ok(None) };
+    let meets = |root: &VettedDirectory| at.starts_with(root.path()) || root.path().starts_with(&at);
+    if scope.iter().any(meets) {
+        return Ok(None);
+    }
+    kept.make_directory(PROGRAMS)?;
+    for name in SETTINGS {
+        if let Some(text) = harmless_settings(&at.join(name)) {
+            kept.replace_file(name, &text)?;
+        }
+    }
+    let source = VettedDirectory::own(&caches.directory().join("cargo")).map_err(io::Error::other)?;
+    Ok(Some(Mirror { source, at, shown: vec![PROGRAMS.to_owned()] }))
+}
+
+fn of_user(host: &HostEnvironment) -> Option<PathBuf> {
+    let named = host.environment.get(OsStr::new("CARGO_HOME")).map(PathBuf::from);
+    let home = named.or_else(|| Some(host.home.as_ref()?.join(".cargo")))?;
+    // A link on the way would have to be there inside too.
+    let is_plain = home.canonicalize().is_ok_and(|real| real == home) && home.is_dir();
+    is_plain.then_some(home)
+}
+
+fn harmless_settings(path: &Path) -> Option<String> {
+    let text = std::fs::read_to_string(path).ok()?;
+    let lower = text.to_ascii_lowercase();
+    (!SECRET_WORDS.iter().any(|word| lower.contains(word))).then_some(text)
+}
