@@ -11,6 +11,7 @@ use serde_json::{Map, Value};
 use crate::config_file_error::ConfigFileError;
 use crate::config_path::chosen_path;
 use crate::output::print;
+use crate::presets;
 use crate::text_file;
 
 const EXAMPLES: &str = "\
@@ -38,6 +39,9 @@ pub(crate) struct AddArguments {
     env: Vec<String>,
     #[command(flatten)]
     placement: Placement,
+    /// Write the command alone, without what ringfence knows of this server.
+    #[arg(long)]
+    no_preset: bool,
     /// Replace a server of the same name.
     #[arg(long)]
     replace: bool,
@@ -65,7 +69,11 @@ struct Placement {
 pub(crate) fn run(arguments: &AddArguments) -> Result<ExitCode, ConfigFileError> {
     let path = chosen_path(arguments.config.as_ref())?;
     let before = text_file::read(&path)?.unwrap_or_default();
-    let entry = entry(arguments)?;
+    let mut entry = entry(arguments)?;
+    let preset = presets::of_command(&arguments.command).filter(|_| !arguments.no_preset);
+    if let Some(preset) = preset {
+        preset.apply(&mut entry);
+    }
     let after =
         edit::add_server(&before, &path, &entry, arguments.replace).map_err(|error| failed(&path, error))?;
     if arguments.dry_run {
@@ -74,6 +82,9 @@ pub(crate) fn run(arguments: &AddArguments) -> Result<ExitCode, ConfigFileError>
     }
     text_file::write(&path, &after)?;
     print(&format!("added `{}` to {}\n", entry.name, path.display()));
+    for reason in preset.into_iter().flat_map(|preset| preset.reasons) {
+        print(&format!("  {reason}\n"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 

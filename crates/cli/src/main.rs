@@ -20,6 +20,7 @@ mod import;
 mod logging;
 mod operator_socket;
 mod output;
+mod presets;
 mod program;
 mod register;
 mod scope_options;

@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
+use crate::git_settings;
 use crate::private_tree::PrivateTree;
 
 /// What programs need to find their files, their language and their terminal, and to trust the same
@@ -36,7 +37,20 @@ const TOOLCHAINS: &[(&str, &str)] = &[
     ("VOLTA_HOME", ".volta"),
     ("RBENV_ROOT", ".rbenv"),
     ("ASDF_DATA_DIR", ".asdf"),
+    ("MISE_DATA_DIR", ".local/share/mise"),
+    ("SDKMAN_DIR", ".sdkman"),
+    ("FNM_DIR", ".local/share/fnm"),
+    ("GOENV_ROOT", ".goenv"),
+    ("NODENV_ROOT", ".nodenv"),
+    ("JENV_ROOT", ".jenv"),
+    ("BUN_INSTALL", ".bun"),
+    ("GHCUP_INSTALL_BASE_PREFIX", ".ghcup"),
+    ("DOTNET_ROOT", ".dotnet"),
 ];
+
+/// Directories of a home with toolchains that are found by links and full paths: virtual environments lead to the
+/// interpreters of uv.
+const INTERPRETERS: &[&str] = &[".local/share/uv/python", ".juliaup", ".julia/juliaup"];
 
 /// Variables that make programs load code, or that lead to agents and displays of the user.
 const STRIPPED: &[&str] = &[
@@ -98,6 +112,15 @@ pub fn toolchains(parent: &BTreeMap<OsString, OsString>, home: Option<&Path>) ->
         .collect()
 }
 
+/// More directories of a home that hold interpreters.
+pub(crate) fn interpreters(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
+    let home = home.map(Path::to_owned);
+    INTERPRETERS
+        .iter()
+        .filter_map(move |directory| Some(home.as_ref()?.join(directory)))
+        .filter(|path| path.is_dir())
+}
+
 /// The directories that belong to the command.
 #[derive(Clone, Copy, Debug)]
 pub struct OwnPlaces<'a> {
@@ -141,30 +164,14 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Writes settings into a fresh home: the user's identity for git, and that pnpm copies files instead of linking them
+/// Writes settings into a fresh home, which lies at `path`: those of the user's git that come along, and that pnpm copies files instead of linking them
 /// into shared caches. What an earlier command of the session has put there stays as it is.
-pub(crate) fn furnish_home(home: &PrivateTree, of_user: Option<&Path>) -> io::Result<()> {
-    if let Some(identity) = of_user.and_then(git_identity) {
-        home.add_file(Path::new(".gitconfig"), &identity)?;
+pub(crate) fn furnish_home(home: &PrivateTree, path: &Path, of_user: Option<&Path>) -> io::Result<()> {
+    home.add_file(Path::new(".gitconfig"), &git_settings::for_home(path, of_user))?;
+    for (_, place, program) in git_settings::SIGNERS {
+        home.add_program(Path::new(place), &git_settings::signer(program))?;
     }
     home.add_file(Path::new(".config/pnpm/rc"), "package-import-method=copy\n")
-}
-
-/// Name and email from the `[user]` section of the user's git settings.
-fn git_identity(home: &Path) -> Option<String> {
-    let files = [home.join(".gitconfig"), home.join(".config/git/config")];
-    let text = files.iter().find_map(|path| std::fs::read_to_string(path).ok())?;
-    let (mut is_user, mut lines) = (false, Vec::new());
-    for line in text.lines().map(str::trim) {
-        if line.starts_with('[') {
-            is_user = line.eq_ignore_ascii_case("[user]");
-        }
-        let name = line.split('=').next().unwrap_or_default().trim().to_ascii_lowercase();
-        if is_user && (name == "name" || name == "email") && !line.ends_with('\\') {
-            lines.push(format!("\t{line}"));
-        }
-    }
-    (!lines.is_empty()).then(|| format!("[user]\n{}\n", lines.join("\n")))
 }
 
 #[cfg(test)]
@@ -189,7 +196,7 @@ mod tests {
     }
 
     fn furnish(home: &Path, of_user: &Path) {
-        furnish_home(&PrivateTree::open(home, None).unwrap(), Some(of_user)).unwrap();
+        furnish_home(&PrivateTree::open(home, None).unwrap(), home, Some(of_user)).unwrap();
     }
 
     #[test]
@@ -201,7 +208,8 @@ mod tests {
         std::fs::create_dir_all(&inside).unwrap();
         furnish(&inside, &home);
         let identity = std::fs::read_to_string(inside.join(".gitconfig")).unwrap();
-        assert_eq!(identity, "[user]\n\tname = A B\n\temail = a@b\n");
+        assert!(identity.ends_with("[user]\n\tname = A B\n\temail = a@b\n\tsigningkey = k\n"), "{identity}");
+        assert!(!identity.contains("evil"), "{identity}");
     }
 
     #[test]

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use crate::error::FenceSetupError;
 use crate::paths::{
-    DeniedPath, ScopeError, VettedDirectory, holds_settings_of_a_user, is_writable_in_fence, sensitive_paths,
-    vet_scope,
+    DeniedPath, ScopeError, VettedDirectory, check_place, holds_settings_of_a_user, is_writable_in_fence,
+    sensitive_paths, vet_scope,
 };
 use crate::reserved::{self, Reserved};
 use crate::session_directory::{OwnDirectory, SessionDirectory};
@@ -129,6 +129,16 @@ impl HostEnvironment {
         }
     }
 
+    /// Checks the same of a directory that is held already, by its path alone: a session may have put something else
+    /// there meanwhile.
+    pub(crate) fn check_held(&self, directory: &VettedDirectory) -> Result<(), ScopeError> {
+        check_place(directory.path(), self.home.as_deref(), Some(self.own.path()))?;
+        match self.reserved.reached_from(directory) {
+            Some(reserved) => Err(ScopeError::Reserved { scope: directory.path().to_owned(), reserved }),
+            None => Ok(()),
+        }
+    }
+
     /// What a program needs to read to start, found along `search_path`, without the paths of the default deny list.
     pub fn needed_by(&self, program: &Path, search_path: &OsStr) -> Vec<PathBuf> {
         let denied = sensitive_paths(self.home.as_deref(), rustix::process::geteuid().is_root());
@@ -177,6 +187,7 @@ pub(crate) fn needed_by(program: &Path, denied: &[DeniedPath], host: &HostEnviro
     let mut needed = toolchain::readable_for(program, host.inference(&host.search_path(), &denied));
     let toolchains = environment::toolchains(&host.environment, host.home.as_deref());
     needed.extend(toolchains.into_iter().map(|(_, path)| PathBuf::from(path)));
+    needed.extend(environment::interpreters(host.home.as_deref()));
     needed.retain(|path| !denied.iter().any(|denied| path.starts_with(denied)));
     needed
 }

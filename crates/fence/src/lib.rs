@@ -30,6 +30,8 @@ mod consistency;
 pub mod environment;
 mod error;
 mod executed_later;
+mod git_directory;
+mod git_settings;
 mod host_environment;
 mod kernel;
 mod link_walk;
@@ -93,6 +95,7 @@ mod test_directory;
 pub use confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 pub use error::{FenceError, FenceSetupError, LaunchError};
 pub use executed_later::is_executed_later;
+pub use git_directory::GitLeftOut;
 pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
@@ -103,8 +106,8 @@ pub use paths::{
 };
 pub use plan::{Plan, plan};
 pub use policy::{
-    Allowance, Command, HardlinkCount, Limit, LimitOrigin, Limits, MetadataChoice, Network, Policy, ReadMode,
-    Temp, Tier, TierChoice, UnixSockets,
+    Allowance, Command, GitChoice, GitDirectory, HardlinkCount, Limit, LimitOrigin, Limits, MetadataChoice,
+    Network, Policy, ReadMode, SurroundingTree, Temp, Tier, TierChoice, UnixSockets,
 };
 pub use refusal::{Refusal, UnmetRequirement};
 pub use reserved::Reserved;

@@ -15,11 +15,12 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use self::scope_tree::ScopeTree;
+pub(crate) use self::git::settings_in;
+pub(crate) use self::scope_tree::ScopeTree;
 use crate::link_walk::{Destination, follow};
 use crate::paths::VettedDirectory;
 use crate::placeholders::{Missing, PlaceholderKind};
-use crate::policy::MetadataChoice;
+use crate::policy::{GitDirectory, MetadataChoice};
 
 /// The names at the top of a scope that are kept. Files that agents are asked to change every day are not among them:
 /// see [`crate::is_executed_later`].
@@ -65,6 +66,23 @@ pub(crate) fn find(scope: &[VettedDirectory], choice: &MetadataChoice) -> KeptPa
         }
         if !except.contains(".git") {
             keeper.keep_from_being_repository();
+        }
+    }
+    kept
+}
+
+/// Finds what is to be kept in git directories outside the scope, and what their configuration names in the scope.
+pub(crate) fn find_in_git_directories(directories: &[GitDirectory], scope: &[VettedDirectory]) -> KeptPaths {
+    let mut kept = KeptPaths::default();
+    for directory in directories {
+        let Some(tree) = ScopeTree::open(&directory.directory) else { continue };
+        let mut keeper = Keeper { tree: &tree, kept: &mut kept, repositories: BTreeSet::new() };
+        keeper.keep_taken_in();
+        let Some(worktree) = &directory.worktree else { continue };
+        let named = git::named_by_repository(&tree, worktree);
+        for scope in scope.iter().filter_map(ScopeTree::open) {
+            let mut keeper = Keeper { tree: &scope, kept: &mut kept, repositories: BTreeSet::new() };
+            keeper.keep_named(&named, worktree);
         }
     }
     kept

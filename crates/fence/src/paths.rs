@@ -193,6 +193,12 @@ impl VettedDirectory {
         Ok(Self { path: canonical, device: metadata.dev(), inode: metadata.ino() })
     }
 
+    /// A directory that is held, if it is one.
+    pub(crate) fn own_held(held: &Held) -> Option<Self> {
+        let stat = rustix::fs::fstat(held.descriptor()).ok().filter(|_| held.is_directory())?;
+        Some(Self { path: held.path().to_owned(), device: stat.st_dev, inode: stat.st_ino })
+    }
+
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -291,7 +297,18 @@ pub fn vet_scope(
     own: Option<&Path>,
 ) -> Result<VettedDirectory, ScopeError> {
     let vetted = VettedDirectory::own(path)?;
-    let canonical = vetted.path();
+    check_place(vetted.path(), home, own)?;
+    rustix::fs::access(vetted.path(), Access::WRITE_OK | Access::EXEC_OK)
+        .map_err(|_| ScopeError::NotWritable(vetted.path().to_owned()))?;
+    Ok(vetted)
+}
+
+/// Checks that a path without links is one that can be writable in a fence, without looking at what is there.
+pub(crate) fn check_place(
+    canonical: &Path,
+    home: Option<&Path>,
+    own: Option<&Path>,
+) -> Result<(), ScopeError> {
     if SHARED_DIRECTORIES.iter().any(|shared| canonical == Path::new(shared)) {
         return Err(ScopeError::Shared(canonical.to_owned()));
     }
@@ -304,9 +321,7 @@ pub fn vet_scope(
     if own.map(real).is_some_and(|own| own.starts_with(canonical) || canonical.starts_with(&own)) {
         return Err(ScopeError::Ringfence(canonical.to_owned()));
     }
-    rustix::fs::access(canonical, Access::WRITE_OK | Access::EXEC_OK)
-        .map_err(|_| ScopeError::NotWritable(canonical.to_owned()))?;
-    Ok(vetted)
+    Ok(())
 }
 
 /// Whether a directory is one of those below a home directory that hold settings, or programs of the search path.

@@ -14,7 +14,8 @@ use crate::confinement::Confinement;
 use crate::kernel::{Kernel, Namespaces};
 use crate::paths::{DeniedKind, DeniedPath, VettedDirectory};
 use crate::policy::{
-    Allowance, Limit, LimitOrigin, Mirror, Network, Policy, ReadMode, Temp, Tier, TierChoice, UnixSockets,
+    Allowance, GitDirectory, Limit, LimitOrigin, Mirror, Network, Policy, ReadMode, Temp, Tier, TierChoice,
+    UnixSockets,
 };
 use crate::refusal::{Refusal, namespace_remedy};
 use crate::{assessment, consistency, raw_path};
@@ -64,6 +65,8 @@ pub(crate) struct LandlockPlan {
     /// Vetted directories that can only be read.
     pub(crate) read_only: Vec<VettedDirectory>,
     pub(crate) read: ReadPlan,
+    /// Trees whose names can be listed, while nothing in them can be read but what other fields allow.
+    pub(crate) listed: Vec<ListedTree>,
     /// Readable in addition to `read`.
     #[serde(with = "raw_path::list")]
     pub(crate) also_readable: Vec<PathBuf>,
@@ -76,11 +79,21 @@ pub(crate) struct LandlockPlan {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) enum ReadPlan {
-    /// Everything: the root shows nothing else.
+    /// Everything: the root shows nothing else. Contents of listed trees are left out.
     OwnRoot,
     /// All of the file system except these paths, and except files that appear beside them later.
     AllExcept(#[serde(with = "raw_path::list")] Vec<PathBuf>),
     Only(#[serde(with = "raw_path::list")] Vec<PathBuf>),
+}
+
+/// The tree around a folder of a repository.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct ListedTree {
+    #[serde(with = "raw_path")]
+    pub(crate) top: PathBuf,
+    /// Plain files in it that can be read. No link is followed on the way.
+    #[serde(with = "raw_path::list")]
+    pub(crate) readable: Vec<PathBuf>,
 }
 
 /// Which system calls are refused.
@@ -165,7 +178,7 @@ pub fn plan(policy: &Policy, kernel: &Kernel) -> Result<Plan, Refusal> {
             debug: policy.allows(Allowance::Debugging),
             nested_userns: policy.allows(Allowance::NestedUserns),
         },
-        namespaces: (tier == Tier::B).then(|| namespace_plan(policy)),
+        namespaces: (tier == Tier::B).then(|| namespace_plan(policy, kernel)),
         limits: limit_plan(policy, kernel, tier),
         user: policy.user,
     };
@@ -248,14 +261,17 @@ pub(crate) fn writable_temp(policy: &Policy, tier: Tier) -> Vec<PathBuf> {
 }
 
 fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
+    let listed = listed(policy, kernel);
     let (read, also_readable) = match tier {
         Tier::A => read_plan(policy),
-        Tier::B => (ReadPlan::OwnRoot, Vec::new()),
+        // The rest is readable with the root.
+        Tier::B => (ReadPlan::OwnRoot, readable_in(policy, &listed)),
     };
-    let (mut read_write, read_only) = if policy.read_only {
-        (policy.read_write.clone(), policy.scope.clone())
-    } else {
-        ([policy.scope.clone(), policy.read_write.clone()].concat(), Vec::new())
+    let git = git_directories(policy, kernel);
+    let (mut read_write, read_only) = match tier {
+        _ if policy.read_only => (policy.read_write.clone(), [policy.scope.clone(), git].concat()),
+        Tier::A => ([policy.scope.clone(), policy.read_write.clone()].concat(), git),
+        Tier::B => ([policy.scope.clone(), policy.read_write.clone(), git].concat(), Vec::new()),
     };
     // A rule for a directory above does not count where a mirror is mounted elsewhere.
     read_write.extend(policy.mirrored.iter().map(|mirror| mirror.source.clone()));
@@ -264,6 +280,7 @@ fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
         read_write,
         read_only,
         read,
+        listed,
         also_readable,
         pty: policy.allows(Allowance::Terminals),
         writable_temp: writable_temp(policy, tier),
@@ -272,6 +289,33 @@ fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
             _ => None,
         },
     }
+}
+
+/// The git directories that are taken in. Only mounts can keep the hooks and the configuration in one, so it can only be
+/// read in Tier A.
+fn git_directories(policy: &Policy, kernel: &Kernel) -> Vec<VettedDirectory> {
+    // Without Landlock a tree around the scope could be read.
+    let is_possible = |git: &&GitDirectory| git.around.is_none() || kernel.landlock > 0;
+    policy.git.iter().filter(is_possible).map(|git| git.directory.clone()).collect()
+}
+
+/// The trees around the scope, unless their contents are readable anyway.
+fn listed(policy: &Policy, kernel: &Kernel) -> Vec<ListedTree> {
+    if matches!(policy.read, ReadMode::Open { .. }) || kernel.landlock == 0 {
+        return Vec::new();
+    }
+    let around = policy.git.iter().filter_map(|git| git.around.as_ref());
+    around
+        .filter(|around| !system_paths().any(|system| around.top.starts_with(system)))
+        .map(|around| ListedTree { top: around.top.clone(), readable: around.readable.clone() })
+        .collect()
+}
+
+/// What the policy makes readable inside listed trees.
+fn readable_in(policy: &Policy, listed: &[ListedTree]) -> Vec<PathBuf> {
+    let (ReadMode::Open { also: readable } | ReadMode::Strict { readable }) = &policy.read;
+    let is_inside = |path: &&PathBuf| listed.iter().any(|tree| path.starts_with(&tree.top));
+    readable.iter().filter(is_inside).cloned().collect()
 }
 
 /// What Landlock lets a command of Tier A read.
@@ -299,7 +343,7 @@ fn hidden(policy: &Policy) -> impl Iterator<Item = PathBuf> {
     HIDDEN.iter().map(PathBuf::from).chain(policy.hidden.iter().cloned())
 }
 
-fn namespace_plan(policy: &Policy) -> NamespacePlan {
+fn namespace_plan(policy: &Policy, kernel: &Kernel) -> NamespacePlan {
     let network = match &policy.network {
         Network::All | Network::Ports { .. } => NetworkNamespace::Shared,
         Network::None => NetworkNamespace::Empty,
@@ -308,7 +352,9 @@ fn namespace_plan(policy: &Policy) -> NamespacePlan {
     };
     let (shown, absent) = match &policy.read {
         ReadMode::Strict { readable } => {
-            (system_paths().chain(readable.iter().cloned()).collect(), hidden(policy).collect())
+            let around = listed(policy, kernel).into_iter().map(|tree| tree.top);
+            let shown = system_paths().chain(readable.iter().cloned()).chain(around);
+            (shown.collect(), hidden(policy).collect())
         }
         ReadMode::Open { also } => {
             let kernels = ["/dev", "/proc", "/sys"].map(PathBuf::from);

@@ -17,6 +17,8 @@ pub struct Policy {
     pub scope: Vec<VettedDirectory>,
     /// The scope can be read and not written.
     pub read_only: bool,
+    /// Git directories outside the scope that it takes in.
+    pub git: Vec<GitDirectory>,
     /// More that is read-write, such as the session's home and caches.
     pub read_write: Vec<VettedDirectory>,
     /// Read-write directories that the command finds at other paths too. Only a root of its own can show them there.
@@ -76,6 +78,35 @@ impl Policy {
     pub(crate) fn allows(&self, allowance: Allowance) -> bool {
         self.allowances.contains(&allowance)
     }
+}
+
+/// Which git directories outside the scope are taken in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitChoice {
+    /// Those that lead back to the scope.
+    pub leading_back: bool,
+    /// Those that the operator names.
+    pub named: Vec<PathBuf>,
+}
+
+/// A git directory outside the scope. Commits can write it; hooks and configuration in it are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GitDirectory {
+    pub directory: VettedDirectory,
+    /// The top of the files that it describes, if that is known. Its configuration names paths from there.
+    pub worktree: Option<PathBuf>,
+    /// The repository's other files, where the scope is one folder of them.
+    pub around: Option<SurroundingTree>,
+}
+
+/// The files around a scope that is a folder of a repository. git compares them with its index, for which names, sizes
+/// and times are enough; contents cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SurroundingTree {
+    pub top: PathBuf,
+    /// What git reads in it all the same: patterns of files to ignore, attributes, and files that may have changed
+    /// since the index was written.
+    pub readable: Vec<PathBuf>,
 }
 
 /// Whether the metadata of a scope is kept from the command.

@@ -31,7 +31,16 @@ impl PrivateTree {
     /// Adds a file with the directories above it. A file that is there already stays, and so does whatever else the
     /// command has put in its way.
     pub(crate) fn add_file(&self, path: &Path, text: &str) -> io::Result<()> {
-        match self.create(path) {
+        self.add(path, text, 0o600)
+    }
+
+    /// Adds a file that the command may execute.
+    pub(crate) fn add_program(&self, path: &Path, text: &str) -> io::Result<()> {
+        self.add(path, text, 0o700)
+    }
+
+    fn add(&self, path: &Path, text: &str, mode: u32) -> io::Result<()> {
+        match self.create(path, mode) {
             Ok(mut file) => {
                 self.give(&file)?;
                 file.write_all(text.as_bytes())
@@ -67,7 +76,7 @@ impl PrivateTree {
         }
     }
 
-    fn create(&self, path: &Path) -> rustix::io::Result<File> {
+    fn create(&self, path: &Path, mode: u32) -> rustix::io::Result<File> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
         let mut current = rustix::io::dup(&self.directory)?;
         for above in path.parent().into_iter().flatten() {
@@ -82,7 +91,7 @@ impl PrivateTree {
             }
         }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&current, name, flags, Mode::from_raw_mode(0o600)).map(File::from)
+        rustix::fs::openat(&current, name, flags, Mode::from_raw_mode(mode)).map(File::from)
     }
 
     fn give(&self, file: impl AsFd) -> rustix::io::Result<()> {

@@ -89,6 +89,8 @@ const UNLOCKED: &str = "new-";
 const SCOPE_FILE: &str = "scope";
 /// The name of that note once the session's commands have ended and it cleans up.
 const ENDING_FILE: &str = "ending";
+/// Where a session notes the git directories that its scope takes in.
+const GIT_FILE: &str = "git";
 /// Locks the notes of all sessions while one is made or renamed.
 const NOTES_LOCK: &str = "scopes.lock";
 const YOUNG: Duration = Duration::from_secs(60);
@@ -176,6 +178,18 @@ impl SessionDirectory {
         std::fs::write(self.path.join(SCOPE_FILE), fields.join(&0))
     }
 
+    /// Notes the git directories outside the scope that a session works on too.
+    pub(crate) fn note_git_directories(&self, directories: &[PathBuf]) -> io::Result<()> {
+        if directories.is_empty() {
+            return Ok(());
+        }
+        let _lock = self.lock_notes()?;
+        let since = self.began.to_string();
+        let roots = directories.iter().map(|path| path.as_os_str().as_bytes());
+        let fields: Vec<&[u8]> = std::iter::once(since.as_bytes()).chain(roots).collect();
+        std::fs::write(self.path.join(GIT_FILE), fields.join(&0))
+    }
+
     fn lock_notes(&self) -> io::Result<File> {
         let own = self.path.parent().and_then(Path::parent).ok_or(io::ErrorKind::NotFound)?;
         let lock = File::create(own.join(NOTES_LOCK))?;
@@ -230,7 +244,8 @@ fn notes(sessions: &Path, file: &str, except: Option<&Path>) -> Vec<ScopeNote> {
 
 /// The directories that sessions work on, in all ringfence processes of this user.
 pub(crate) fn scopes_in_use(sessions: &Path) -> Vec<PathBuf> {
-    notes(sessions, SCOPE_FILE, None).into_iter().flat_map(|note| note.roots).collect()
+    let notes = [SCOPE_FILE, GIT_FILE].map(|file| notes(sessions, file, None));
+    notes.into_iter().flatten().flat_map(|note| note.roots).collect()
 }
 
 /// What happened when a session was cleaned up.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use crate::confinement::ProtectionName;
 use crate::paths::VettedDirectory;
-use crate::policy::{Allowance, Limits, MetadataChoice, Network, TierChoice, UnixSockets};
+use crate::policy::{Allowance, GitChoice, Limits, MetadataChoice, Network, TierChoice, UnixSockets};
 
 /// What an operator wants of every fence.
 #[derive(Clone, Debug)]
@@ -29,6 +29,8 @@ pub struct FenceSettings {
     pub allow_degraded: BTreeSet<ProtectionName>,
     pub require: BTreeSet<ProtectionName>,
     pub hardlinks: HardlinkChoice,
+    /// Git directories outside the scope.
+    pub git: GitChoice,
     /// Files of the scope that programs outside execute or obey.
     pub metadata: MetadataChoice,
     /// The scope can be read but not written.

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use crate::environment::{self, OwnPlaces};
 use crate::error::FenceSetupError;
+use crate::git_directory::{self, GitLeftOut, GitSurvey};
 use crate::host_environment::{HostEnvironment, HostFacts, absolute, needed_by};
 use crate::link_walk::{Destination, follow};
 use crate::network::proxy_environment;
@@ -37,6 +38,8 @@ pub struct FenceSetup {
     pub session: Arc<SessionDirectory>,
     /// Files of the scope with another name outside; `None` if the scope was not searched for them.
     pub shared: Option<SharedFiles>,
+    /// Git directories that the scope leads to and does not take in.
+    pub git_left_out: Vec<GitLeftOut>,
     caches: Caches,
     host: HostEnvironment,
 }
@@ -81,8 +84,8 @@ impl FenceSetup {
         host: &HostEnvironment,
     ) -> Result<Self, FenceSetupError> {
         // The session's own directory holds nothing of the user's, and temporary files may go there.
-        let read_only =
-            settings.read_only && matches!(scope, ScopeChoice::Directories(_) | ScopeChoice::Vetted(_));
+        let is_users = matches!(scope, ScopeChoice::Directories(_) | ScopeChoice::Vetted(_));
+        let read_only = settings.read_only && is_users;
         let scope = vet_all(scope, &session, settings.user, host)?;
         PrivateTree::open(&session.home(), settings.user).map_err(FenceSetupError::Directory)?;
         let mut read_write = vec![VettedDirectory::own(&session.home())?];
@@ -108,10 +111,16 @@ impl FenceSetup {
         for directory in &settings.write {
             read_write.push(host.vet_named(directory)?);
         }
+        let git = if is_users {
+            git_directory::find(&scope, &settings.git, settings.user, &facts.denied, host)
+        } else {
+            GitSurvey::default()
+        };
         let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&scope));
         refuse_shared(settings, shared.as_ref())?;
+        let taken: Vec<VettedDirectory> = git.taken.iter().map(|git| git.directory.clone()).collect();
         let policy = Policy {
-            read: read_mode(settings, &[&scope, &read_write]),
+            read: read_mode(settings, &[&scope, &read_write, &taken]),
             deny_read: facts.denied.clone(),
             hidden: vec![host.own.path().to_owned()],
             protected: protected(settings, shared.as_ref()),
@@ -130,12 +139,15 @@ impl FenceSetup {
             shared_hardlinks: shared.as_ref().map(SharedFiles::as_count),
             read_only,
             user: settings.user,
+            git: git.taken,
             scope,
             read_write,
             mirrored,
         };
-        let mut setup = Self { policy, session, shared, caches, host: host.clone() };
+        let git_left_out = git.left_out;
+        let mut setup = Self { policy, session, shared, git_left_out, caches, host: host.clone() };
         setup.session.note_scope(&setup.scope_paths()).map_err(FenceSetupError::Directory)?;
+        setup.session.note_git_directories(&paths(&taken)).map_err(FenceSetupError::Directory)?;
         setup.allow_reading_needed(facts.needed.clone());
         Ok(setup)
     }
@@ -217,7 +229,7 @@ impl FenceSetup {
             result.extend(proxy_environment().into_iter().map(|(name, value)| (name.into(), value.into())));
         }
         PrivateTree::open(&home, self.policy.user)
-            .and_then(|home| environment::furnish_home(&home, host.home.as_deref()))
+            .and_then(|tree| environment::furnish_home(&tree, &home, host.home.as_deref()))
             .map_err(FenceSetupError::Directory)?;
         Ok(result)
     }

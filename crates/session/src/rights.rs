@@ -118,6 +118,8 @@ impl RightsBook {
         let limits = written.limits;
         let calls = limits.calls_per_second.map(|calls| u32::try_from(calls).unwrap_or(u32::MAX));
         let sessions = limits.sessions.map(|sessions| usize::try_from(sessions).unwrap_or(usize::MAX));
+        // Where the operator lists directories, what lies around them is nothing that a principal may have.
+        let is_limited = places.is_limited || !grants.scopes.is_empty();
         Ok(Rights {
             places: Some(places),
             servers: written.servers.map(BTreeSet::from_iter),
@@ -126,6 +128,7 @@ impl RightsBook {
                 read_only: written.read_only,
                 memory_bytes: limits.memory_bytes,
                 processes: limits.processes,
+                is_limited,
                 user: user.map_err(RightsError::NoUser)?,
             },
             sessions: sessions.or(grants.sessions).or(Some(DEFAULT_SESSIONS)),

@@ -38,6 +38,8 @@ pub struct Restriction {
     pub read_only: bool,
     pub memory_bytes: Option<u64>,
     pub processes: Option<u64>,
+    /// The principal may work in some directories only, so no scope takes in more than the operator named.
+    pub is_limited: bool,
     /// The principal's own user on this host, where principals have one.
     pub user: Option<u32>,
 }
@@ -49,6 +51,7 @@ impl Restriction {
             settings.read_only = true;
             settings.write.clear();
         }
+        settings.git.leading_back &= !self.is_limited;
         let limits = &mut settings.limits;
         limits.memory = lowered(limits.memory, self.memory_bytes);
         limits.processes = lowered(limits.processes, self.processes);

@@ -104,6 +104,9 @@ impl WorkerFence {
         setup.allow_reading(&program.readable);
         if is_first {
             host.warn_of_shared_files(&self.directories);
+            for left_out in &setup.git_left_out {
+                tracing::warn!("{}", left_out.warning());
+            }
         }
         Ok(setup)
     }

@@ -107,6 +107,7 @@ impl FenceHost {
             deny_read: deny_list(home.as_deref(), self.kernel.is_root),
             hidden: vec![self.own.path().to_owned()],
             protected: Vec::new(),
+            git: Vec::new(),
             metadata: fence::MetadataChoice::Writable,
             temp: Temp::Private { directory: self.session.temp(), bytes: TEMP_BYTES },
             network: if is_tier_b { Network::None } else { Network::All },

@@ -86,6 +86,7 @@ fn settings_of_serve() -> FenceSettings {
         allow_degraded: BTreeSet::new(),
         require: BTreeSet::new(),
         hardlinks: HardlinkChoice::Warn,
+        git: fence::GitChoice { leading_back: true, named: Vec::new() },
         metadata: fence::MetadataChoice::Writable,
         read_only: false,
         kept_caches: None,

@@ -213,10 +213,17 @@ pub(crate) struct FenceOptions {
     /// Let the command change those files: all of them, or one name such as .claude (repeatable).
     #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = ALL_METADATA, value_parser = metadata_name)]
     pub(crate) allow_metadata: Vec<String>,
+    /// A git directory outside the scope that git may use (repeatable): hooks and configuration in it stay read-only.
+    /// Those of worktrees, submodules and folders of a repository are found without it; `none` leaves them outside.
+    #[arg(long, value_name = "DIR|none")]
+    pub(crate) git_directory: Vec<PathBuf>,
     /// Allow reading the scope, but not writing it.
     #[arg(long)]
     pub(crate) read_only: bool,
 }
+
+/// Leaves every git directory outside the scope where it is.
+pub(crate) const NO_GIT_DIRECTORY: &str = "none";
 
 /// Stands for every name that `--allow-metadata` takes.
 pub(crate) const ALL_METADATA: &str = "all";

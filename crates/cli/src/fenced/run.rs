@@ -58,6 +58,9 @@ fn run_in(
     if running.report {
         setup.look_for_shared_files();
     }
+    for left_out in &setup.git_left_out {
+        eprintln!("ringfence: {}", left_out.warning());
+    }
     let search_path = std::env::var_os("PATH").unwrap_or_default();
     let program = program::find(&command[0], &search_path)?;
     setup.allow_program(&program);

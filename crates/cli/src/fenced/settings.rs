@@ -1,15 +1,17 @@
 //! Turns the options that the user wrote into the settings of a fence.
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
 use fence::{
-    Allowance, FenceSettings, HostPattern, Limit, LimitOrigin, Limits, MetadataChoice, Network,
+    Allowance, FenceSettings, GitChoice, HostPattern, Limit, LimitOrigin, Limits, MetadataChoice, Network,
     ProtectionName, UnixSockets,
 };
 
 use super::error::FencedCommandError;
 use super::options::{
-    ALL_METADATA, CacheLifetime, FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice,
+    ALL_METADATA, CacheLifetime, FenceOptions, HardlinkChoice, NO_GIT_DIRECTORY, NetworkChoice, Profile,
+    ReadChoice, TempChoice,
 };
 
 /// The limit on processes if the user names none.
@@ -49,12 +51,22 @@ pub(crate) fn settings(
             HardlinkChoice::Refuse => fence::HardlinkChoice::Refuse,
             HardlinkChoice::Protect => fence::HardlinkChoice::Protect,
         },
+        git: git(options),
         metadata: metadata(options, metadata_default),
         read_only: options.read_only,
         kept_caches: (options.caches == CacheLifetime::Workspace).then_some(options.cache_size),
         all_programs: false,
         user: options.user,
     })
+}
+
+/// Git directories outside the scope that are taken in.
+fn git(options: &FenceOptions) -> GitChoice {
+    let is_none = |named: &&PathBuf| *named == Path::new(NO_GIT_DIRECTORY);
+    GitChoice {
+        leading_back: !options.git_directory.iter().any(|named| is_none(&named)),
+        named: options.git_directory.iter().filter(|named| !is_none(named)).cloned().collect(),
+    }
 }
 
 /// What the user asks for by name must be there.

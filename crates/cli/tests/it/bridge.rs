@@ -1,6 +1,7 @@
 //! The bridge between HTTP or stdio and one server: messages, streams and processes, also with real clients and the
 //! official conformance suite.
 
+mod browsers;
 mod chaos;
 pub(crate) mod clients_and_servers;
 pub(crate) mod conformance;

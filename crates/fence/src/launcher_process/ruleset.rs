@@ -42,6 +42,7 @@ pub(super) fn restrict(plan: &LandlockPlan) -> Result<(), StepError> {
     rules.writable(plan)?;
     rules.devices(plan)?;
     rules.readable(plan)?;
+    rules.listed(plan)?;
     for port in plan.tcp_connect.iter().flatten() {
         ruleset = ruleset.add_rule(NetPort::new(*port, AccessNet::ConnectTcp)).step("landlock")?;
     }
@@ -147,18 +148,40 @@ impl<'a> Rules<'a> {
                 }
                 Ok(())
             }
-            ReadPlan::OwnRoot => self.allow_if_present(Path::new("/"), rights),
-            ReadPlan::AllExcept(denied) => {
-                let denied = Denied::of(denied.iter().map(PathBuf::as_path));
-                reads::all_except(Path::new("/"), &denied, &mut |found| match found.kind {
-                    FoundKind::Tree { entry, is_directory } => {
-                        let file = AccessFs::ReadFile | AccessFs::Execute;
-                        self.add(&entry, if is_directory { rights } else { file })
-                    }
-                    FoundKind::Link(_) => Ok(()),
-                })
+            ReadPlan::OwnRoot if plan.listed.is_empty() => self.allow_if_present(Path::new("/"), rights),
+            ReadPlan::OwnRoot => {
+                self.allow_if_present(Path::new("/"), AccessFs::ReadDir.into())?;
+                self.all_except(plan.listed.iter().map(|tree| tree.top.as_path()))
+            }
+            ReadPlan::AllExcept(denied) => self.all_except(denied.iter().map(PathBuf::as_path)),
+        }
+    }
+
+    fn all_except<'p>(&self, denied: impl IntoIterator<Item = &'p Path>) -> Result<(), StepError> {
+        reads::all_except(Path::new("/"), &Denied::of(denied), &mut |found| match found.kind {
+            FoundKind::Tree { entry, is_directory } => {
+                let file = AccessFs::ReadFile | AccessFs::Execute;
+                self.add(&entry, if is_directory { AccessFs::from_read(NEWEST) } else { file })
+            }
+            FoundKind::Link(_) => Ok(()),
+        })
+    }
+
+    /// Lets the names in the trees around the scope be listed, and the files in them be read that git needs.
+    fn listed(&self, plan: &LandlockPlan) -> Result<(), StepError> {
+        let allow = |path: &Path, rights: BitFlags<AccessFs>| match walk(path, &mut |_, _| false) {
+            Walk::Found(held) if held.is_file() == rights.contains(AccessFs::ReadFile) => {
+                self.allow(&held.into_descriptor(), rights)
+            }
+            _ => Ok(()),
+        };
+        for tree in &plan.listed {
+            allow(&tree.top, AccessFs::ReadDir.into())?;
+            for file in &tree.readable {
+                allow(file, AccessFs::ReadFile.into())?;
             }
         }
+        Ok(())
     }
 
     /// Grants nothing for a path that does not exist now, which fails closed.

@@ -52,20 +52,47 @@ impl Keeper<'_> {
     fn keep_configured(&mut self, file: &Path, tree: &Path, depth: usize) {
         for named in named_in(&self.tree.read(file), file.parent().unwrap_or(tree), tree) {
             // A directory above the file cannot be read-only.
-            if !self.is_inside(&named.path) || file.starts_with(&named.path) {
-                continue;
+            if !file.starts_with(&named.path) {
+                self.keep_one_named(&named, tree, depth);
             }
-            match named.purpose {
-                Purpose::Hooks => self.keep_hooks(&named.path),
-                Purpose::Attributes => self.keep(&named.path, PlaceholderKind::EmptyFile),
-                Purpose::Included => {
-                    self.keep(&named.path, PlaceholderKind::EmptyFile);
-                    if depth > 0 {
-                        self.keep_configured(&named.path, tree, depth - 1);
-                    }
+        }
+    }
+
+    fn keep_one_named(&mut self, named: &Named, tree: &Path, depth: usize) {
+        if !self.is_inside(&named.path) {
+            return;
+        }
+        match named.purpose {
+            Purpose::Hooks => self.keep_hooks(&named.path),
+            Purpose::Attributes => self.keep(&named.path, PlaceholderKind::EmptyFile),
+            Purpose::Included => {
+                self.keep(&named.path, PlaceholderKind::EmptyFile);
+                if depth > 0 {
+                    self.keep_configured(&named.path, tree, depth - 1);
                 }
             }
         }
+    }
+
+    /// Keeps what the configuration of a repository elsewhere names in this tree.
+    pub(super) fn keep_named(&mut self, named: &[Named], worktree: &Path) {
+        for named in named {
+            self.keep_one_named(named, worktree, MAX_DEPTH);
+        }
+    }
+
+    /// Keeps what git obeys in a git directory that is the top of this tree. The worktrees that it has stay its own: a
+    /// session of one has no need to lead the others elsewhere.
+    pub(super) fn keep_taken_in(&mut self) {
+        let directory = self.tree.top();
+        self.keep_git_files(directory);
+        self.keep_modules(&directory.join("modules"), MAX_DEPTH);
+        for worktree in self.directories_in(&directory.join("worktrees")) {
+            self.keep(&worktree.join("commondir"), PlaceholderKind::CommonDirectory);
+            self.keep(&worktree.join("config.worktree"), PlaceholderKind::EmptyFile);
+            self.keep(&worktree.join("gitdir"), PlaceholderKind::EmptyFile);
+        }
+        self.keep_configured(&directory.join("config"), directory, MAX_DEPTH);
     }
 
     /// Keeps a directory of hooks, and the scripts that hooks are links to.
@@ -140,8 +167,14 @@ impl Keeper<'_> {
     }
 }
 
+/// What the configuration of a repository names. Its paths begin at the top of its tree of files.
+pub(super) fn named_by_repository(repository: &ScopeTree, worktree: &Path) -> Vec<Named> {
+    let directory = repository.top();
+    named_in(&repository.read(&directory.join("config")), directory, worktree)
+}
+
 /// A path in git's configuration, and what git does with it.
-struct Named {
+pub(super) struct Named {
     path: PathBuf,
     purpose: Purpose,
 }
@@ -168,14 +201,14 @@ fn named_in(text: &str, directory: &Path, tree: &Path) -> Vec<Named> {
 }
 
 /// One line of a file in git's configuration format, with section and name in lower case.
-struct Setting {
-    section: String,
-    name: String,
-    value: String,
+pub(crate) struct Setting {
+    pub(crate) section: String,
+    pub(crate) name: String,
+    pub(crate) value: String,
 }
 
 /// Reads what plain lines set. Continued lines and escapes are rare in paths, and are not understood.
-fn settings_in(text: &str) -> impl Iterator<Item = Setting> + '_ {
+pub(crate) fn settings_in(text: &str) -> impl Iterator<Item = Setting> + '_ {
     let mut section = String::new();
     text.lines().filter_map(move |line| {
         let line = line.trim();

@@ -7,7 +7,7 @@ use std::io::Read;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, Stat};
 
 use crate::paths::VettedDirectory;
 use crate::scope_scan::{names_in, open_below};
@@ -16,39 +16,62 @@ use crate::scope_scan::{names_in, open_below};
 const MAX_BYTES: u64 = 1024 * 1024;
 
 /// A directory of a scope. Paths are absolute and lie below it; no link in them is followed.
-pub(super) struct ScopeTree {
+pub(crate) struct ScopeTree {
     top: PathBuf,
     descriptor: OwnedFd,
 }
 
 impl ScopeTree {
-    pub(super) fn open(top: &VettedDirectory) -> Option<Self> {
+    pub(crate) fn open(top: &VettedDirectory) -> Option<Self> {
         let descriptor = top.open(OFlags::RDONLY).ok()?;
         Some(Self { top: top.path().to_owned(), descriptor })
     }
 
-    pub(super) fn top(&self) -> &Path {
+    pub(crate) fn top(&self) -> &Path {
         &self.top
     }
 
     /// What a path is; `None` if there is nothing, or a link on the way.
-    pub(super) fn kind(&self, path: &Path) -> Option<FileType> {
+    pub(crate) fn kind(&self, path: &Path) -> Option<FileType> {
         let (directory, name) = self.place(path)?;
         let stat = rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
         Some(FileType::from_raw_mode(stat.st_mode))
     }
 
-    pub(super) fn is_directory(&self, path: &Path) -> bool {
+    pub(crate) fn is_file(&self, path: &Path) -> bool {
+        self.kind(path) == Some(FileType::RegularFile)
+    }
+
+    /// What is known of a path; `None` if there is nothing, or a link on the way.
+    pub(crate) fn stat(&self, path: &Path) -> Option<Stat> {
+        if path == self.top {
+            return rustix::fs::fstat(&self.descriptor).ok();
+        }
+        let (directory, name) = self.place(path)?;
+        rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).ok()
+    }
+
+    /// The user that a path belongs to.
+    pub(crate) fn owner(&self, path: &Path) -> Option<u32> {
+        self.stat(path).map(|stat| stat.st_uid)
+    }
+
+    pub(crate) fn is_directory(&self, path: &Path) -> bool {
         path == self.top || self.kind(path) == Some(FileType::Directory)
     }
 
     /// The text of a regular file, or nothing.
-    pub(super) fn read(&self, path: &Path) -> String {
-        let mut text = Vec::new();
+    pub(crate) fn read(&self, path: &Path) -> String {
+        String::from_utf8_lossy(&self.read_bytes(path, MAX_BYTES)).into_owned()
+    }
+
+    /// The beginning of a regular file, or nothing.
+    pub(crate) fn read_bytes(&self, path: &Path, most: u64) -> Vec<u8> {
+        let mut bytes = Vec::new();
         if let Some(file) = self.open_file(path) {
-            let _ = file.take(MAX_BYTES).read_to_end(&mut text);
+            let _ = file.take(most).read_to_end(&mut bytes);
         }
-        String::from_utf8_lossy(&text).into_owned()
+        bytes
     }
 
     fn open_file(&self, path: &Path) -> Option<File> {
@@ -60,14 +83,14 @@ impl ScopeTree {
     }
 
     /// The directories in a directory.
-    pub(super) fn directories_in(&self, path: &Path) -> Vec<PathBuf> {
+    pub(crate) fn directories_in(&self, path: &Path) -> Vec<PathBuf> {
         let mut found = self.entries_of(path);
         found.retain(|path| self.is_directory(path));
         found
     }
 
     /// The links in a directory.
-    pub(super) fn links_in(&self, path: &Path) -> Vec<PathBuf> {
+    pub(crate) fn links_in(&self, path: &Path) -> Vec<PathBuf> {
         let mut found = self.entries_of(path);
         found.retain(|path| self.kind(path) == Some(FileType::Symlink));
         found

@@ -19,6 +19,7 @@ pub(crate) fn policy() -> Policy {
         deny_read: vec![DeniedPath { path: "/home/u/.ssh".into(), kind: DeniedKind::Directory }],
         hidden: vec!["/home/u/.cache/ringfence".into()],
         protected: Vec::new(),
+        git: Vec::new(),
         metadata: crate::policy::MetadataChoice::Writable,
         temp: Temp::Private { directory: "/home/u/.cache/ringfence/sessions/1/temp".into(), bytes: 1 << 20 },
         network: Network::All,

@@ -7,7 +7,7 @@ use super::FenceSetup;
 use crate::confinement::Confinement;
 use crate::error::{FenceError, FenceSetupError};
 use crate::launch::Launcher;
-use crate::metadata;
+use crate::metadata::{self, KeptPaths};
 use crate::network::AllowedHosts;
 use crate::placeholders::Records;
 use crate::plan::{Plan, plan};
@@ -54,15 +54,23 @@ impl FenceSetup {
     /// Adds what is to be kept in the scope now. Makes placeholders for what is missing.
     fn keep_metadata(&self, plan: &mut Plan) -> Result<(), FenceError> {
         let Some(namespaces) = &mut plan.steps.namespaces else { return Ok(()) };
-        if self.policy.metadata == MetadataChoice::Writable {
+        let has_git = !self.policy.git.is_empty() && !self.policy.read_only;
+        if self.policy.metadata == MetadataChoice::Writable && !has_git {
             return Ok(());
         }
         // Placeholders of sessions that end now must not be taken for files.
         let records = Records::lock(self.host.outside()).map_err(FenceSetupError::Directory)?;
-        let kept = metadata::find(&self.policy.scope, &self.policy.metadata);
-        records.make(&kept.missing).map_err(FenceSetupError::Directory)?;
-        namespaces.protected.extend(kept.read_only);
-        namespaces.pinned.extend(kept.pinned);
+        let of_scope = metadata::find(&self.policy.scope, &self.policy.metadata);
+        let of_git = if has_git {
+            metadata::find_in_git_directories(&self.policy.git, &self.policy.scope)
+        } else {
+            KeptPaths::default()
+        };
+        for kept in [of_scope, of_git] {
+            records.make(&kept.missing).map_err(FenceSetupError::Directory)?;
+            namespaces.protected.extend(kept.read_only);
+            namespaces.pinned.extend(kept.pinned);
+        }
         Ok(())
     }
 

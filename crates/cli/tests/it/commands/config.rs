@@ -221,3 +221,32 @@ fn servers_of_other_clients_are_taken_over_once() {
     assert!(missing.code == 1 && missing.stderr.contains("cannot read"), "{missing:?}");
     assert_eq!(Home::new().succeeds("import"), "no servers of other clients were found\n");
 }
+
+/// What a known server needs beyond its command is written and explained. `aggregate/storage.rs` runs the memory server
+/// with these fields.
+#[test]
+fn a_known_server_is_added_with_what_it_needs() {
+    let home = Home::new();
+    let told = home.succeeds("add memory -- npx -y @modelcontextprotocol/server-memory@2025.11.25");
+    assert!(told.contains("storage: persistent, because"), "{told}");
+    home.succeeds("add notes --env BASIC_MEMORY_HOME=/srv/notes -- uvx basic-memory mcp");
+    home.succeeds("add plain --no-preset -- npx -y @modelcontextprotocol/server-memory");
+    home.succeeds("add time -- uvx mcp-server-time");
+    let text = home.read(OWN);
+    for line in [
+        "storage: persistent",
+        "MEMORY_FILE_PATH",
+        "{storage}/memory.jsonl",
+        "/srv/notes",
+        "{storage}/settings",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    assert_eq!(
+        text.matches("storage: persistent").count(),
+        2,
+        "neither the plain nor the unknown one: {text}"
+    );
+    let checked = home.ringfence("config check");
+    assert_eq!(checked.code, 0, "{checked:?}");
+}

@@ -46,6 +46,7 @@ impl Ground {
             read_only: false,
             hidden: Vec::new(),
             protected: Vec::new(),
+            git: Vec::new(),
             metadata: fence::MetadataChoice::Writable,
             temp: Temp::Private { directory: self.workspace.join("temp"), bytes: 1 << 20 },
             network: Network::None,

@@ -5,6 +5,7 @@ mod audit;
 mod commands;
 mod editing;
 mod finding;
+mod git_elsewhere;
 mod inspector;
 mod isolation;
 mod lifecycles;
@@ -23,6 +24,7 @@ mod rules;
 mod session_diff;
 mod session_tools;
 mod subscriptions;
+mod toolchains;
 mod writing;
 
 use std::path::Path;

@@ -130,7 +130,7 @@ impl FencedRun {
 #[derive(Debug)]
 pub(crate) struct Ended {
     #[allow(dead_code, reason = "shown when a test fails")]
-    tier: &'static str,
+    pub(crate) tier: &'static str,
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,
     pub(crate) stderr: String,

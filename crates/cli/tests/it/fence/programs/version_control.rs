@@ -31,11 +31,15 @@ async fn git_commits_as_the_caller_and_clones_inside_the_scope() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_the_callers_git_settings_only_the_author_is_taken_along() {
+async fn of_the_callers_git_settings_no_program_is_taken_along() {
     for run in FencedRun::in_each_tier().await {
         write_git_settings(&run);
-        let ended = run.run(OFFLINE, ["git", "config", "--global", "--list"]).await.succeeded();
-        ended.assert_stdout("user.name=Ada Fenced\nuser.email=ada@fence.example\n");
+        // Away from any repository around the scope.
+        let ended = run.sh(OFFLINE, "cd / && git config --global --list").await.succeeded();
+        let of_fence = |line: &&str| line.starts_with("gpg.");
+        let (of_fence, taken): (Vec<_>, Vec<_>) = ended.stdout.lines().partition(of_fence);
+        assert_eq!(taken, ["user.name=Ada Fenced", "user.email=ada@fence.example"], "{ended:?}");
+        assert_eq!(of_fence.len(), 3, "the programs that sign: {ended:?}");
     }
 }
 
@@ -77,4 +81,31 @@ END
         echo text > file && git add file && git commit --quiet --message first && git log --format=%s";
     let protected = tier_b.sh(&options, script).await.succeeded();
     protected.assert_stdout(".git/hooks/pre-commit EROFS\n.git/config EROFS\nfirst\n");
+}
+
+/// Without mounts nothing keeps the hooks of a repository outside the scope, so there it can only be read.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_linked_worktree_is_read_in_each_tier_and_committed_to_where_hooks_can_be_kept() {
+    let [tier_a, tier_b] = FencedRun::in_each_tier().await;
+    for run in [&tier_a, &tier_b] {
+        write_git_settings(run);
+        let base = run.ground.scope();
+        let main = base.parent().unwrap().join(format!("main-{}", run.tier));
+        let script = format!(
+            "set -e; git init -q {main}; cd {main}; git -c user.name=x -c user.email=x commit -q --allow-empty -m first
+             rm -rf {tree}; git worktree add -q {tree}",
+            main = main.display(),
+            tree = base.display()
+        );
+        let made = std::process::Command::new("sh").args(["-c", &script]).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        run.ground.belongs_to_caller();
+        let read = run.sh(OFFLINE, "git log --format=%s && git status --porcelain").await.succeeded();
+        read.assert_stdout("first\n");
+        let commit = "echo x > file && git add file && git commit -qm second";
+        let hook = format!("touch {}/.git/hooks/pre-commit", main.display());
+        let (committed, hooked) = (run.sh(OFFLINE, commit).await, run.sh(OFFLINE, &hook).await);
+        assert_eq!(committed.code == Some(0), run.tier == "b", "{committed:?}");
+        assert_ne!(hooked.code, Some(0), "{hooked:?}");
+    }
 }

@@ -37,6 +37,7 @@ pub(super) fn choose(ground: &Ground, choices: &mut Unstructured<'_>) -> Result<
         deny_read: paths(ground, choices)?.iter().flat_map(|path| DeniedPath::resolve(path)).collect(),
         hidden: paths(ground, choices)?,
         protected: if choices.ratio(1, 8)? { paths(ground, choices)? } else { Vec::new() },
+        git: Vec::new(),
         metadata: metadata(choices)?,
         temp: if choices.arbitrary()? {
             let directory = choices.choose(&ground.directories)?.path().to_owned();

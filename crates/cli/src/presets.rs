@@ -1,0 +1,139 @@
+//! A small catalogue of known servers: what `ringfence add` sets for them beyond their command, and why.
+
+use config::edit::ServerEntry;
+use serde_json::{Value, json};
+
+/// What a known server needs in its fence.
+pub(crate) struct Preset {
+    /// Words of a command that mean this server, without a version.
+    packages: &'static [&'static str],
+    /// Fields that are set unless the user sets them.
+    fields: fn() -> Vec<(&'static str, Value)>,
+    /// What the fields are for, or what the operator may have to open, one line each.
+    pub(crate) reasons: &'static [&'static str],
+}
+
+const PRESETS: &[Preset] = &[
+    Preset {
+        packages: &["@modelcontextprotocol/server-memory"],
+        fields: || {
+            vec![
+                ("storage", json!("persistent")),
+                ("lifecycle", json!("workspace")),
+                ("env", json!({"MEMORY_FILE_PATH": "{storage}/memory.jsonl"})),
+            ]
+        },
+        reasons: &[
+            "storage: persistent, because it keeps its file beside its own code, which no session may write",
+            "lifecycle: workspace, so that the sessions of a workspace share one memory",
+        ],
+    },
+    Preset {
+        packages: &["basic-memory"],
+        fields: || {
+            let env = json!({"BASIC_MEMORY_HOME": "{storage}/notes", "BASIC_MEMORY_CONFIG_DIR": "{storage}/settings"});
+            vec![("storage", json!("persistent")), ("lifecycle", json!("workspace")), ("env", env)]
+        },
+        reasons: &[
+            "storage: persistent, because its notes lie in the home directory, which goes with the session",
+            "lifecycle: workspace, so that the sessions of a workspace share one set of notes",
+        ],
+    },
+    Preset {
+        packages: &["mcp-server-git"],
+        fields: || vec![("executionContext", json!("local"))],
+        reasons: &[
+            "executionContext: local, because the repository is on the client's machine",
+            "commits work in worktrees, submodules and folders of a repository; hooks and configuration stay read-only",
+        ],
+    },
+    Preset {
+        packages: &["@playwright/mcp", "chrome-devtools-mcp"],
+        fields: Vec::new,
+        reasons: &[
+            "a browser needs `serve --net http --unix-sockets`, and arguments without its own sandbox: `--no-sandbox` for \
+             playwright, `--chromeArg=--no-sandbox` for chrome-devtools (docs/servers.md, Browsers)",
+        ],
+    },
+    Preset {
+        packages: &["@modelcontextprotocol/server-postgres", "postgres-mcp"],
+        fields: Vec::new,
+        reasons: &[
+            "a database on this machine is reached over TCP (127.0.0.1); its unix socket needs `serve --unix-sockets`",
+        ],
+    },
+    Preset {
+        packages: &["mcp-server-docker", "docker-mcp"],
+        fields: Vec::new,
+        reasons: &[
+            "it needs the socket of docker, which gives whoever has it all rights of root: the fence keeps it out. To \
+             open it all the same: `serve --unix-sockets --read /var/run/docker.sock`",
+        ],
+    },
+];
+
+/// The preset of a command.
+pub(crate) fn of_command(command: &[String]) -> Option<&'static Preset> {
+    PRESETS.iter().find(|preset| {
+        let is_known = |package: &&str, word: &str| {
+            word == *package || word.strip_prefix(package).is_some_and(|rest| rest.starts_with(['@', '=']))
+        };
+        command.iter().any(|word| preset.packages.iter().any(|package| is_known(package, word)))
+    })
+}
+
+impl Preset {
+    /// Sets the fields that the entry does not have. Variables of the user stay beside those of the preset.
+    pub(crate) fn apply(&self, entry: &mut ServerEntry) {
+        for (name, value) in (self.fields)() {
+            match entry.fields.iter_mut().find(|(given, _)| *given == name) {
+                Some((_, Value::Object(given))) => {
+                    for (variable, value) in value.as_object().into_iter().flatten() {
+                        given.entry(variable.clone()).or_insert_with(|| value.clone());
+                    }
+                }
+                Some(_) => {}
+                None => entry.fields.push((name, value)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(command: &str) -> Vec<String> {
+        command.split(' ').map(str::to_owned).collect()
+    }
+
+    #[test]
+    fn a_known_package_is_found_with_and_without_a_version() {
+        for command in [
+            "npx -y @modelcontextprotocol/server-memory",
+            "npx -y @modelcontextprotocol/server-memory@2025.4.25",
+            "uvx basic-memory==0.15.0 mcp",
+        ] {
+            assert!(of_command(&words(command)).is_some(), "{command}");
+        }
+        for command in ["npx -y @modelcontextprotocol/server-memory-x", "uvx mcp-server-time"] {
+            assert!(of_command(&words(command)).is_none(), "{command}");
+        }
+    }
+
+    #[test]
+    fn what_the_user_sets_stays() {
+        let mut entry = ServerEntry {
+            name: "memory".to_owned(),
+            fields: vec![
+                ("lifecycle", json!("session")),
+                ("env", json!({"MEMORY_FILE_PATH": "/x", "A": "b"})),
+            ],
+        };
+        of_command(&words("npx @modelcontextprotocol/server-memory")).unwrap().apply(&mut entry);
+        let field = |name: &str| entry.fields.iter().find(|(given, _)| *given == name).unwrap().1.clone();
+        assert_eq!(field("lifecycle"), "session");
+        assert_eq!(field("storage"), "persistent");
+        assert_eq!(field("env"), json!({"MEMORY_FILE_PATH": "/x", "A": "b"}));
+    }
+}

@@ -1,0 +1,89 @@
+//! Servers that drive a browser, with the options that the documentation names for them, and Debian's Chromium.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use testkit::{Gateway, NEWEST, Project, RawClient, node_binary, parts_dir};
+
+/// What `docs/servers.md` says that a browser needs.
+const BROWSER: [&str; 3] = ["--net", "http", "--unix-sockets"];
+const PAGE: &str = "data:text/html,<title>six</title><script>document.title += 6 * 7</script>";
+
+/// The browser, and where its libraries are if it was unpacked and not installed.
+fn chromium() -> (PathBuf, Option<String>) {
+    let installed = Path::new("/usr/lib/chromium/chromium");
+    if installed.is_file() {
+        return (installed.to_owned(), None);
+    }
+    let system = parts_dir().join("chromium/usr/lib");
+    let libraries = std::fs::read_dir(&system).expect("the part chromium is unpacked");
+    let is_library = |path: &PathBuf| path.is_dir() && path.to_string_lossy().ends_with("-linux-gnu");
+    let libraries = libraries.filter_map(|entry| Some(entry.ok()?.path())).find(is_library).unwrap();
+    let path = format!("{0}:{0}/pulseaudio", libraries.display());
+    (system.join("chromium/chromium"), Some(path))
+}
+
+/// A session with a server of the parts, whose last argument names the browser.
+struct Browser {
+    client: RawClient,
+    _gateway: Gateway,
+    _project: Project,
+}
+
+impl Browser {
+    async fn open(script: &str, arguments: &[&str], fence: &[&str]) -> Self {
+        let project = Project::new("browser");
+        let (program, libraries) = chromium();
+        let parts = parts_dir();
+        let mut flags: Vec<String> = fence.iter().map(|flag| (*flag).to_owned()).collect();
+        flags.extend(["--read".to_owned(), parts.display().to_string()]);
+        flags.extend(
+            libraries
+                .into_iter()
+                .flat_map(|path| ["--force-env".to_owned(), format!("LD_LIBRARY_PATH={path}")]),
+        );
+        let server = parts.join("node_modules").join(script).display().to_string();
+        let mut command = vec![node_binary().display().to_string(), server];
+        command.extend(arguments.iter().map(|argument| (*argument).to_owned()));
+        command.push(program.display().to_string());
+        let gateway =
+            Gateway::builder().command(command).flags(flags).current_dir(&project.path).start().await;
+        let mut client = gateway.client();
+        client.open(json!({}), NEWEST).await;
+        Self { client, _gateway: gateway, _project: project }
+    }
+
+    async fn text_of(&self, tool: &str, arguments: Value) -> String {
+        let answer = self.client.call_tool(tool, arguments).await;
+        answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
+    }
+}
+
+const PLAYWRIGHT: (&str, [&str; 4]) =
+    ("@playwright/mcp/cli.js", ["--headless", "--isolated", "--no-sandbox", "--executable-path"]);
+
+#[tokio::test]
+async fn playwright_opens_a_page() {
+    let (script, arguments) = PLAYWRIGHT;
+    let browser = Browser::open(script, &arguments, &BROWSER).await;
+    let text = browser.text_of("browser_navigate", json!({"url": PAGE})).await;
+    assert!(text.contains("six42"), "{text}");
+}
+
+#[tokio::test]
+async fn chrome_devtools_opens_a_page() {
+    let script = "chrome-devtools-mcp/build/src/bin/chrome-devtools-mcp.js";
+    let arguments = ["--headless", "--isolated", "--chromeArg=--no-sandbox", "--executablePath"];
+    let browser = Browser::open(script, &arguments, &BROWSER).await;
+    let text = browser.text_of("new_page", json!({"url": PAGE})).await;
+    assert!(text.contains("data:text/html") && text.contains("[selected]"), "{text}");
+}
+
+/// The control: the options are needed.
+#[tokio::test]
+async fn a_browser_does_not_start_without_unix_sockets() {
+    let (script, arguments) = PLAYWRIGHT;
+    let browser = Browser::open(script, &arguments, &[]).await;
+    let text = browser.text_of("browser_navigate", json!({"url": PAGE})).await;
+    assert!(text.contains("Error") && !text.contains("six42"), "{text}");
+}
