@@ -91,7 +91,11 @@ impl Generation {
         let opening = Opening {
             upstream: &worker.upstream,
             directories: &worker.scope.directories,
-            owner: owner.map(|own| Owner { session: own.handle(), instance: own.instance().clone() }),
+            owner: owner.map(|own| Owner {
+                session: own.handle(),
+                instance: own.instance().clone(),
+                scope_source: own.scope().map(|scope| scope.source().as_str()),
+            }),
             attachment: client.as_ref().and_then(|client| client.attachment()),
             fence: &worker.fence,
             turns: is_probe.then_some(&worker.context.probe_launches),
