@@ -31,7 +31,7 @@ pub(crate) enum Client {
     Windsurf,
     /// `~/.config/zed/settings.json`.
     Zed,
-    /// `~/.junie/mcp/mcp.json` of Junie, the agent of JetBrains' IDEs.
+    /// `~/.junie/mcp/mcp.json` of Junie, which works in the IDEs of `JetBrains`.
     #[value(name = "jetbrains", alias = "junie")]
     JetBrains,
 }
@@ -63,11 +63,14 @@ pub(crate) enum CommandStyle {
     List,
 }
 
+/// Finds a file of the user.
+type FileLookup = fn() -> Option<PathBuf>;
+
 /// The settings of a client that switch off its own shell and file tools.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct OwnTools {
     /// The file of the settings. `None`: the file where the client keeps its servers.
-    file: Option<fn() -> Option<PathBuf>>,
+    file: Option<FileLookup>,
     pub(crate) settings: &'static [Setting],
 }
 
@@ -266,7 +269,7 @@ impl Client {
 
     /// The settings that switch off its own shell and file tools, if it has such.
     pub(crate) fn own_tools(self) -> Option<OwnTools> {
-        let (file, settings): (Option<fn() -> Option<PathBuf>>, _) = match self {
+        let (file, settings): (Option<FileLookup>, _) = match self {
             Self::ClaudeCode => (Some(claude_code_settings), OFF_IN_CLAUDE_CODE),
             Self::Codex => (None, OFF_IN_CODEX),
             Self::Gemini => (None, OFF_IN_GEMINI),

@@ -37,27 +37,23 @@ pub fn trust(file: &Path) -> Result<(), CertificateFileError> {
 }
 
 /// The words for a certificate that was not accepted, if that is why a connection failed.
-pub(super) fn about(error: &(dyn std::error::Error + 'static)) -> Option<&'static str> {
-    use rustls::CertificateError as Reason;
-    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
-    let error = inner.map_or(error, |inner| inner as &(dyn std::error::Error + 'static));
-    let rustls::Error::InvalidCertificate(reason) = error.downcast_ref::<rustls::Error>()? else {
-        return None;
-    };
-    Some(match reason {
-        Reason::UnknownIssuer | Reason::BadSignature => {
-            "its certificate is from an authority that this machine does not trust; `ringfence connect --ca FILE` or \
-             SSL_CERT_FILE names the authority's certificate"
-        }
-        Reason::Expired | Reason::ExpiredContext { .. } => "its certificate has expired",
-        Reason::NotValidYet | Reason::NotValidYetContext { .. } => {
-            "its certificate is not valid yet; is the clock of this machine right?"
-        }
-        Reason::NotValidForName | Reason::NotValidForNameContext { .. } => {
-            "its certificate is for another host name than the one in the URL"
-        }
-        Reason::Revoked => "its certificate was revoked",
-        _ => "its certificate cannot be accepted",
+///
+/// The reason is in the text alone: the layers between keep rustls' own error from being found by its type.
+pub(super) fn about(error: &dyn std::error::Error) -> Option<&'static str> {
+    let text = error.to_string();
+    let reason = text.strip_prefix("invalid peer certificate")?;
+    let says = |part: &str| reason.to_ascii_lowercase().contains(part);
+    Some(if says("expired") {
+        "its certificate has expired"
+    } else if says("not valid yet") || says("notvalidyet") {
+        "its certificate is not valid yet; is the clock of this machine right?"
+    } else if says("not valid for name") || says("notvalidforname") {
+        "its certificate is for another host name than the one in the URL"
+    } else if says("revoked") {
+        "its certificate was revoked"
+    } else {
+        "its certificate is from an authority that this machine does not trust; `ringfence connect --ca FILE` or \
+         SSL_CERT_FILE names the authority's certificate"
     })
 }
 

@@ -139,7 +139,7 @@ pub(crate) fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
 
 /// The root cause of an error below HTTP. Leaves out the URL, which may hold a key.
 pub(crate) fn explain(error: &reqwest::Error) -> String {
-    let mut cause: &(dyn std::error::Error + 'static) = error;
+    let mut cause: &dyn std::error::Error = error;
     loop {
         if let Some(words) = certificates::about(cause) {
             return words.to_owned();

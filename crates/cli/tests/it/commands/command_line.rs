@@ -254,7 +254,7 @@ async fn help_shows_examples_and_every_flag_that_the_documentation_promises() {
             &["Examples:", "ringfence serve -- npx", "Exit codes:", "--mode", "serve", "completions"],
         ),
         (
-            &["serve", "--help"],
+            &["serve", "--help-all"],
             &[
                 "Examples:",
                 "ringfence serve --shared",
