@@ -72,22 +72,13 @@ impl Session {
             scope: record.scope.as_ref().map(|scope| scope.paths()).unwrap_or_default(),
             scope_source: record.scope.as_ref().map(|scope| scope.source().as_str()),
             workers: workers.iter().map(|worker| worker.overview()).collect(),
-            unavailable: self.unavailable(),
+            unavailable: unavailable(&self.servers()),
             calls: activity.calls,
             errors: activity.errors,
             in_flight: activity.in_flight,
             age_seconds: activity.age.as_secs_f64(),
             idle_seconds: activity.idle.as_secs_f64(),
         }
-    }
-}
-
-impl Session {
-    fn unavailable(&self) -> Vec<UnavailableServer> {
-        let troubled = |report: MemberReport| {
-            report.reason.map(|reason| UnavailableServer { server: report.name, reason })
-        };
-        self.servers().into_iter().filter_map(troubled).collect()
     }
 }
 
@@ -113,6 +104,13 @@ impl Worker {
             confinement: process.and_then(|process| process.confinement().map(ToOwned::to_owned)),
         }
     }
+}
+
+fn unavailable(servers: &[MemberReport]) -> Vec<UnavailableServer> {
+    let troubled = |report: &MemberReport| {
+        Some(UnavailableServer { server: report.name.clone(), reason: report.reason.clone()? })
+    };
+    servers.iter().filter_map(troubled).collect()
 }
 
 /// The sum over those that tell; nothing if none does.
