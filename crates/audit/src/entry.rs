@@ -76,6 +76,9 @@ pub enum AuditEntry {
         milliseconds: f64,
         request_bytes: u64,
         answer_bytes: u64,
+        /// What a shell tool ran, without what looks like a secret.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        command: Option<AuditText>,
         #[serde(skip_serializing_if = "Option::is_none")]
         arguments: Option<AuditArguments>,
     },
@@ -131,9 +134,10 @@ impl AuditEntry {
             Self::ScopeRefused { reason, .. } | Self::SessionEnded { reason, .. } => reason.len(),
             Self::WorkerStarted { upstream, confinement, .. } => upstream.len() + confinement.len(),
             Self::WorkerExited { upstream, .. } => upstream.len(),
-            Self::ToolCalled { upstream, tool, method, arguments, .. } => {
+            Self::ToolCalled { upstream, tool, method, command, arguments, .. } => {
                 let arguments = arguments.as_ref().map_or(0, |arguments| arguments.0.get().len());
-                upstream.len() + length(tool.as_ref()) + method.len() + arguments
+                let optional = length(tool.as_ref()) + length(command.as_ref());
+                upstream.len() + optional + method.len() + arguments
             }
             Self::FileOperation { upstream, tool, operation, path, outcome, .. } => {
                 upstream.len() + tool.len() + operation.len() + path.len() + outcome.len()

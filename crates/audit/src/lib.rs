@@ -13,6 +13,7 @@
 //! is written ([`AuditLog::ship_to`]). With an [`AuditKey`] the hashes are HMACs, and only its owner can make a chain.
 
 mod chain;
+mod command_text;
 mod entry;
 mod file;
 mod files;
@@ -36,6 +37,7 @@ use std::thread::JoinHandle;
 use tokio::sync::watch;
 
 pub use chain::{AuditHash, HashError, LineError};
+pub use command_text::redact_command;
 pub use entry::{AuditArguments, AuditEntry, AuditText, CallOutcome};
 pub use file::OpenError;
 pub use key::{AuditKey, KeyMismatch, KeyTooShort};

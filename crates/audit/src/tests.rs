@@ -69,6 +69,7 @@ fn what_was_recorded_is_in_the_log_and_verifies() {
         milliseconds: 1.234_567,
         request_bytes: 10,
         answer_bytes: 20,
+        command: None,
         arguments: AuditArguments::from_json("{\n  \"path\": \"a\\nb\"\n}"),
     });
     log.record(refused("host"));

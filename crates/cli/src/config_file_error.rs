@@ -3,9 +3,10 @@
 use std::io;
 use std::path::PathBuf;
 
-use config::ConfigError;
 use config::client_file::ClientFileError;
 use config::edit::EditError;
+use config::{ConfigError, PrivateFileError};
+use fence::{FenceSetupError, ScopeError};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ConfigFileError {
@@ -25,6 +26,24 @@ pub(crate) enum ConfigFileError {
     NoClientPlace(&'static str),
     #[error("{0} starts its servers itself and takes no URL")]
     OnlyStdio(&'static str),
+    #[error("{0:?} is not the URL of a gateway")]
+    NotAUrl(String),
+    #[error("several gateways of this user run: {0}")]
+    SeveralGateways(String),
+    #[error("{0} has no project of its own and names no directory")]
+    NoScope(&'static str),
+    #[error("{0} does not tell a server at a URL which directory it works in")]
+    NoScopeAtUrl(&'static str),
+    #[error("{0} has no setting that switches off its own shell and file tools")]
+    NotExclusive(&'static str),
+    #[error("the servers of {0} cannot be imported")]
+    NotImported(&'static str),
+    #[error("--scope: {0}")]
+    Scope(ScopeError),
+    #[error("{0}")]
+    Token(PrivateFileError),
+    #[error("{0}")]
+    Host(FenceSetupError),
     #[error("--env {0}: expected NAME or NAME=VALUE")]
     BadVariable(String),
     #[error("cannot find the path of this program: {0}")]
@@ -36,7 +55,17 @@ impl ConfigFileError {
     pub(crate) fn is_usage(&self) -> bool {
         matches!(
             self,
-            Self::OnlyStdio(_) | Self::BadVariable(_) | Self::Edit { error: EditError::BadName(_), .. }
+            Self::OnlyStdio(_)
+                | Self::NotAUrl(_)
+                | Self::SeveralGateways(_)
+                | Self::NoScope(_)
+                | Self::NoScopeAtUrl(_)
+                | Self::NotExclusive(_)
+                | Self::NotImported(_)
+                | Self::Scope(_)
+                | Self::Token(_)
+                | Self::BadVariable(_)
+                | Self::Edit { error: EditError::BadName(_), .. }
         )
     }
 
@@ -50,6 +79,26 @@ impl ConfigFileError {
             Self::NoPlace => Some("name a file with --config".to_owned()),
             Self::NoClientPlace(_) => Some("name the file with --file".to_owned()),
             Self::OnlyStdio(_) => Some("leave --url out".to_owned()),
+            Self::NotAUrl(_) => Some("write it as http://127.0.0.1:3000/mcp".to_owned()),
+            Self::SeveralGateways(_) => Some("name one with --url".to_owned()),
+            Self::NoScope(_) => {
+                Some("name the directory that its tools may work in: --scope DIR".to_owned())
+            }
+            Self::NoScopeAtUrl(_) => Some(
+                "leave --url out, and it starts `ringfence stdio` in its project; or name one directory for all \
+                 its sessions with --scope DIR, or a workspace of the gateway with a URL such as \
+                 http://127.0.0.1:3000/mcp/w/NAME"
+                    .to_owned(),
+            ),
+            Self::NotExclusive(_) => {
+                Some("leave --exclusive out, and refuse its own tools when it asks".to_owned())
+            }
+            Self::NotImported(_) => {
+                Some("add them one by one: ringfence add NAME -- COMMAND".to_owned())
+            }
+            Self::Scope(error) => Some(error.hint().to_owned()),
+            Self::Token(error) => Some(error.hint()),
+            Self::Host(error) => error.hint(),
             _ => None,
         }
     }

@@ -18,6 +18,8 @@ const EXAMPLES: &str = "\
 Examples:
   ringfence connect https://gateway.example.org --token-file ~/.config/ringfence/token
       an IDE starts this: file tools for its project here, everything else on the gateway
+  ringfence connect https://gateway.internal:8443 --ca company-ca.pem --token-file token
+      trusts the company's own authority
   RINGFENCE_TOKEN=… ringfence connect http://127.0.0.1:3000 --config servers.yaml
       runs the local servers of this file; the gateway can start no others
   ssh -N -L 3000:127.0.0.1:3000 gateway.example.org & ringfence connect http://127.0.0.1:3000
@@ -33,6 +35,9 @@ pub(crate) struct ConnectArguments {
     /// is taken from `RINGFENCE_TOKEN`.
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// Trust the certificates of this PEM file, too: those of a gateway with its own authority, or its own certificate.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// Write the URL and id of the gateway's session to this file, for other clients of the same user.
     #[arg(long, value_name = "FILE")]
     session_file: Option<PathBuf>,
@@ -45,6 +50,9 @@ pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Error> {
     // No fenced server may read the token. A link must not lead around the rule.
     let token_file = arguments.token_file.as_ref().and_then(|path| path.canonicalize().ok());
     arguments.server.fence.deny_read.extend(token_file);
+    if let Some(file) = &arguments.ca {
+        upstream::http::trust(file).map_err(|error| Error::Certificates { path: file.clone(), error })?;
+    }
     let connection = connection(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(connection));

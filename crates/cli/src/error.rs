@@ -14,6 +14,7 @@ use fence::{FenceSetupError, ScopeError};
 use packages::{PackageError, ProgramError};
 use session::Refusal;
 use upstream::StartError;
+use upstream::http::CertificateFileError;
 use workspace::ServeError;
 
 use crate::access_options::AccessError;
@@ -68,6 +69,11 @@ pub(crate) enum Error {
         hint: Option<String>,
     },
     GatewayUrl(GatewayUrlError),
+    /// The file of `--ca`.
+    Certificates {
+        path: PathBuf,
+        error: CertificateFileError,
+    },
     /// A file with a token or key.
     PrivateFile(PrivateFileError),
     AuditKey {
@@ -109,6 +115,7 @@ impl Error {
             | Self::UnknownHost { .. }
             | Self::OwnPortMirrored(_)
             | Self::GatewayUrl(_)
+            | Self::Certificates { .. }
             | Self::PrivateFile(_)
             | Self::AuditKey { .. }
             | Self::NewKey { .. }
@@ -171,6 +178,7 @@ impl Error {
             Self::NotServing(refusal) => refusal.to_string(),
             Self::Fence(error) => error.message(),
             Self::GatewayUrl(error) => error.to_string(),
+            Self::Certificates { path, error } => format!("--ca {}: {error}", path.display()),
             Self::PrivateFile(error) => error.to_string(),
             Self::AuditKey { path, error } => format!("{}: {error}", path.display()),
             Self::Sink(error) => error.to_string(),
@@ -231,6 +239,7 @@ impl Error {
                 "names are letters, digits, `-`, `_` and `.`, each defined once: --workspace docs=/srv/docs"
             }
             Self::Directory { .. } => "name a directory that exists",
+            Self::Certificates { .. } => "name a PEM file with at least one certificate",
             Self::AuditKey { .. } => "`ringfence audit key FILE` makes a key",
             Self::NewKey { error, .. } if error.kind() == std::io::ErrorKind::AlreadyExists => {
                 "name another file: logs that were written with the key of this one can be checked only with it"

@@ -7,6 +7,7 @@ mod audit;
 mod audit_options;
 mod cache_command;
 mod clients;
+mod command_line_help;
 mod config_command;
 mod config_file_error;
 mod config_path;
@@ -37,7 +38,7 @@ mod workspace_options;
 
 use std::process::ExitCode;
 
-use clap::{CommandFactory, Parser};
+use clap::CommandFactory;
 
 use crate::arguments::{Arguments, Command};
 use crate::error::Error;
@@ -47,7 +48,7 @@ fn main() -> ExitCode {
     // Every session starts a worker, so a worker does not load the parser of all the other commands.
     let outcome = match workspace_options::arguments_of_worker() {
         Some(arguments) => workspace_options::run(arguments).map(|()| ExitCode::SUCCESS),
-        None => run(Arguments::parse()),
+        None => run(command_line_help::parse()),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("{error}");

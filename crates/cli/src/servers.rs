@@ -57,7 +57,7 @@ impl Servers {
             file.reserve(&host_environment);
         }
         let rules = options.scope.rules(&options.fence.scope, &host_environment)?;
-        warn_of_default_scope(&rules);
+        check_default_scope(&rules, !options.fence.scope.is_empty())?;
         let mut grants =
             Grants { scopes: rules.allowed.clone(), workspaces: rules.names.clone(), ..Grants::default() };
         let Some(file) = file else {
@@ -83,20 +83,24 @@ fn reserve(options: &ServerOptions, trusted_files: &[PathBuf], host_environment:
     for file in trusted_files {
         host_environment.reserve("a file that decides who may connect", file);
     }
-    for file in Client::value_variants().iter().filter_map(|client| client.file()) {
+    for file in Client::value_variants().iter().flat_map(|client| client.files()) {
         host_environment.reserve("the settings of a client", &file);
     }
 }
 
-/// Tells the operator at start that clients which name no directory will be refused, and why.
-fn warn_of_default_scope(rules: &ScopeRules) {
+/// Checks the directory of clients that name none. One that the operator named must be usable. The working directory
+/// need not be, but then the operator hears of it now, and not from the first client.
+fn check_default_scope(rules: &ScopeRules, is_named: bool) -> Result<(), Error> {
     for path in rules.default.iter().flatten() {
-        if let Err(error) = rules.host_environment.vet_named(path) {
-            tracing::warn!(
-                "clients that name no directory are refused: {error}; hint: {}; or name a default with \
-                 --sandbox-scope DIR",
-                error.hint()
-            );
+        match rules.host_environment.vet_named(path) {
+            Ok(_) => tracing::info!(directory = %path.display(), "clients that name no directory work here"),
+            Err(error) if is_named => return Err(error.into()),
+            Err(error) => tracing::warn!(
+                "clients that name no directory are refused, because ringfence was started in {}: {error}; hint: \
+                 start it in the directory of a project, or name one with --sandbox-scope DIR",
+                path.display()
+            ),
         }
     }
+    Ok(())
 }

@@ -113,31 +113,66 @@ fn list(gateways: &[OperatorClient<'_>], as_json: bool) {
     }
     let bold =
         |text: String| if std::io::stdout().is_terminal() { format!("\x1b[1m{text}\x1b[0m") } else { text };
-    print_line(&bold(row(
-        ["SESSION", "STATE", "CLIENT", "CALLS", "MEMORY", "IDLE", "SCOPE"].map(str::to_owned)
-    )));
+    print_line(&bold(row([
+        "SESSION",
+        "STATE",
+        "PRINCIPAL",
+        "CLIENT",
+        "FENCE",
+        "CALLS",
+        "MEMORY",
+        "IDLE",
+        "SCOPE",
+    ]
+    .map(str::to_owned))));
     for session in &sessions {
         print_line(&row([
             text(&session["session"]),
             text(&session["state"]),
+            text(&session["principal"]),
             text(&session["client"]),
+            fence(session).to_owned(),
             session["calls"].to_string(),
             memory(session),
             format!("{:.0} s", session["idle_seconds"].as_f64().unwrap_or_default()),
-            scope(session),
+            format!("{}{}", scope(session), if is_default(session) { " (default)" } else { "" }),
         ]));
     }
 }
 
-fn row([session, state, client, calls, memory, idle, scope]: [String; 7]) -> String {
-    format!("{session:<12} {state:<15} {client:<24} {calls:>7} {memory:>9} {idle:>8}  {scope}")
+fn row([session, state, principal, client, fence, calls, memory, idle, scope]: [String; 9]) -> String {
+    format!(
+        "{session:<12} {state:<15} {principal:<12} {client:<24} {fence:<9} {calls:>7} {memory:>9} {idle:>8}  {scope}"
+    )
+}
+
+/// What holds around the session's processes, as one word: the weakest of them.
+fn fence(session: &Value) -> &'static str {
+    let workers: Vec<&Value> = session["workers"].as_array().into_iter().flatten().collect();
+    let any = |kind: &str| workers.iter().any(|worker| worker["fence"] == kind);
+    if any("unfenced") {
+        "none"
+    } else if workers.iter().any(|worker| worker["confinement"].is_string()) {
+        "holds"
+    } else if any("fenced") {
+        // Its server does not run now.
+        "idle"
+    } else {
+        "-"
+    }
+}
+
+/// Whether the client named no directory.
+fn is_default(session: &Value) -> bool {
+    session["scope_source"] == "default"
 }
 
 fn described(session: &Value) -> String {
     let mut lines = vec![
         format!("session     {} ({})", text(&session["session"]), text(&session["state"])),
+        format!("principal   {}", text(&session["principal"])),
         format!("client      {} (instance {})", text(&session["client"]), text(&session["instance"])),
-        format!("scope       {} (from {})", scope(session), text(&session["scope_source"])),
+        format!("scope       {} ({})", scope(session), scope_origin(session)),
         format!(
             "calls       {} ({} failed, {} running)",
             session["calls"], session["errors"], session["in_flight"]
@@ -159,10 +194,35 @@ fn described(session: &Value) -> String {
             format_args!("{} MiB", worker["pss_bytes"].as_u64().unwrap_or_default() >> 20),
             worker["cpu_seconds"].as_f64().unwrap_or_default(),
         ));
-        let confinement = worker["confinement"].as_str().unwrap_or("none: it runs without a fence");
-        lines.push(format!("fence       {confinement}"));
+        if worker["reason"].is_string() {
+            lines.push(format!("reason      {}", text(&worker["reason"])));
+        }
+        lines.push(format!("fence       {}", fence_of_worker(worker)));
+    }
+    for server in session["unavailable"].as_array().into_iter().flatten() {
+        lines.push(format!("unavailable {}: {}", text(&server["server"]), text(&server["reason"])));
     }
     lines.join("\n")
+}
+
+fn fence_of_worker(worker: &Value) -> &str {
+    match (worker["confinement"].as_str(), worker["fence"].as_str()) {
+        (Some(confinement), _) => confinement,
+        (None, Some("unfenced")) => "none: it runs without a fence",
+        (None, Some("elsewhere")) => "none here: it is no process of this machine",
+        (None, _) => "stands by: its process does not run now",
+    }
+}
+
+fn scope_origin(session: &Value) -> String {
+    match session["scope_source"].as_str() {
+        Some("default") => "the default: the client named no directory".to_owned(),
+        Some("roots") => "from the client's roots".to_owned(),
+        Some("workspace") => "named by the header or the URL".to_owned(),
+        Some("elsewhere") => "on the client's machine".to_owned(),
+        Some(other) => format!("from {other}"),
+        None => "not known yet".to_owned(),
+    }
 }
 
 /// Replaces control characters: clients choose these texts, and must not control the terminal.

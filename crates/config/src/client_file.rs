@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use jsonc_parser::cst::{CstInputValue, CstRootNode};
+use jsonc_parser::cst::{CstInputValue, CstNode, CstObject, CstRootNode};
 use serde_json::{Map, Value};
 use toml_edit::{DocumentMut, InlineTable, Item, Table, TableLike};
 
@@ -42,6 +42,94 @@ pub fn entry(
     let fields = root.as_ref().and_then(|root| find(root, section)?.get(name)?.map());
     Ok(fields
         .map(|entries| entries.iter().map(|entry| (entry.key.clone(), value_of(&entry.value))).collect()))
+}
+
+/// The value of `key` in the section, if it has one.
+pub fn value(
+    text: &str,
+    syntax: ClientSyntax,
+    section: &[&str],
+    key: &str,
+) -> Result<Option<Value>, ClientFileError> {
+    let root = read(text, syntax)?;
+    Ok(root.as_ref().and_then(|root| find(root, section)?.get(key)).map(value_of))
+}
+
+/// The text with `key` of the section set to a value that is no map.
+pub fn with_value(
+    text: &str,
+    syntax: ClientSyntax,
+    section: &[&str],
+    key: &str,
+    value: Value,
+) -> Result<String, ClientFileError> {
+    match syntax {
+        ClientSyntax::Json => set_in_json(text, section, key, input(value)),
+        ClientSyntax::Toml => {
+            let mut document = parse_toml(text)?;
+            let table = toml_section(&mut document, section)?;
+            table.insert(key, Item::Value(toml_value(&value)));
+            Ok(document.to_string())
+        }
+    }
+}
+
+/// The text with these texts at the end of a JSON list, without those that it has already. The list is made if it is
+/// missing.
+pub fn with_list_items(
+    text: &str,
+    section: &[&str],
+    key: &str,
+    items: &[&str],
+) -> Result<String, ClientFileError> {
+    let root = parse_json(text)?;
+    let list = json_section(&root, section)?
+        .array_value_or_create(key)
+        .ok_or_else(|| ClientFileError(format!("`{}.{key}` is not a list", section.join("."))))?;
+    let known: Vec<Option<String>> = list.elements().iter().map(text_of).collect();
+    for item in items.iter().filter(|item| !known.iter().flatten().any(|known| known == *item)) {
+        list.append(CstInputValue::String((*item).to_owned()));
+    }
+    Ok(with_mark_of(text, root.to_string()))
+}
+
+/// The text without these texts in a JSON list. A list that becomes empty is removed.
+pub fn without_list_items(
+    text: &str,
+    section: &[&str],
+    key: &str,
+    items: &[&str],
+) -> Result<String, ClientFileError> {
+    let root = parse_json(text)?;
+    let object = section.iter().try_fold(root.object_value(), |object, key| Some(object?.object_value(key)));
+    let Some(property) = object.flatten().and_then(|object| object.get(key)) else {
+        return Ok(text.to_owned());
+    };
+    let Some(list) = property.array_value() else { return Ok(text.to_owned()) };
+    for element in list.elements() {
+        if text_of(&element).is_some_and(|text| items.contains(&text.as_str())) {
+            element.remove();
+        }
+    }
+    if list.elements().is_empty() {
+        property.remove();
+    }
+    Ok(with_mark_of(text, root.to_string()))
+}
+
+/// Returns true if the text holds nothing but empty maps.
+pub fn says_nothing(text: &str, syntax: ClientSyntax) -> bool {
+    fn is_empty(node: &Node) -> bool {
+        match &node.value {
+            document::Value::Map(entries) => entries.iter().all(|entry| is_empty(&entry.value)),
+            _ => false,
+        }
+    }
+    read(text, syntax).is_ok_and(|root| root.as_ref().is_none_or(is_empty))
+}
+
+fn text_of(node: &CstNode) -> Option<String> {
+    node.as_string_lit()?.decoded_value().ok()
 }
 
 /// Returns true if the file has such a section.
@@ -100,14 +188,18 @@ pub(crate) fn with_ordered_json(
     name: &str,
     fields: Vec<(String, Value)>,
 ) -> Result<String, ClientFileError> {
-    let root = parse_json(text)?;
-    let mut object =
-        root.object_value_or_create().ok_or_else(|| ClientFileError::not_a_map(&["the file"]))?;
-    for key in section {
-        object = object.object_value_or_create(key).ok_or_else(|| ClientFileError::not_a_map(section))?;
-    }
     let fields = fields.into_iter().map(|(key, value)| (key, input(value)));
-    let value = CstInputValue::Object(fields.collect());
+    set_in_json(text, section, name, CstInputValue::Object(fields.collect()))
+}
+
+fn set_in_json(
+    text: &str,
+    section: &[&str],
+    name: &str,
+    value: CstInputValue,
+) -> Result<String, ClientFileError> {
+    let root = parse_json(text)?;
+    let object = json_section(&root, section)?;
     match object.get(name) {
         Some(property) => property.set_value(value),
         None => {
@@ -115,6 +207,16 @@ pub(crate) fn with_ordered_json(
         }
     }
     Ok(with_mark_of(text, root.to_string()))
+}
+
+/// The object of a section, made where it is missing.
+fn json_section(root: &CstRootNode, section: &[&str]) -> Result<CstObject, ClientFileError> {
+    let mut object =
+        root.object_value_or_create().ok_or_else(|| ClientFileError::not_a_map(&["the file"]))?;
+    for key in section {
+        object = object.object_value_or_create(key).ok_or_else(|| ClientFileError::not_a_map(section))?;
+    }
+    Ok(object)
 }
 
 fn read(text: &str, syntax: ClientSyntax) -> Result<Option<Node>, ClientFileError> {
@@ -169,14 +271,7 @@ fn with_toml(
     fields: &[(String, Value)],
 ) -> Result<String, ClientFileError> {
     let mut document = parse_toml(text)?;
-    let mut table: &mut dyn TableLike = document.as_table_mut();
-    for key in section {
-        let mut implicit = Table::new();
-        // Implicit: without a header of its own, as people write it.
-        implicit.set_implicit(true);
-        let item = table.entry(key).or_insert(Item::Table(implicit));
-        table = item.as_table_like_mut().ok_or_else(|| ClientFileError::not_a_map(section))?;
-    }
+    let table = toml_section(&mut document, section)?;
     let mut new = Table::new();
     for (key, value) in fields {
         new.insert(key, Item::Value(toml_value(value)));
@@ -186,6 +281,22 @@ fn with_toml(
     }
     table.insert(name, Item::Table(new));
     Ok(document.to_string())
+}
+
+/// The table of a section, made where it is missing.
+fn toml_section<'a>(
+    document: &'a mut DocumentMut,
+    section: &[&str],
+) -> Result<&'a mut dyn TableLike, ClientFileError> {
+    let mut table: &mut dyn TableLike = document.as_table_mut();
+    for key in section {
+        let mut implicit = Table::new();
+        // Implicit: without a header of its own until it has a value, as people write it.
+        implicit.set_implicit(true);
+        let item = table.entry(key).or_insert(Item::Table(implicit));
+        table = item.as_table_like_mut().ok_or_else(|| ClientFileError::not_a_map(section))?;
+    }
+    Ok(table)
 }
 
 fn toml_value(value: &Value) -> toml_edit::Value {

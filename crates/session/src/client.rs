@@ -123,7 +123,8 @@ impl Client {
     /// The session as its own processes are told of it.
     pub(crate) fn as_owner(&self) -> Owner {
         let principal = self.record().key.principal.clone();
-        Owner { principal, session: self.handle, instance: self.instance.clone() }
+        let scope_source = self.scope().map(|scope| scope.source().as_str());
+        Owner { principal, session: self.handle, instance: self.instance.clone(), scope_source }
     }
 
     pub(crate) fn instance(&self) -> &Instance {

@@ -27,7 +27,7 @@ use identity::SessionId;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use tokio::sync::{oneshot, watch};
-use upstream::{Connection, FenceSlot, Lifecycle, StartError, Upstream};
+use upstream::{Connection, FenceSlot, Lifecycle, StartError, Transport, Upstream};
 use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Notification, Request, Response, method};
 
 use self::action::{Action, Note};
@@ -252,6 +252,20 @@ impl Worker {
         let core = self.core.lock();
         let (state, generation) = core.machine.condition();
         (state, generation, core.connection.clone())
+    }
+
+    /// Why the worker has no process, if its last one failed.
+    pub(crate) fn down_reason(&self) -> Option<String> {
+        self.core.lock().machine.down_reason()
+    }
+
+    /// Whether its processes run in a fence, for reports.
+    pub(crate) fn fence_kind(&self) -> &'static str {
+        match &self.upstream.transport {
+            Transport::Process(program) if program.fence.is_some() => "fenced",
+            Transport::Process(_) => "unfenced",
+            Transport::Http(_) | Transport::Attached => "elsewhere",
+        }
     }
 
     /// Whether no session has used the worker for so long.

@@ -31,6 +31,7 @@
 //! Task::ModernCall, ModernListen → modern          the same for a server of revision 2026-07-28
 //! ```
 
+mod certificates;
 mod client;
 mod connection;
 mod conversation;
@@ -47,7 +48,8 @@ mod response_body;
 mod standalone_stream;
 mod tasks;
 
-pub use client::{is_loopback, tls};
+pub use certificates::{CertificateFileError, tls, trust};
+pub use client::is_loopback;
 pub use connection::Connection;
 pub use endpoint::Endpoint;
 pub use incoming::Incoming;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use identity::{Handle, Instance, Principal};
 use serde_json::json;
-use wire::worker_variable::{INSTANCE, SCOPE, SESSION};
+use wire::worker_variable::{INSTANCE, SCOPE, SCOPE_SOURCE, SESSION};
 
 use crate::directories::Directories;
 
@@ -15,6 +15,8 @@ pub struct Owner {
     pub principal: Principal,
     pub session: Handle,
     pub instance: Instance,
+    /// Who named its directories, if they are known.
+    pub scope_source: Option<&'static str>,
 }
 
 pub(crate) fn worker_variables(
@@ -25,6 +27,7 @@ pub(crate) fn worker_variables(
     if let Some(owner) = owner {
         variables.push((SESSION.into(), owner.session.to_string().into()));
         variables.push((INSTANCE.into(), owner.instance.as_str().into()));
+        variables.extend(owner.scope_source.map(|source| (SCOPE_SOURCE.into(), source.into())));
     }
     let uris: Vec<String> =
         directories.paths().iter().map(|path| wire::file_uri(path.as_os_str().as_bytes())).collect();

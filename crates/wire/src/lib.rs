@@ -46,6 +46,6 @@ pub use limits::{MAX_BATCH, MAX_MESSAGE_BYTES};
 pub use lines::{LineBuffer, LineTooLong};
 pub use message::{Message, Notification, Outcome, Request, Response};
 pub use object::read_object;
-pub use params::{InitializeParams, InitializeResult, LogLevel};
+pub use params::{InitializeParams, InitializeResult, LogLevel, with_note_for_model};
 pub use text::{Text, compact_newlines};
 pub use version::Version;

@@ -215,6 +215,30 @@ impl InitializeResult {
     }
 }
 
+/// Puts a note before the `instructions` in the result of an `initialize`, or makes them from it. The rest of the text
+/// stays as it was written.
+pub fn with_note_for_model(result: &str, note: &str) -> String {
+    #[derive(Deserialize)]
+    struct Fields<'a> {
+        #[serde(borrow, default)]
+        instructions: Option<&'a RawValue>,
+    }
+    let note = serde_json::Value::from(note).to_string();
+    let own = read_object::<Fields<'_>>(result).ok().and_then(|fields| fields.instructions);
+    if let Some(own) = own.filter(|own| own.get().starts_with('"')) {
+        let start = Span::of(own, result).range().start + 1;
+        let note = &note[1..note.len() - 1];
+        return format!("{}{note}\\n\\n{}", &result[..start], &result[start..]);
+    }
+    match result.trim_start().strip_prefix('{') {
+        Some(rest) if own.is_none() => {
+            let comma = if rest.trim_start().starts_with('}') { "" } else { "," };
+            format!(r#"{{"instructions":{note}{comma}{rest}"#)
+        }
+        _ => result.to_owned(),
+    }
+}
+
 /// Severity of a log notification, least severe first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -257,6 +281,18 @@ mod tests {
             result.with_version(Version::V2025_03_26),
             r#"{"instructions":"2025-11-25", "protocolVersion" : "2025-03-26","x":1.50}"#
         );
+    }
+
+    #[test]
+    fn a_note_comes_before_the_instructions_and_changes_nothing_else() {
+        let noted = |text| with_note_for_model(text, "in \"/a\"");
+        assert_eq!(
+            noted(r#"{"x":1.50, "instructions" : "say \"hi\"","y":{}}"#),
+            r#"{"x":1.50, "instructions" : "in \"/a\"\n\nsay \"hi\"","y":{}}"#
+        );
+        assert_eq!(noted(r#"{"x":1.50}"#), r#"{"instructions":"in \"/a\"","x":1.50}"#);
+        assert_eq!(noted("{ }"), r#"{"instructions":"in \"/a\"" }"#);
+        assert_eq!(noted(r#"{"instructions":7}"#), r#"{"instructions":7}"#, "not ours to mend");
     }
 
     #[test]

@@ -6,5 +6,7 @@ pub const SESSION: &str = "RINGFENCE_SESSION";
 pub const INSTANCE: &str = "RINGFENCE_INSTANCE";
 /// The directories of the session as a JSON array of URIs. The server starts in the first.
 pub const SCOPE: &str = "RINGFENCE_SCOPE";
+/// Who named the directories of the session: `roots`, `workspace`, or `default` if the client named none.
+pub const SCOPE_SOURCE: &str = "RINGFENCE_SCOPE_SOURCE";
 /// The confinement of the server, in JSON.
 pub const CONFINEMENT: &str = "RINGFENCE_CONFINEMENT";

@@ -10,6 +10,8 @@ pub(crate) struct Identity {
     pub(crate) session: Option<String>,
     pub(crate) instance: Option<String>,
     pub(crate) confinement: Option<Value>,
+    /// Who named the directories; `default` if the client named none.
+    pub(crate) scope_source: Option<String>,
 }
 
 impl Identity {
@@ -24,6 +26,7 @@ impl Identity {
         Self {
             session: read(worker_variable::SESSION),
             instance: read(worker_variable::INSTANCE),
+            scope_source: read(worker_variable::SCOPE_SOURCE),
             confinement: read(worker_variable::CONFINEMENT).and_then(|text| serde_json::from_str(&text).ok()),
         }
     }

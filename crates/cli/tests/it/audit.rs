@@ -1,5 +1,6 @@
 //! The audit log of a running gateway: keyed chains, and sinks that are away, broken, untrusted or slow.
 
+mod commands;
 mod http_sink;
 mod keyed;
 mod receivers;

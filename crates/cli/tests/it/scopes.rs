@@ -1,6 +1,7 @@
 //! The directories of a session: how they are named, that they are set only once, and that the kernel confines
 //! each server to them. All servers are fenced, as by default; most are the fixture.
 
+mod default_scope;
 mod lifecycles;
 mod lock;
 mod naming;

@@ -9,13 +9,18 @@ use serde_json::value::RawValue;
 use wire::{Notification, Outcome, Request, Response, method, read_object};
 
 use crate::gateway_context::GatewayContext;
-use audit::{AuditArguments, AuditEntry, CallOutcome};
+use audit::{AuditArguments, AuditEntry, AuditText, CallOutcome};
+
+/// The tools of the built-in server that run commands.
+const SHELL_TOOLS: &[&str] = &["run_terminal_cmd", "sandboxed_shell"];
 
 #[derive(Debug)]
 pub(crate) struct CallRecord {
     method: String,
     tool: Option<String>,
     request_bytes: usize,
+    /// What a shell tool of the built-in server is to run, redacted.
+    command: Option<AuditText>,
     arguments: Option<AuditArguments>,
 }
 
@@ -44,6 +49,7 @@ impl CallRecord {
             arguments: arguments
                 .filter(|_| wants_arguments)
                 .and_then(|arguments| AuditArguments::from_json(arguments.get())),
+            command: params.as_ref().and_then(|params| command(params.name.as_deref()?, arguments?)),
             tool: params.and_then(|params| params.name.or(params.uri)),
         }))
     }
@@ -65,9 +71,22 @@ impl CallRecord {
             milliseconds: took.as_secs_f64() * 1000.0,
             request_bytes: self.request_bytes as u64,
             answer_bytes: answer_bytes as u64,
+            command: self.command.clone(),
             arguments: self.arguments.clone(),
         }
     }
+}
+
+/// The command of a shell tool of the built-in server, whose name may have a prefix here.
+fn command(tool: &str, arguments: &RawValue) -> Option<AuditText> {
+    #[derive(Deserialize)]
+    struct Shell {
+        #[serde(alias = "script")]
+        command: String,
+    }
+    SHELL_TOOLS.iter().find(|name| tool.ends_with(**name))?;
+    let shell = serde_json::from_str::<Shell>(arguments.get()).ok()?;
+    Some(audit::redact_command(&shell.command).into())
 }
 
 /// How an upstream's answer counts.

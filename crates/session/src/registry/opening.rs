@@ -18,7 +18,7 @@ use crate::plan::Beneficiary;
 use crate::record::{Contexts, EndReason, SessionRecord};
 use crate::rights::{Rights, RightsError};
 use crate::roster::{Roster, Welcome};
-use crate::scope::{Scope, ScopeRefusal, WorkspaceChoice};
+use crate::scope::{Scope, ScopeRefusal, ScopeSource, WorkspaceChoice};
 use crate::session::{Beginning, Session};
 
 /// Who opens a session, and what they say about themselves beside `initialize`.
@@ -82,9 +82,10 @@ impl Sessions {
             let answer = worker.ok_or(Refusal::SessionNotFound)?.ready().await?;
             roster.negotiate(requested, &answer)
         };
-        self.admit(&session, told.version, &told.answer)?;
+        let answer = with_scope_note(&roster, &session, told.answer);
+        self.admit(&session, told.version, &answer)?;
         opening.done();
-        Ok((session, messages::result(&id, &told.answer).into()))
+        Ok((session, messages::result(&id, &answer).into()))
     }
 
     /// Opens a session for a client that has not said `initialize` yet, and may never do so: the gateway says it in its
@@ -182,6 +183,24 @@ impl Sessions {
         });
         Ok(())
     }
+}
+
+/// Tells the model where it is, if its client did not choose that directory.
+fn with_scope_note(roster: &Roster, session: &Session, answer: String) -> String {
+    let is_shared = roster.sole().is_some_and(|server| server.lifecycle() == Lifecycle::Shared);
+    let scope = session.scope().filter(|scope| scope.source() == ScopeSource::Default && !is_shared);
+    let paths: Vec<String> =
+        scope.iter().flat_map(|scope| scope.paths()).map(|path| path.display().to_string()).collect();
+    if paths.is_empty() {
+        return answer;
+    }
+    let note = format!(
+        "This session works in {}: the client named no directory, so this is the default of the gateway. If the user \
+         expects another one, tell them: the client has to report its roots, or to name the directory in the header \
+         Ringfence-Workspace.",
+        paths.join(", ")
+    );
+    wire::with_note_for_model(&answer, &note)
 }
 
 fn record(

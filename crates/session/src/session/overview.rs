@@ -7,7 +7,7 @@ use serde::Serialize;
 use upstream::{cpu_ticks, with_descendants};
 
 use super::Session;
-use crate::route::Route;
+use crate::route::{MemberReport, Route};
 use crate::worker::Worker;
 
 #[derive(Clone, Debug, Serialize)]
@@ -22,6 +22,7 @@ pub struct SessionOverview {
     pub scope: Vec<PathBuf>,
     pub scope_source: Option<&'static str>,
     pub workers: Vec<WorkerOverview>,
+    pub unavailable: Vec<UnavailableServer>,
     pub calls: u64,
     pub errors: u64,
     pub in_flight: usize,
@@ -40,8 +41,19 @@ pub struct WorkerOverview {
     /// Of the whole tree; `None` where the kernel does not tell.
     pub pss_bytes: Option<u64>,
     pub cpu_seconds: Option<f64>,
-    /// What holds around it; `None`: it runs without a fence, or does not run.
+    /// `fenced`, `unfenced`, or `elsewhere` if it is no process of this machine.
+    pub fence: &'static str,
+    /// What holds around it while it runs in a fence.
     pub confinement: Option<String>,
+    /// Why it does not run, if it failed.
+    pub reason: Option<String>,
+}
+
+/// A server that the session cannot use.
+#[derive(Clone, Debug, Serialize)]
+pub struct UnavailableServer {
+    pub server: String,
+    pub reason: String,
 }
 
 impl Session {
@@ -60,6 +72,7 @@ impl Session {
             scope: record.scope.as_ref().map(|scope| scope.paths()).unwrap_or_default(),
             scope_source: record.scope.as_ref().map(|scope| scope.source().as_str()),
             workers: workers.iter().map(|worker| worker.overview()).collect(),
+            unavailable: unavailable(&self.servers()),
             calls: activity.calls,
             errors: activity.errors,
             in_flight: activity.in_flight,
@@ -86,9 +99,18 @@ impl Worker {
                 let seconds = ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
                 seconds
             }),
+            fence: self.fence_kind(),
+            reason: self.down_reason(),
             confinement: process.and_then(|process| process.confinement().map(ToOwned::to_owned)),
         }
     }
+}
+
+fn unavailable(servers: &[MemberReport]) -> Vec<UnavailableServer> {
+    let troubled = |report: &MemberReport| {
+        Some(UnavailableServer { server: report.name.clone(), reason: report.reason.clone()? })
+    };
+    servers.iter().filter_map(troubled).collect()
 }
 
 /// The sum over those that tell; nothing if none does.

@@ -55,7 +55,10 @@ pub(super) async fn reject(session: &Arc<Session>, attempted: &str) -> Refusal {
     let reason = EndReason::RootsChangeRejected;
     let reply = ErrorReply::new(
         code::INVALID_REQUEST,
-        "Session terminated: roots change not allowed after sandbox lock; reconnect to start a new session",
+        "Session terminated: roots change not allowed after sandbox lock. The client's folders changed, and a session \
+         keeps the directory that it began with: reconnect to start a new session with the new ones. With \
+         `--on-roots-change compare`, the operator keeps sessions whose new roots lie in their scope; with `reinit`, \
+         clients that reconnect by themselves do so",
     )
     .with_data(json!({ "reason": reason.as_str() }));
     session.end_with(reason, Some(reply.clone())).await;

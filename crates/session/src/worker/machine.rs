@@ -84,6 +84,11 @@ impl WorkerMachine {
         (name, self.generation)
     }
 
+    /// Why no process runs, if the last one failed.
+    pub(crate) fn down_reason(&self) -> Option<String> {
+        self.is_down().then(|| self.restarts.reason()).flatten()
+    }
+
     /// Whether no process runs or starts.
     pub(crate) fn is_down(&self) -> bool {
         matches!(self.link, Link::Down)

@@ -46,6 +46,16 @@ impl Restarts {
         stderr.clone_into(&mut self.last_stderr);
     }
 
+    /// Why the last start failed or the last process ended, with the server's last line on stderr.
+    pub(crate) fn reason(&self) -> Option<String> {
+        let last_line = self.last_stderr.lines().rfind(|line| !line.trim().is_empty());
+        match last_line {
+            _ if self.last_reason.is_empty() => None,
+            Some(line) => Some(format!("{}: {}", self.last_reason, line.trim())),
+            None => Some(self.last_reason.clone()),
+        }
+    }
+
     /// Why the upstream must not be started yet, if it must not.
     pub(crate) fn refusal(&self, now: Instant) -> Option<StartError> {
         let retry_in = self.not_before?.checked_duration_since(now).filter(|wait| !wait.is_zero())?;

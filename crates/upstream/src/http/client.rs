@@ -1,13 +1,13 @@
 //! The HTTP client of a connection: builds requests with their headers and sends them.
 
 use std::net::IpAddr;
-use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Request, Url, redirect};
 
+use crate::http::certificates::{self, tls};
 use crate::http::endpoint::Endpoint;
 
 const SESSION_ID: HeaderName = HeaderName::from_static("mcp-session-id");
@@ -140,8 +140,14 @@ pub(crate) fn session_id(headers: &HeaderMap) -> Option<HeaderValue> {
 /// The root cause of an error below HTTP. Leaves out the URL, which may hold a key.
 pub(crate) fn explain(error: &reqwest::Error) -> String {
     let mut cause: &dyn std::error::Error = error;
-    while let Some(deeper) = cause.source() {
-        cause = deeper;
+    loop {
+        if let Some(words) = certificates::about(cause) {
+            return words.to_owned();
+        }
+        match cause.source() {
+            Some(deeper) => cause = deeper,
+            None => break,
+        }
     }
     if std::ptr::addr_eq(cause, error) {
         return if error.is_timeout() {
@@ -182,24 +188,4 @@ pub fn is_loopback(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default();
     let address = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
     host == "localhost" || address.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
-}
-
-/// One TLS configuration for all connections, so that certificates are read once and TLS sessions resumed.
-pub fn tls() -> Result<rustls::ClientConfig, rustls::Error> {
-    static TLS: OnceLock<Result<rustls::ClientConfig, rustls::Error>> = OnceLock::new();
-    TLS.get_or_init(|| {
-        // Also reads SSL_CERT_FILE and SSL_CERT_DIR. Without any certificates plain HTTP still works.
-        let found = rustls_native_certs::load_native_certs();
-        for error in &found.errors {
-            tracing::debug!(%error, "cannot read a root certificate");
-        }
-        let mut roots = rustls::RootCertStore::empty();
-        let (added, ignored) = roots.add_parsable_certificates(found.certs);
-        tracing::debug!(added, ignored, "read the root certificates");
-        let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            rustls::ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
-        Ok(builder.with_root_certificates(roots).with_no_client_auth())
-    })
-    .clone()
 }

@@ -19,8 +19,13 @@ pub(super) const TOOL: Tool = Tool {
     takes: &[
         Field::required("operation_id", Kind::Text, "The id that run_terminal_cmd returned.")
             .or(&["id", "operationId"]),
-        Field::number("timeout", (0, 50), 30, "Seconds to wait at most.")
-            .or(&["timeout_seconds", "wait_seconds"]),
+        Field::number(
+            "timeout",
+            (0, 3600),
+            30,
+            "Seconds to wait at most. Less than your client waits for a call, often 60.",
+        )
+        .or(&["timeout_seconds", "wait_seconds"]),
         SESSION,
     ],
     gives: REPORT_FIELDS,

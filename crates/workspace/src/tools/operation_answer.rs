@@ -33,6 +33,13 @@ pub(super) const REPORT_FIELDS: &[Field] = &[
     Field::optional("cancel_reason", Kind::Text, "Why it, or what it left running, was cancelled."),
 ];
 
+/// How often the client of a quiet command hears that it still runs: gateways and clients give up on a call that shows
+/// no progress, the soonest of them after half a minute.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+
+/// Longest wait of a call that cannot show progress: the gateway in front gives up on it after a minute.
+const LONGEST_SILENCE: Duration = Duration::from_secs(50);
+
 /// Waits for a command, and sends its output to the client as progress.
 pub(super) fn wait(call: &Call<'_>, operation: &Operation, time: Duration) -> Waited {
     let mut steps = 0;
@@ -42,7 +49,15 @@ pub(super) fn wait(call: &Call<'_>, operation: &Operation, time: Duration) -> Wa
             progress.output.progress(&progress.token, steps, output);
         }
     };
-    operation.wait(Instant::now() + time, &|| call.cancellation.is_cancelled(), &mut tell)
+    let end = Instant::now() + if call.progress.is_some() { time } else { time.min(LONGEST_SILENCE) };
+    loop {
+        let pause = end.min(Instant::now() + SIGN_OF_LIFE);
+        let waited = operation.wait(pause, &|| call.cancellation.is_cancelled(), &mut tell);
+        if waited != Waited::TimeOver || pause == end {
+            return waited;
+        }
+        tell("");
+    }
 }
 
 pub(super) fn lookup_error(error: &LookupError) -> ToolError {

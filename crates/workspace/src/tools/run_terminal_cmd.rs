@@ -17,8 +17,8 @@ const DEFAULT_TIMEOUT: u64 = 600;
 const MAX_TIMEOUT: u64 = 86_400;
 /// Default seconds that the client waits before it gets an operation id.
 const DEFAULT_WAIT: u64 = 5;
-/// Many clients give up on a call after a minute.
-const MAX_WAIT: u64 = 45;
+/// An hour, as long as a gateway lets a call take. Many clients give up on a call after a minute.
+const MAX_WAIT: u64 = 3600;
 
 pub(super) const TOOL: Tool = Tool {
     name: "run_terminal_cmd",
@@ -44,7 +44,7 @@ const TAKES: &[Field] = &[
         "Seconds after which the command and everything it started are ended. By default 600; no limit for background commands.",
     )
     .or(&["timeout_seconds"]),
-    Field::number("wait_seconds", (0, MAX_WAIT), DEFAULT_WAIT, "Seconds to wait for the command to end before returning an operation id.")
+    Field::number("wait_seconds", (0, MAX_WAIT), DEFAULT_WAIT, "Seconds to wait for the command to end before returning an operation id. Less than your client waits for a call, often 60.")
         .or(&["wait"]),
     Field::optional("require_user_approval", Kind::Flag, "Accepted and ignored: approval is up to the client."),
 ];

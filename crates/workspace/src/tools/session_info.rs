@@ -28,6 +28,11 @@ pub(super) const TOOL: Tool = Tool {
             "The directories of the session; relative paths start at the first.",
         ),
         Field::optional("workspace_uris", Kind::Texts, "The same as URIs."),
+        Field::optional(
+            "workspace_source",
+            Kind::Text,
+            "Who named the directories: `roots` or `workspace` for the client, `default` for the gateway.",
+        ),
         Field::optional("read_only", Kind::Flag, "Nothing can be written."),
         Field::optional(
             "confinement",
@@ -53,6 +58,7 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         "instance": identity.instance,
         "workspace": roots,
         "workspace_uris": context.workspace.roots().map(uri).collect::<Vec<_>>(),
+        "workspace_source": identity.scope_source,
         "read_only": context.is_read_only,
         "confinement": confinement.map(in_short),
         "limits": context.limits(MAX_TEXT_BYTES),
@@ -64,8 +70,12 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         |confinement| confinement["summary"].as_str().unwrap_or("in force").to_owned(),
     );
     let access = if context.is_read_only { "read only" } else { "read and write" };
+    let origin = match identity.scope_source.as_deref() {
+        Some("default") => "; the gateway's default, because the client named no directory",
+        _ => "",
+    };
     let text = format!(
-        "session: {}\nworkspace: {} ({access})\nfence: {fence}\ntools: {}",
+        "session: {}\nworkspace: {} ({access}{origin})\nfence: {fence}\ntools: {}",
         identity.session.as_deref().unwrap_or("not known"),
         roots.join(", "),
         tools.join(", ")

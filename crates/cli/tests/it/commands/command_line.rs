@@ -123,6 +123,14 @@ async fn bad_arguments_are_named_with_a_hint_and_exit_code_2() {
         (&["serve", "--allowed-host", "user@host", "--", fixture], &["--allowed-host"]),
         (&["serve", "--no-such-flag", "--", fixture], &["--no-such-flag"]),
         (&["frobnicate"], &["frobnicate"]),
+        (&["srve"], &["'srve'", "a similar command exists: 'ringfence serve'"]),
+        (&["sesions", "list"], &["'ringfence sessions'"]),
+        (&["serve", "--prot", "1"], &["a similar argument exists: '--port'"]),
+        (
+            &["serve", "--port", "0", "npx", "-y", "some-server"],
+            &["comes after '--': 'ringfence serve --port 0 -- npx -y some-server'"],
+        ),
+        (&["run", "ls", "-l"], &["'ringfence run -- ls -l'"]),
     ];
     for (arguments, parts) in cases {
         let arguments: Vec<&OsStr> = arguments.iter().map(OsStr::new).collect();
@@ -246,7 +254,7 @@ async fn help_shows_examples_and_every_flag_that_the_documentation_promises() {
             &["Examples:", "ringfence serve -- npx", "Exit codes:", "--mode", "serve", "completions"],
         ),
         (
-            &["serve", "--help"],
+            &["serve", "--help-all"],
             &[
                 "Examples:",
                 "ringfence serve --shared",
@@ -381,4 +389,24 @@ async fn a_program_is_found_on_the_path_that_the_server_gets() {
         started.end().await;
         wait_until("nothing is left", async || descendants(pid).is_empty()).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn help_shows_what_matters_and_help_all_the_rest_in_groups() {
+    for ask in ["--help", "-h"] {
+        let short = text(&run(["serve", ask]).await.stdout);
+        assert!(short.contains("--sandbox-scope") && short.contains("--auth-token-file"), "{short}");
+        assert!(short.contains("ringfence serve --help-all") && !short.contains("--park-after"), "{short}");
+    }
+    let all = run(["serve", "--help-all"]).await;
+    assert_eq!(all.status.code(), Some(0));
+    let all = text(&all.stdout);
+    for part in ["--park-after", "Who may connect:", "Network of the fence:", "Where sessions work:"] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    let top = text(&run(["--help"]).await.stdout);
+    assert!(top.contains("register") && !top.contains("--park-after"), "{top}");
+    // An option of the server's own command is not ours.
+    let refused = run(["serve", "--", "no-such-program-anywhere", "--help-all"]).await;
+    assert_eq!(refused.status.code(), Some(2));
 }

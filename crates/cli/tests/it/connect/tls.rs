@@ -46,7 +46,33 @@ async fn a_certificate_that_nobody_vouches_for_is_refused() {
     let mut ide = site.ide(gateway.url()).open().await;
     let refused = ide.call("remote_echo", json!({"text": "x"})).await;
     assert!(error_of(&refused).contains("gateway"), "{refused}");
+    wait_until("the reason is told in words", async || {
+        site.connect_log()
+            .contains("an authority that this machine does not trust; `ringfence connect --ca FILE`")
+    })
+    .await;
     ide.echoes("local").await;
     wait_until("the reason is told", async || site.connect_log().to_lowercase().contains("certificate"))
         .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_certificates_of_a_file_are_trusted_too() {
+    let site = Site::new("connect-ca");
+    let gateway = start(&site).await;
+    let mut ide = site.ide(gateway.url()).flag("--ca").flag(site.directory.join("cert.pem")).open().await;
+    ide.echoes("remote").await;
+    for (file, text, reason) in
+        [("missing.pem", None, "--ca"), ("empty.pem", Some("nothing"), "there is no certificate in it")]
+    {
+        let file = site.directory.join(file);
+        if let Some(text) = text {
+            std::fs::write(&file, text).unwrap();
+        }
+        let mut command = Command::new(testkit::ringfence_binary());
+        let ended = command.args(["connect", gateway.url(), "--ca"]).arg(&file).output().await.unwrap();
+        let stderr = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!(ended.status.code(), Some(2), "{stderr}");
+        assert!(stderr.contains(reason) && stderr.contains("hint: name a PEM file"), "{stderr}");
+    }
 }

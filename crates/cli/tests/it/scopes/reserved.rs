@@ -238,3 +238,43 @@ async fn a_directory_with_a_hard_link_of_the_configuration_is_no_scope() {
     std::fs::remove_file(site.path("project/notes.yaml")).unwrap();
     assert_served(&gateway, &site.path("project")).await;
 }
+
+/// Every file that `ringfence register` writes.
+const FILES_OF_CLIENTS: &[&str] = &[
+    ".config/Code/User/mcp.json",
+    ".cursor/mcp.json",
+    ".claude.json",
+    ".claude/settings.json",
+    ".config/Claude/claude_desktop_config.json",
+    ".codex/config.toml",
+    ".gemini/settings.json",
+    ".qwen/settings.json",
+    ".config/opencode/opencode.json",
+    ".codeium/windsurf/mcp_config.json",
+    ".config/zed/settings.json",
+    ".junie/mcp/mcp.json",
+];
+
+/// People keep such files elsewhere and link to them.
+#[tokio::test]
+async fn a_directory_with_a_file_that_register_writes_is_no_scope() {
+    let kept = workspace_dir("reserved-clients");
+    let home = kept.as_ref().canonicalize().unwrap();
+    let dotfiles = |place: usize| home.join(format!("dotfiles-{place}"));
+    for (place, file) in FILES_OF_CLIENTS.iter().enumerate() {
+        std::fs::create_dir_all(home.join(file).parent().unwrap()).unwrap();
+        std::fs::create_dir(dotfiles(place)).unwrap();
+        std::fs::write(dotfiles(place).join("settings"), "{}").unwrap();
+        symlink(dotfiles(place).join("settings"), home.join(file)).unwrap();
+    }
+    std::fs::create_dir(home.join("project")).unwrap();
+    let mut builder = Gateway::built_in().flag("--no-config").env("HOME", &home);
+    for name in ["XDG_CONFIG_HOME", "CODEX_HOME", "CLAUDE_CONFIG_DIR", "GEMINI_CLI_HOME", "QWEN_HOME"] {
+        builder = builder.env_remove(name);
+    }
+    let gateway = builder.current_dir(home.join("project")).start().await;
+    for place in 0..FILES_OF_CLIENTS.len() {
+        assert_refused(&gateway, &dotfiles(place)).await;
+    }
+    assert_served(&gateway, &home.join("project")).await;
+}

@@ -1,9 +1,13 @@
 //! `notifications/roots/list_changed`: a session's rights never grow, and by default it ends.
 
+use std::ffi::OsStr;
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::{EventStream, Gateway, NEWEST, RawClient, Reply, file_uri, roots, text_of, wait_until};
+use testkit::{
+    EventStream, Gateway, NEWEST, RawClient, Reply, file_uri, node_binary, roots, run_part, text_of,
+    wait_until,
+};
 
 use super::{
     add_directory, assert_kept_out_of, assert_works_in, begin_asked_call, only_message, open,
@@ -20,7 +24,9 @@ fn assert_change_rejected(message: &Value) {
     assert_eq!(message["error"]["data"]["reason"], "roots_change_rejected", "{message}");
     let text = message["error"]["message"].as_str().unwrap();
     assert!(
-        text.contains("Session terminated: roots change not allowed after sandbox lock"),
+        text.contains("Session terminated: roots change not allowed after sandbox lock")
+            && text.contains("reconnect to start a new session")
+            && text.contains("--on-roots-change compare"),
         "the founding words are missing: {text}"
     );
 }
@@ -336,5 +342,49 @@ async fn a_process_that_several_sessions_share_outlives_the_changes_of_one() {
             assert_eq!(try_tool(client, "state_get", json!({"key": "k"})).await, Ok("v".into()), "{flags:?}");
             assert_works_in(client, &project.path).await;
         }
+    }
+}
+
+/// The official SDK as an application uses it that connects again when its session is over. Prints where it worked
+/// before and after its folder changed, and what it was told in between.
+const RECONNECTING: &str = r"
+import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+import { ListRootsRequestSchema } from '@modelcontextprotocol/sdk/types.js';
+import { pathToFileURL } from 'node:url';
+const [url, ...folders] = process.argv.slice(1);
+const client = new Client({ name: 'reconnecting', version: '1.0.0' }, { capabilities: { roots: { listChanged: true } } });
+client.setRequestHandler(ListRootsRequestSchema, () => ({ roots: [{ uri: pathToFileURL(folders[0]).href }] }));
+const connect = () => client.connect(new StreamableHTTPClientTransport(new URL(url)));
+const where = async () => (await client.callTool({ name: 'working_directory', arguments: {} })).content[0].text;
+await connect();
+const before = await where();
+folders.shift();
+let told = '';
+try {
+    await client.sendRootsListChanged();
+    await where();
+} catch (error) {
+    told = String(error);
+    await client.close();
+    await connect();
+}
+console.log(JSON.stringify({ before, told, after: await where() }));
+process.exit(0);
+";
+
+#[tokio::test]
+async fn an_application_that_connects_again_works_in_the_new_folder_without_a_human() {
+    let (old, new) = (project_with_secret("old"), project_with_secret("new"));
+    for (policy, told) in [("terminate", "reconnect to start a new session"), ("reinit", "Session not found")]
+    {
+        let gateway = Gateway::builder().flags(["--on-roots-change", policy]).start().await;
+        let folders = [old.path.as_os_str(), new.path.as_os_str()];
+        let words = ["--input-type=module", "-e", RECONNECTING, gateway.url()].map(OsStr::new);
+        let ended = run_part(&node_binary(), words.into_iter().chain(folders)).await.succeeded("the client");
+        let seen: Value = serde_json::from_str(ended.stdout.trim()).unwrap();
+        assert_eq!(seen["before"], *old.path.to_string_lossy(), "{seen}");
+        assert_eq!(seen["after"], *new.path.to_string_lossy(), "{policy}: {seen}");
+        assert!(seen["told"].as_str().unwrap().contains(told), "{policy}: {seen}");
     }
 }

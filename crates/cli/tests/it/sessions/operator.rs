@@ -38,8 +38,15 @@ async fn sessions_are_listed_shown_and_stopped_by_handle() {
 
     let people = text(&site.ringfence(&["sessions", "list"]).await);
     assert!(people.contains(handle) && people.contains("SCOPE"), "{people}");
+    for part in ["PRINCIPAL", "anonymous", "FENCE", "holds", "project (default)"] {
+        assert!(people.contains(part), "{part}: {people}");
+    }
     let shown = text(&site.ringfence(&["sessions", "show", handle]).await);
     assert!(shown.contains("fence") && shown.contains("generation 1"), "{shown}");
+    assert!(
+        shown.contains("principal   anonymous") && shown.contains("the client named no directory"),
+        "{shown}"
+    );
 
     let unknown = site.ringfence(&["sessions", "stop", "s-00000000"]).await;
     assert_eq!(unknown.status.code(), Some(1), "{}", text(&unknown));
@@ -52,6 +59,39 @@ async fn sessions_are_listed_shown_and_stopped_by_handle() {
     let none = site.ringfence(&["sessions", "list"]).await;
     assert_eq!(none.status.code(), Some(1));
     assert!(text(&none).contains("hint:"), "{}", text(&none));
+}
+
+#[tokio::test]
+async fn a_session_shows_why_a_server_is_down_and_what_its_fence_is() {
+    let directory = workspace_dir("operator-down");
+    std::fs::create_dir(directory.join("project")).unwrap();
+    let configuration = json!({"servers": {
+        "broken": {"command": ["sh", "-c", "echo Missing BRAVE_API_KEY >&2; exit 3"]},
+        "files": {"command": ["ringfence", "workspace"]},
+    }});
+    std::fs::write(directory.join("servers.yaml"), configuration.to_string()).unwrap();
+    let gateway = Gateway::built_in()
+        .flag("--config")
+        .flag(directory.join("servers.yaml"))
+        .env("XDG_CACHE_HOME", directory.join("caches"))
+        .current_dir(directory.join("project"))
+        .start()
+        .await;
+    let client = gateway.open().await;
+    client.call_tool_for_text("files_session_info", json!({})).await;
+    let ringfence = async |arguments: &[&str]| {
+        let mut command = tokio::process::Command::new(testkit::ringfence_binary());
+        command.args(arguments).env("XDG_CACHE_HOME", directory.join("caches"));
+        text(&command.output().await.unwrap())
+    };
+    let listed: Value = serde_json::from_str(&ringfence(&["sessions", "list", "--json"]).await).unwrap();
+    let handle = listed["sessions"][0]["session"].as_str().unwrap().to_owned();
+    wait_until("the reason is shown", async || {
+        let shown = ringfence(&["sessions", "show", &handle]).await;
+        shown.contains("unavailable broken: ") && shown.contains("Missing BRAVE_API_KEY")
+    })
+    .await;
+    assert!(ringfence(&["sessions", "show", &handle]).await.contains("protections enforced"));
 }
 
 #[tokio::test]

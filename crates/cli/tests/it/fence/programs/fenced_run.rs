@@ -129,7 +129,6 @@ impl FencedRun {
 /// The outcome of a fenced program.
 #[derive(Debug)]
 pub(crate) struct Ended {
-    #[allow(dead_code, reason = "shown when a test fails")]
     pub(crate) tier: &'static str,
     pub(crate) code: Option<i32>,
     pub(crate) stdout: String,

@@ -1,7 +1,7 @@
 //! Long commands: operations to wait for, inspect and cancel.
 
 use serde_json::{Value, json};
-use testkit::wait_until;
+use testkit::{Gateway, wait_until};
 
 use super::commands::sleepers;
 use super::{Desk, Outcome};
@@ -121,6 +121,24 @@ async fn progress_carries_the_output_while_a_command_runs() {
         }
     };
     assert_eq!(answer["result"]["structuredContent"]["output"], "begun\nended\n");
+}
+
+/// The gateway gives up on a call without progress sooner than this command ends.
+#[tokio::test]
+async fn a_client_can_wait_for_a_quiet_command_longer_than_the_gateway_waits_for_progress() {
+    let project = testkit::Project::new("patient");
+    let gateway = Gateway::built_in().flags(["--no-config", "--timeout", "20"]);
+    let gateway = gateway.current_dir(&project.path).start().await;
+    let client = gateway.open().await;
+    let params = json!({
+        "name": "run_terminal_cmd",
+        "arguments": {"command": "sleep 25; echo done", "wait_seconds": 300},
+        "_meta": {"progressToken": "token"},
+    });
+    let mut events = client.post_request(&json!("call"), "tools/call", Some(params)).await.into_events();
+    let messages = events.remaining_messages().await;
+    let answer = messages.iter().find(|message| message["id"] == "call").unwrap();
+    assert!(answer["result"].to_string().contains("done"), "{messages:?}");
 }
 
 #[tokio::test]
