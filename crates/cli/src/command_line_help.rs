@@ -105,10 +105,13 @@ const GROUPS: &[(&str, &[&str])] = &[
             "temp",
             "no_temp_files",
             "temp_size",
+            "caches",
+            "cache_size",
             "shm",
             "hardlinks",
             "protect_metadata",
             "allow_metadata",
+            "git_directory",
         ],
     ),
     ("Network of the fence", &["net", "host_port", "allow_host", "tcp_port", "profile", "unix_sockets"]),
@@ -172,6 +175,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Sessions and quotas",
         &[
+            "client_grace",
             "idle_timeout",
             "max_session_age",
             "handshake_timeout",
@@ -317,8 +321,8 @@ mod tests {
     }
 
     fn options_in(help: &str) -> usize {
-        let is_option =
-            |line: &&str| line.trim_start().starts_with("--") || line.trim_start().starts_with("-h,");
+        // What a description is wrapped to stands further to the right.
+        let is_option = |line: &&str| line.starts_with("      --") || line.starts_with("  -h,");
         help.lines().filter(is_option).count()
     }
 

@@ -59,15 +59,16 @@ const PRESETS: &[Preset] = &[
         packages: &["@modelcontextprotocol/server-postgres", "postgres-mcp"],
         fields: Vec::new,
         reasons: &[
-            "a database on this machine is reached over TCP (127.0.0.1); its unix socket needs `serve --unix-sockets`",
+            "a database on this machine is reached over TCP (127.0.0.1). Its unix socket needs `serve --unix-sockets \
+             --allow-degraded unix_pathname --read SOCKET`, which opens sockets of other programs by name too",
         ],
     },
     Preset {
         packages: &["mcp-server-docker", "docker-mcp"],
         fields: Vec::new,
         reasons: &[
-            "it needs the socket of docker, which gives whoever has it all rights of root: the fence keeps it out. To \
-             open it all the same: `serve --unix-sockets --read /var/run/docker.sock`",
+            "it needs the socket of docker, through which a program gets all rights of root: the fence keeps it out. To \
+             open it all the same: `serve --unix-sockets --allow-degraded unix_pathname --read /var/run/docker.sock`",
         ],
     },
 ];

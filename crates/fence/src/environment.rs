@@ -145,7 +145,6 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         ("CARGO_HOME", caches.join("cargo")),
         ("CARGO_INSTALL_ROOT", caches.join("cargo-installed")),
         ("GOPATH", caches.join("go")),
-        ("NPM_CONFIG_STORE_DIR", caches.join("pnpm")),
         ("YARN_CACHE_FOLDER", caches.join("yarn")),
         ("GRADLE_USER_HOME", caches.join("gradle")),
         ("NUGET_PACKAGES", caches.join("nuget")),
@@ -164,14 +163,20 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Writes settings into a fresh home, which lies at `path`: those of the user's git that come along, and that pnpm copies files instead of linking them
-/// into shared caches. What an earlier command of the session has put there stays as it is.
-pub(crate) fn furnish_home(home: &PrivateTree, path: &Path, of_user: Option<&Path>) -> io::Result<()> {
-    home.add_file(Path::new(".gitconfig"), &git_settings::for_home(path, of_user))?;
+/// Writes settings into a fresh home: those of the user's git that come along, where pnpm keeps its packages, and that
+/// it copies them instead of linking them into projects. What an earlier command of the session has put there stays.
+pub(crate) fn furnish_home(
+    home: &PrivateTree,
+    places: OwnPlaces<'_>,
+    of_user: Option<&Path>,
+) -> io::Result<()> {
+    home.add_file(Path::new(".gitconfig"), &git_settings::for_home(places.home, of_user))?;
     for (_, place, program) in git_settings::SIGNERS {
         home.add_program(Path::new(place), &git_settings::signer(program))?;
     }
-    home.add_file(Path::new(".config/pnpm/rc"), "package-import-method=copy\n")
+    let store = places.caches.join("pnpm");
+    let pnpm = format!("package-import-method=copy\nstore-dir={}\n", store.display());
+    home.add_file(Path::new(".config/pnpm/rc"), &pnpm)
 }
 
 #[cfg(test)]
@@ -196,7 +201,8 @@ mod tests {
     }
 
     fn furnish(home: &Path, of_user: &Path) {
-        furnish_home(&PrivateTree::open(home, None).unwrap(), home, Some(of_user)).unwrap();
+        let places = OwnPlaces { home, caches: home, temp: None };
+        furnish_home(&PrivateTree::open(home, None).unwrap(), places, Some(of_user)).unwrap();
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -193,10 +193,15 @@ impl VettedDirectory {
         Ok(Self { path: canonical, device: metadata.dev(), inode: metadata.ino() })
     }
 
+    /// A directory that is open, under the path that leads to it without links.
+    pub(crate) fn of_descriptor(path: PathBuf, directory: impl AsFd) -> io::Result<Self> {
+        let stat = rustix::fs::fstat(directory)?;
+        Ok(Self { path, device: stat.st_dev, inode: stat.st_ino })
+    }
+
     /// A directory that is held, if it is one.
     pub(crate) fn own_held(held: &Held) -> Option<Self> {
-        let stat = rustix::fs::fstat(held.descriptor()).ok().filter(|_| held.is_directory())?;
-        Some(Self { path: held.path().to_owned(), device: stat.st_dev, inode: stat.st_ino })
+        Self::of_descriptor(held.path().to_owned(), held.descriptor()).ok().filter(|_| held.is_directory())
     }
 
     pub fn path(&self) -> &Path {

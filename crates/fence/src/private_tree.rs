@@ -4,10 +4,12 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
 use rustix::io::Errno;
+
+use crate::paths::VettedDirectory;
 
 /// An open directory of a fenced command.
 pub(crate) struct PrivateTree {
@@ -65,6 +67,12 @@ impl PrivateTree {
         let tree = Self { directory, user: self.user };
         tree.give(&tree.directory)?;
         Ok(tree)
+    }
+
+    /// The directory under its path, for a launcher to find the same one again: by then a command may have put another, or
+    /// a link, in its place.
+    pub(crate) fn vetted(&self, path: PathBuf) -> io::Result<VettedDirectory> {
+        VettedDirectory::of_descriptor(path, &self.directory)
     }
 
     /// Writes a file anew. A command that puts a directory in its place does without the file.

@@ -229,7 +229,7 @@ impl FenceSetup {
             result.extend(proxy_environment().into_iter().map(|(name, value)| (name.into(), value.into())));
         }
         PrivateTree::open(&home, self.policy.user)
-            .and_then(|tree| environment::furnish_home(&tree, &home, host.home.as_deref()))
+            .and_then(|tree| environment::furnish_home(&tree, places, host.home.as_deref()))
             .map_err(FenceSetupError::Directory)?;
         Ok(result)
     }

@@ -205,7 +205,7 @@ mod tests {
     fn the_least_recently_used_go_first_and_those_in_use_stay() {
         let own = own("tool-caches-trim");
         let fill =
-            |caches: &ToolCaches| std::fs::write(caches.directory().join("file"), [7; 100_000]).unwrap();
+            |caches: &ToolCaches| std::fs::write(caches.directory().join("file"), vec![7; 100_000]).unwrap();
         let in_use = open(&own, "/srv/used", "");
         fill(&in_use);
         for scope in ["/srv/old", "/srv/new"] {

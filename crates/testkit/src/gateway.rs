@@ -222,13 +222,13 @@ impl Gateway {
         Self::builder().flag("--unfenced")
     }
 
-    /// A gateway with the built-in server: no upstream command.
+    /// A gateway with the built-in server, whose results come as data too.
     pub fn built_in() -> GatewayBuilder {
-        Self::built_in_with_text().flag("--structured")
+        Self::without_command().flag("--structured")
     }
 
-    /// The same as clients find it without that option: results are text.
-    pub fn built_in_with_text() -> GatewayBuilder {
+    /// A gateway without a command: it has the servers of its configuration, or the built-in one as clients find it.
+    pub fn without_command() -> GatewayBuilder {
         Self::builder().command(std::iter::empty::<&str>())
     }
 

@@ -28,6 +28,7 @@ mod multi_edit;
 mod operation_answer;
 mod operation_status;
 mod read_file;
+mod refusal_note;
 mod run_terminal_cmd;
 mod search_replace;
 mod session_argument;

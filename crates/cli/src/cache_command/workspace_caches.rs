@@ -55,8 +55,7 @@ fn chosen(arguments: &WorkspacesArguments, host: &HostEnvironment) -> Vec<KeptCa
     let named: Vec<PathBuf> = arguments
         .workspaces
         .iter()
-        .map(|named| named.canonicalize().or_else(|_| std::path::absolute(named)))
-        .map(|path| path.unwrap_or_default())
+        .map(|named| named.canonicalize().or_else(|_| std::path::absolute(named)).unwrap_or_default())
         .collect();
     let is_chosen = |cache: &KeptCache| named.is_empty() || named.contains(&cache.scope);
     host.kept_caches().into_iter().filter(is_chosen).collect()

@@ -67,7 +67,7 @@ impl Site {
     }
 
     fn builder(&self) -> GatewayBuilder {
-        Gateway::built_in()
+        Gateway::without_command()
             .flag("--config")
             .flag(self.configuration())
             .env("XDG_CACHE_HOME", self.directory.join("caches"))

@@ -82,7 +82,7 @@ impl Site {
     }
 
     fn gateway(&self) -> GatewayBuilder {
-        Gateway::built_in()
+        Gateway::without_command()
             .flag("--config")
             .flag(self.directory.join("gateway.yaml"))
             .env("HOME", self.directory.join("home"))

@@ -60,7 +60,7 @@ impl Site {
     }
 
     fn builder(&self) -> GatewayBuilder {
-        Gateway::built_in()
+        Gateway::without_command()
             .flag("--config")
             .flag(self.directory.join("ringfence.yaml"))
             .flag("--auth-token-file")

@@ -38,7 +38,7 @@ pub(super) fn mirror(
             kept.replace_file(name, &text)?;
         }
     }
-    let source = VettedDirectory::own(&caches.directory().join("cargo")).map_err(io::Error::other)?;
+    let source = kept.vetted(caches.directory().join("cargo"))?;
     Ok(Some(Mirror { source, at, shown: vec![PROGRAMS.to_owned()] }))
 }
 
@@ -54,4 +54,57 @@ fn harmless_settings(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let lower = text.to_ascii_lowercase();
     (!SECRET_WORDS.iter().any(|word| lower.contains(word))).then_some(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::symlink;
+    use std::sync::Arc;
+
+    use rustix::fs::OFlags;
+
+    use super::*;
+    use crate::session_directory::OwnDirectory;
+
+    /// Another session of the same workspace runs while the mirror is made.
+    #[test]
+    fn a_home_that_is_swapped_for_a_link_is_not_mounted() {
+        let base = crate::test_directory::directory("cargo-home").canonicalize().unwrap();
+        std::fs::create_dir_all(base.join("user/.cargo")).unwrap();
+        std::fs::create_dir_all(base.join("outside")).unwrap();
+        let own = OwnDirectory::open(Some(&base.join("caches")), None).unwrap();
+        let mut host = HostEnvironment::of_this_process().unwrap();
+        host.environment = Arc::new(BTreeMap::new());
+        host.home = Some(base.join("user"));
+        let caches = ToolCaches::open(&own, Path::new("/srv/project"), "", None).unwrap();
+        let place = caches.directory().join("cargo");
+
+        let mirror_now = || mirror(&caches, &[], None, &host).unwrap().unwrap();
+        let before = mirror_now();
+        assert_eq!(
+            (before.source.path(), before.at.as_path()),
+            (place.as_path(), &*base.join("user/.cargo"))
+        );
+        before.source.open(OFlags::PATH).unwrap();
+        std::fs::rename(&place, caches.directory().join("away")).unwrap();
+        symlink(base.join("outside"), &place).unwrap();
+        assert!(before.source.open(OFlags::PATH).is_err(), "it is looked at again when it is mounted");
+        // The next one puts things right, and makes nothing through the link.
+        mirror_now().source.open(OFlags::PATH).unwrap();
+        assert!(place.symlink_metadata().unwrap().is_dir());
+        assert_eq!(std::fs::read_dir(base.join("outside")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn settings_that_may_hold_a_key_are_not_copied() {
+        let base = crate::test_directory::directory("cargo-settings");
+        let copied = |text: &str| {
+            std::fs::write(base.join("config.toml"), text).unwrap();
+            harmless_settings(&base.join("config.toml")).is_some()
+        };
+        assert!(copied("[build]\njobs = 3\n"));
+        assert!(!copied("[registries.own]\nTOKEN = \"x\"\n"));
+        assert!(!copied("[http]\nproxy = \"http://user:x@example.org\"\n"));
+    }
 }

@@ -145,7 +145,7 @@ impl Aggregate {
         for place in 0..self.members.len() {
             let has_some = self.lock().has_resources(place);
             if has_some && unstarted == Unstarted::AsProbed && self.members[place].workers().is_empty() {
-                lists.push((place, self.lock().probed_resources(place)));
+                lists.push((place, self.lock().show_probed_resources(place)));
                 continue;
             }
             if has_some

@@ -32,6 +32,8 @@ pub(crate) struct Merge {
     looks: usize,
     /// Whose each resource of the last list is.
     resources: HashMap<String, usize>,
+    /// Members whose resources the client has seen as the probe saw them.
+    shown_as_probed: HashSet<usize>,
     /// Whose each task is.
     tasks: HashMap<String, usize>,
 }
@@ -93,6 +95,7 @@ impl Merge {
             is_telling: false,
             looks: 0,
             resources: HashMap::new(),
+            shown_as_probed: HashSet::new(),
             tasks: HashMap::new(),
         }
     }
@@ -144,8 +147,8 @@ impl Merge {
     /// The session's own worker was asked for its lists.
     pub(crate) fn refreshed(&mut self, place: usize, found: Option<Catalogue>) -> Vec<MergeAction> {
         let mut actions = Vec::new();
-        // Until now the client has seen those of the probe.
-        if found.as_ref().is_some_and(|catalogue| catalogue.capabilities.resources) {
+        let has_resources = found.as_ref().is_some_and(|catalogue| catalogue.capabilities.resources);
+        if has_resources && self.shown_as_probed.remove(&place) {
             actions.push(MergeAction::Tell(List::Resources));
         }
         if self.members[place].refreshed(found) {
@@ -256,8 +259,9 @@ impl Merge {
         self.members[place].catalogue().is_some_and(|catalogue| catalogue.capabilities.resources)
     }
 
-    /// The resources that the probe saw.
-    pub(crate) fn probed_resources(&self, place: usize) -> Vec<Listed> {
+    /// The resources that the probe saw, for the client to see until the server runs.
+    pub(crate) fn show_probed_resources(&mut self, place: usize) -> Vec<Listed> {
+        self.shown_as_probed.insert(place);
         self.members[place].catalogue().map(|catalogue| catalogue.resources.clone()).unwrap_or_default()
     }
 

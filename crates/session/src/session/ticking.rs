@@ -10,6 +10,7 @@ use super::{Session, roots_change};
 use crate::client::{RootsPurpose, ServerRequestKind};
 use crate::gate::GateEvent;
 use crate::record::EndReason;
+use crate::route::Route;
 
 impl Session {
     /// Looks at every deadline of the session. Says why it must end, if it must.
@@ -29,21 +30,21 @@ impl Session {
             call.answer(error.to_message(Some(&call.client_id)).into(), CallOutcome::Timeout);
         }
         if overdue.is_deserted {
-            self.rest_workers();
+            rest_workers(self);
         }
         overdue.end
     }
+}
 
-    /// Stops the processes that this session has for itself, as long as its client is gone. The session stays, and its
-    /// next request starts them again.
-    fn rest_workers(&self) {
-        if self.client.attachment().is_some() {
-            return;
-        }
-        let workers = self.route().map(|route| route.workers()).unwrap_or_default();
-        for worker in workers.into_iter().filter(|worker| worker.can_rest_unattended()) {
-            self.context.tasks.spawn(async move { worker.rest_unattended().await });
-        }
+/// Stops the processes that a session has for itself, as long as its client is gone. The session stays, and its next
+/// request starts them again.
+fn rest_workers(session: &Session) {
+    if session.client.attachment().is_some() {
+        return;
+    }
+    let workers = session.route().map(Route::workers).unwrap_or_default();
+    for worker in workers.into_iter().filter(|worker| worker.can_rest_unattended()) {
+        session.context.tasks.spawn(async move { worker.rest_unattended().await });
     }
 }
 

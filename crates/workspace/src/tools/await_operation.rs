@@ -36,5 +36,5 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let operation =
         call.context.operations.get(arguments.text("operation_id")).map_err(|error| lookup_error(&error))?;
     wait(call, &operation, Duration::from_secs(arguments.number("timeout") as u64));
-    Ok(answer(&operation.report()))
+    Ok(answer(&operation.report(), call.context))
 }

@@ -37,7 +37,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
         .cancel(arguments.text("operation_id"), arguments.text("reason"))
         .map_err(|error| lookup_error(&error))?;
     wait(call, &operation, PATIENCE);
-    let mut answer = answer(&operation.report());
+    let mut answer = answer(&operation.report(), call.context);
     // The command ended as requested, so this is no error.
     answer.is_error = false;
     Ok(answer)

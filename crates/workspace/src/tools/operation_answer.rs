@@ -8,6 +8,8 @@ use serde_json::{Value, json};
 use super::answer::{Answer, ToolError};
 use super::call::Call;
 use super::parameters::{Field, Kind};
+use super::refusal_note::{FenceFacts, note};
+use crate::context::ServerContext;
 use crate::shell::{LookupError, Operation, Report, State, Waited};
 
 /// The result fields of every tool that reports on a command.
@@ -103,7 +105,7 @@ pub(super) fn status(state: State) -> &'static str {
 }
 
 /// The output first, as in a terminal, then how the command ended and what can be done.
-pub(super) fn answer(report: &Report) -> Answer {
+pub(super) fn answer(report: &Report, context: &ServerContext) -> Answer {
     let mut text = report.output.trim_end().to_owned();
     if !text.is_empty() {
         text.push('\n');
@@ -128,7 +130,11 @@ pub(super) fn answer(report: &Report) -> Answer {
         let _ =
             write!(text, "\n[{left} processes run on in the background; cancel_operation {id} ends them]");
     }
-    let mut answer = Answer::new(text, &as_data(report));
-    answer.is_error = !report.state.is_running() && !report.state.is_success();
-    answer
+    let is_error = !report.state.is_running() && !report.state.is_success();
+    let facts = if is_error { FenceFacts::of(context) } else { None };
+    if let Some(note) = facts.and_then(|facts| note(&report.output, &facts)) {
+        text.push('\n');
+        text.push_str(&note);
+    }
+    Answer { is_error, ..Answer::new(text, &as_data(report)) }
 }

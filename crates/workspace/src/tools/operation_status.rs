@@ -49,7 +49,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let operations = &call.context.operations;
     if let Some(id) = arguments.given_text("operation_id") {
         let report = operations.get(id).map_err(|error| lookup_error(&error))?.report();
-        let mut answer = answer(&report);
+        let mut answer = answer(&report, call.context);
         // The state was reported, so this is no error even if the command failed.
         answer.is_error = false;
         return Ok(answer);

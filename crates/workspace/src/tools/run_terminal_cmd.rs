@@ -78,7 +78,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
         // Cancelling the call cancels its command.
         let _ = call.context.operations.cancel(&operation.id().to_string(), "the call was cancelled");
     }
-    Ok(answer(&operation.report()))
+    Ok(answer(&operation.report(), call.context))
 }
 
 fn start_error(error: &StartError) -> ToolError {

@@ -118,3 +118,31 @@ async fn the_missing_key_of_the_founding_example_is_the_reason() {
     let client = open(&gateway).await;
     assert_eq!(reason(&client, "brave-search").await.as_deref(), Some("Missing BRAVE_API_KEY"));
 }
+
+/// Clients list everything before they do anything.
+#[tokio::test]
+async fn lists_start_no_server_that_a_probe_knows() {
+    let site =
+        Site::new("lists-start-nothing", &json!({"servers": {"one": fixture(&[]), "two": fixture(&[])}}));
+    let gateway = site.start().await;
+    let client = open(&gateway).await;
+    let mut events = client.listen().await;
+    wait_until("the probes are over", async || gateway.descendants().is_empty()).await;
+    for (method, list, key) in [
+        ("tools/list", "tools", "name"),
+        ("resources/list", "resources", "uri"),
+        ("resources/templates/list", "resourceTemplates", "uriTemplate"),
+        ("prompts/list", "prompts", "name"),
+    ] {
+        assert!(!listed(&client, method, list, key).await.is_empty(), "{method}");
+    }
+    assert_eq!(gateway.descendants(), Vec::<u32>::new(), "nothing was started");
+    // The control: what is listed can be used, which starts one server, and the client hears that its own list counts.
+    let read = result(&client, "resources/read", json!({"uri": "test://static-text"})).await;
+    assert!(read["contents"][0]["text"].is_string(), "{read}");
+    assert!(!gateway.descendants().is_empty());
+    let mut news = json!({});
+    while news["method"] != "notifications/resources/list_changed" {
+        news = events.next_message().await.unwrap();
+    }
+}

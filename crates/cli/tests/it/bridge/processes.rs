@@ -66,7 +66,7 @@ impl StartLog {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_inherits_only_allowed_and_named_variables() {
-    const ALLOWED: [&str; 16] = [
+    const ALLOWED: [&str; 17] = [
         "PATH",
         "HOME",
         "LANG",
@@ -82,6 +82,7 @@ async fn a_server_inherits_only_allowed_and_named_variables() {
         "GIT_SSL_CAINFO",
         "RINGFENCE_INSTANCE",
         "RINGFENCE_SCOPE",
+        "RINGFENCE_SCOPE_SOURCE",
         "RINGFENCE_SESSION",
     ];
     let gateway = Gateway::unfenced()

@@ -57,7 +57,7 @@ async fn with_several_servers_the_client_is_told_too() {
         "more": {"command": ["ringfence", "workspace", "--read-only"]},
     }});
     std::fs::write(site.join("servers.yaml"), configuration.to_string()).unwrap();
-    let gateway = Gateway::built_in().flag("--config").flag(site.join("servers.yaml"));
+    let gateway = Gateway::without_command().flag("--config").flag(site.join("servers.yaml"));
     let gateway = gateway.current_dir(&default.path).start().await;
     let (instructions, info) = told(&gateway, "files_session_info", None).await;
     assert!(instructions.contains(&format!("works in {}", default.path.display())), "{instructions}");

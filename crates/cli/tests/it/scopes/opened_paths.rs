@@ -307,7 +307,7 @@ async fn workspaces_of_several_servers_are_looked_at_through_descriptors() {
     };
     write(&servers);
     let flags = ["--on-roots-change", "compare", "--config"];
-    let builder = Gateway::built_in().flags(flags).flag(site.join("ringfence.yaml"));
+    let builder = Gateway::without_command().flags(flags).flag(site.join("ringfence.yaml"));
     let watched = Watched::start("opened-several", builder, &project.path).await;
 
     let client = open(&watched.gateway).await;

@@ -54,7 +54,7 @@ impl Site {
     }
 
     fn builder(&self) -> GatewayBuilder {
-        Gateway::built_in().current_dir(&self.directory).flag("--config").flag("servers.yaml")
+        Gateway::without_command().current_dir(&self.directory).flag("--config").flag("servers.yaml")
     }
 }
 
@@ -126,7 +126,7 @@ async fn a_link_that_leads_to_the_configuration_is_as_good_as_the_file() {
     std::fs::rename(site.path("servers.yaml"), site.path("etc/servers.yaml")).unwrap();
     symlink("../etc/servers.yaml", site.path("project/servers.yaml")).unwrap();
     std::fs::create_dir(site.path("other")).unwrap();
-    let gateway = Gateway::built_in()
+    let gateway = Gateway::without_command()
         .current_dir(&site.directory)
         .flag("--config")
         .flag("project/servers.yaml")

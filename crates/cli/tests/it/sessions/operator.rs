@@ -70,7 +70,7 @@ async fn a_session_shows_why_a_server_is_down_and_what_its_fence_is() {
         "files": {"command": ["ringfence", "workspace"]},
     }});
     std::fs::write(directory.join("servers.yaml"), configuration.to_string()).unwrap();
-    let gateway = Gateway::built_in()
+    let gateway = Gateway::without_command()
         .flag("--config")
         .flag(directory.join("servers.yaml"))
         .env("XDG_CACHE_HOME", directory.join("caches"))

@@ -231,3 +231,28 @@ fn an_ended_session_is_reported_with_its_reason_until_it_is_gone() {
     client.end(ended(EndReason::Stopped));
     assert_eq!(client.expire(start).end, Some(EndReason::Stopped));
 }
+
+#[test]
+fn a_client_that_stopped_listening_seems_gone_after_its_grace() {
+    let start = Instant::now();
+    let client = opened_at(&context_with(Settings { client_grace: SECOND * 20, ..settings() }), start);
+    client.note_initialized();
+    let listening = client.listen(None, None).unwrap();
+    let last_heard = start + SECOND * 500;
+    assert!(!client.expire(last_heard).is_deserted, "it listens");
+    drop(listening);
+    assert!(!client.expire(just_before(last_heard + SECOND * 20)).is_deserted);
+    assert!(client.expire(last_heard + SECOND * 20).is_deserted);
+}
+
+#[test]
+fn a_client_that_never_listened_is_waited_for_longer() {
+    let start = Instant::now();
+    let client = opened_at(&context_with(Settings { client_grace: SECOND * 20, ..settings() }), start);
+    client.note_initialized();
+    assert!(!client.expire(just_before(start + SECOND * 60)).is_deserted);
+    assert!(client.expire(start + SECOND * 60).is_deserted);
+    let (call, _reader) = call(&client, &request(1, "tools/call", "{}"));
+    call.mark_sent(1, start + SECOND * 60);
+    assert!(!client.expire(start + SECOND * 61).is_deserted, "a call is in flight");
+}

@@ -76,7 +76,11 @@ impl Ground {
 
     pub(crate) async fn fenced(&self, flags: &[&str]) -> Server {
         let mut command = Command::new(ringfence_binary());
-        command.args(["stdio", "--scope"]).arg(self.inside("")).args(flags).current_dir(&self.base);
+        command
+            .args(["stdio", "--structured", "--scope"])
+            .arg(self.inside(""))
+            .args(flags)
+            .current_dir(&self.base);
         Server::start(&mut command).await
     }
 }

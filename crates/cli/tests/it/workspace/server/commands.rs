@@ -141,3 +141,29 @@ pub(super) fn sleepers(gateway: &Gateway) -> Vec<u32> {
     };
     gateway.descendants().into_iter().filter(is_sleep).collect()
 }
+
+#[tokio::test]
+async fn a_command_that_the_fence_stopped_says_so_and_names_the_option() {
+    let project = Project::new("refused-by-fence");
+    project.git(&["init", "--quiet"]);
+    let desk = Desk::with_flags(project, &["--net", "none"]).await;
+    for (command, said) in [
+        ("touch /usr/share/planted", "--write DIR"),
+        ("python3 -c \"open('/usr/share/planted', 'w')\"", "--write DIR"),
+        ("echo x > .git/hooks/post-commit", "--allow-metadata .git"),
+        ("mkdir .vscode/x", "--allow-metadata .vscode"),
+        ("git clone https://example.org/x.git", "--net"),
+    ] {
+        let ran = desk.call("run_terminal_cmd", json!({"command": command, "wait_seconds": 45})).await;
+        assert!(
+            ran.is_error() && ran.text.contains("[ringfence: ") && ran.text.contains(said),
+            "{}",
+            ran.text
+        );
+    }
+    // The control: what fails for another reason is not blamed on the fence.
+    for command in ["cat missing", "mkdir a && chmod 0 a && false", "python3 -c 'raise SystemExit(3)'"] {
+        let ran = desk.call("run_terminal_cmd", json!({"command": command, "wait_seconds": 45})).await;
+        assert!(ran.is_error() && !ran.text.contains("ringfence"), "{}", ran.text);
+    }
+}

@@ -81,16 +81,16 @@ async fn the_inspector_calls_every_tool() {
         ("copy_file", &["source=b.txt", "destination=dir/b.txt"], "bytes_written", json!(2)),
         ("delete_file", &["path=dir/b.txt"], "deleted", json!(true)),
         ("run_terminal_cmd", &["command=cat b.txt"], "output", json!("B\n")),
-        ("sandboxed_shell", &["command=sleep 10000", "is_background=true"], "status", json!("running")),
+        ("run_terminal_cmd", &["command=sleep 10000", "is_background=true"], "status", json!("running")),
         ("await_operation", &["operation_id=op-1"], "exit_code", json!(0)),
         ("operation_status", &["operation_id=op-2"], "status", json!("running")),
         ("cancel_operation", &["operation_id=op-2"], "status", json!("cancelled")),
         ("session_info", &[], "workspace", json!([project.path])),
         ("session_diff", &["stat=true"], "files", Value::Null),
     ];
-    // One of them answers under a second name.
-    let names = calls.each_ref().map(|call| call.0);
-    assert!(names.iter().filter(|name| **name != "sandboxed_shell").eq(&TOOLS), "{names:?}");
+    let mut names = calls.each_ref().map(|call| call.0).to_vec();
+    names.dedup();
+    assert_eq!(names, TOOLS);
     for (tool, arguments, field, expected) in calls {
         let (result, is_success) = call(&gateway, &home, tool, arguments).await;
         assert!(is_success && result["isError"] != true, "{tool}: {result}");

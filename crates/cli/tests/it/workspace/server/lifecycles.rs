@@ -175,7 +175,7 @@ async fn call_on_stdio(client: &mut StdioClient, tool: &str, arguments: Value) -
 
 #[tokio::test]
 async fn without_a_command_stdio_serves_it_too() {
-    for arguments in [&["stdio"][..], &["--mode", "stdio"]] {
+    for arguments in [&["stdio", "--structured"][..], &["--mode", "stdio", "--structured"]] {
         let project = Project::new("stdio");
         project.write("a.txt", "one\n");
         let mut server = open_on_stdio(arguments, &project).await;

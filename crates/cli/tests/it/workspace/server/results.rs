@@ -3,10 +3,10 @@
 use serde_json::{Value, json};
 use testkit::{Gateway, NEWEST, Project, count_tokens, text_of};
 
-use super::{Desk, TOOLS};
+use super::{Desk, TOOLS, numbered};
 
 async fn open(project: &Project) -> (Gateway, testkit::RawClient) {
-    let gateway = Gateway::built_in_with_text().current_dir(&project.path).start().await;
+    let gateway = Gateway::without_command().current_dir(&project.path).start().await;
     let mut client = gateway.client();
     client.open(json!({}), NEWEST).await;
     (gateway, client)
@@ -60,8 +60,7 @@ async fn with_structured_every_result_has_data_that_fits_a_flat_schema() {
 #[tokio::test]
 async fn the_list_of_tools_and_results_cost_few_tokens() {
     let project = Project::new("results-tokens");
-    let source: String =
-        (1..=200).map(|n| format!("    let value_{n} = \"item {n}\".to_owned();\n")).collect();
+    let source = numbered(200, "    let value = item ");
     project.write("src/main.rs", format!("fn main() {{\n{source}}}\n"));
     let (_gateway, client) = open(&project).await;
 

@@ -218,5 +218,5 @@ async fn options_of_the_built_in_server_do_not_go_with_another_server() {
         assert!(failed.stderr.contains("options of the built-in server"), "{}", failed.stderr);
     }
     let project = project();
-    Gateway::built_in().command([fixture_binary()]).current_dir(&project.path).start().await;
+    Gateway::without_command().command([fixture_binary()]).current_dir(&project.path).start().await;
 }

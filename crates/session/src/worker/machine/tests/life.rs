@@ -291,3 +291,18 @@ fn workers_for_more_than_one_call_never_retire() {
         assert_eq!(died, ["fail a #8: upstream_exited", "note died, 1 lost"]);
     }
 }
+
+#[test]
+fn a_worker_whose_client_is_gone_rests_when_nothing_is_under_way() {
+    let mut rig = Rig::up(Lifecycle::Session);
+    rig.tool("a", 7);
+    assert!(!rig.machine.rest_unattended(), "a call is in flight");
+    rig.answered(1, "{}");
+    rig.accepted("5", "a", 31);
+    assert!(!rig.machine.rest_unattended(), "the client is asked something");
+    let mut rig = Rig::up(Lifecycle::Session);
+    assert!(rig.machine.rest_unattended());
+    assert!(!rig.machine.rest_unattended(), "it rests already");
+    // The next call starts a new generation, which is no restart after a crash.
+    assert_eq!(rig.tool("a", 8), ["start 2"]);
+}

@@ -1,0 +1,195 @@
+//! Says when a command failed because of the fence: what was refused, and which option of the operator allows it. Found
+//! in the messages of real tools, since no kernel layer tells why it refused.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::context::ServerContext;
+
+/// What tools print when a file cannot be written or reached.
+const DENIED: [&str; 6] = [
+    "Read-only file system",
+    "read-only file system",
+    "Permission denied",
+    "permission denied",
+    "Operation not permitted",
+    "operation not permitted",
+];
+/// What tools print when a network cannot be reached.
+const UNREACHABLE: [&str; 8] = [
+    "Network is unreachable",
+    "Could not resolve host",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "getaddrinfo",
+    "Couldn't connect to server",
+    "dns error",
+    "Socket operation not permitted",
+];
+const NO_REPOSITORY: &str = "not a git repository";
+
+/// What the notes depend on.
+pub(super) struct FenceFacts {
+    roots: Vec<PathBuf>,
+    /// Directories that only this session has.
+    private: Vec<PathBuf>,
+    network: String,
+    is_read_only: bool,
+    /// The workspace leads to a git directory elsewhere.
+    has_git_link: bool,
+}
+
+impl FenceFacts {
+    /// `None` where nothing but the usual rights can have refused.
+    pub(super) fn of(context: &ServerContext) -> Option<Self> {
+        let confinement = context.identity.confinement.as_ref()?;
+        let roots: Vec<PathBuf> = context.workspace.roots().map(Path::to_owned).collect();
+        let of_variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
+        Some(Self {
+            has_git_link: roots.first().is_some_and(|root| root.join(".git").is_file()),
+            roots,
+            private: ["HOME", "TMPDIR", "XDG_CACHE_HOME", "CARGO_HOME"]
+                .iter()
+                .filter_map(|name| of_variable(name))
+                .chain([PathBuf::from("/tmp")])
+                .collect(),
+            network: confinement.get("network").and_then(Value::as_str).unwrap_or("all").to_owned(),
+            is_read_only: context.is_read_only,
+        })
+    }
+}
+
+/// The line for the output of a command that failed.
+pub(super) fn note(output: &str, facts: &FenceFacts) -> Option<String> {
+    // What a command prints last is why it failed.
+    let lines = || output.lines().rev().take(200);
+    lines()
+        .find_map(|line| note_on_path(line, facts))
+        .or_else(|| lines().find_map(|line| note_on_network(line, facts)))
+        .or_else(|| {
+            let is_git = facts.has_git_link && lines().any(|line| line.contains(NO_REPOSITORY));
+            is_git.then(|| {
+                "[ringfence: the git directory of this workspace lies outside the fence; the operator can let it in \
+                 with --git-directory DIR]"
+                    .to_owned()
+            })
+        })
+}
+
+fn note_on_path(line: &str, facts: &FenceFacts) -> Option<String> {
+    DENIED.iter().find(|message| line.contains(*message))?;
+    let path = path_in(line)?;
+    let is_in = |directories: &[PathBuf]| directories.iter().any(|directory| path.starts_with(directory));
+    if is_in(&facts.private) || path.starts_with("/dev") || path.starts_with("/proc") {
+        return None;
+    }
+    let shown = path.display();
+    let inside = facts.roots.iter().find_map(|root| path.strip_prefix(root).ok());
+    let Some(inside) = inside.or_else(|| path.is_relative().then_some(path.as_path())) else {
+        return Some(format!(
+            "[ringfence: the fence refused {shown}: only the workspace can be changed; the operator can allow a \
+             directory with --write DIR, or reading with --read PATH]"
+        ));
+    };
+    let kept = inside.components().next().and_then(|name| name.as_os_str().to_str());
+    match kept.filter(|name| fence::METADATA.contains(name)) {
+        Some(name) => Some(format!(
+            "[ringfence: the fence keeps {shown} as it is, because other programs obey it; the operator can open it \
+             with --allow-metadata {name}]"
+        )),
+        None if facts.is_read_only => {
+            Some(format!("[ringfence: the fence refused {shown}: this session can only read]"))
+        }
+        None => None,
+    }
+}
+
+fn note_on_network(line: &str, facts: &FenceFacts) -> Option<String> {
+    let is_limited = !facts.network.starts_with("all");
+    let is_about = is_limited && UNREACHABLE.iter().any(|message| line.contains(message));
+    is_about.then(|| {
+        format!(
+            "[ringfence: this fence has the network `{}`; the operator can allow more with --net, and hosts with \
+             --allow-host HOST]",
+            facts.network.split_whitespace().next().unwrap_or_default()
+        )
+    })
+}
+
+/// The path that an error message is about: quoted, or a word that looks like one.
+fn path_in(line: &str) -> Option<PathBuf> {
+    let quoted = line
+        .split(['\'', '"', '`', '\u{2018}', '\u{2019}'])
+        .skip(1)
+        .step_by(2)
+        .find(|text| text.contains('/') || text.starts_with('.'));
+    let word = || {
+        line.split_whitespace()
+            .map(|word| word.trim_end_matches([':', ',', ')', ']']).trim_start_matches(['(', '[']))
+            .rfind(|word| word.contains('/') || (word.starts_with('.') && word.len() > 1))
+    };
+    quoted.or_else(word).map(PathBuf::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts() -> FenceFacts {
+        FenceFacts {
+            roots: vec!["/home/ada/project".into()],
+            private: vec!["/own/home".into(), "/tmp".into()],
+            network: "none".to_owned(),
+            is_read_only: false,
+            has_git_link: true,
+        }
+    }
+
+    #[test]
+    fn messages_of_real_tools_are_understood() {
+        for (line, path) in [
+            ("touch: cannot touch '/etc/x': Read-only file system", "/etc/x"),
+            ("mkdir: cannot create directory \u{2018}/srv/new\u{2019}: Permission denied", "/srv/new"),
+            ("bash: line 1: /home/ada/other/f: Permission denied", "/home/ada/other/f"),
+            ("sh: 1: cannot create /home/ada/other/f: Permission denied", "/home/ada/other/f"),
+            ("PermissionError: [Errno 13] Permission denied: '/home/ada/.bashrc'", "/home/ada/.bashrc"),
+            ("Error: EROFS: read-only file system, open '/usr/lib/x'", "/usr/lib/x"),
+            ("cp: cannot create regular file '/usr/local/bin/x': Read-only file system", "/usr/local/bin/x"),
+        ] {
+            let said = note(&format!("{line}\nmake: *** [all] Error 1\n"), &facts()).unwrap_or_default();
+            assert!(said.contains(path) && said.contains("--write"), "{line}: {said}");
+        }
+    }
+
+    #[test]
+    fn what_is_kept_and_what_is_unreachable_has_its_own_remedy() {
+        let said = |line: &str| note(line, &facts()).unwrap_or_default();
+        let hook = said("bash: line 1: .git/hooks/pre-commit: Read-only file system");
+        assert!(hook.contains("--allow-metadata .git"), "{hook}");
+        let settings = said("sh: 1: cannot create /home/ada/project/.vscode/tasks.json: Permission denied");
+        assert!(settings.contains("--allow-metadata .vscode"), "{settings}");
+        assert!(said("curl: (6) Could not resolve host: example.org").contains("--net"));
+        assert!(
+            said("fatal: not a git repository (or any of the parent directories): .git")
+                .contains("--git-directory")
+        );
+    }
+
+    #[test]
+    fn other_failures_are_not_blamed_on_the_fence() {
+        for line in [
+            "error[E0308]: mismatched types",
+            "cat: missing: No such file or directory",
+            "bash: line 1: ./build.sh: Permission denied",
+            "rm: cannot remove '/home/ada/project/locked/x': Permission denied",
+            "cp: cannot create regular file '/tmp/x/y': Permission denied",
+            "Permission denied (publickey).",
+        ] {
+            assert_eq!(note(line, &facts()), None, "{line}");
+        }
+        let open = FenceFacts { network: "all".to_owned(), has_git_link: false, ..facts() };
+        assert_eq!(note("curl: (6) Could not resolve host: example.invalid", &open), None);
+        assert_eq!(note("fatal: not a git repository", &open), None);
+    }
+}
