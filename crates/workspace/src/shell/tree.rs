@@ -6,6 +6,7 @@
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use fence::{Membership, ProcessStat, all_with_descendants, membership_of, variable_of};
 use parking_lot::{Mutex, MutexGuard};
@@ -13,6 +14,10 @@ use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, kill_process
 
 /// The environment variable whose value no other operation has, here or in another server.
 pub(super) const MARK_VARIABLE: &str = "RINGFENCE_OPERATION_MARK";
+
+/// An orphan that is starting a program is looked at again, so often and after so long.
+const STARTING_TRIES: u32 = 5;
+const STARTING_PAUSE: Duration = Duration::from_millis(1);
 
 /// The shells that were started here and not yet reaped. Hold the lock to reap or to signal, so that no pid is used
 /// again between the check and the signal.
@@ -77,6 +82,12 @@ impl Tree {
     }
 
     fn is_ours(&self, orphan: Pid) -> bool {
+        for _ in 0..STARTING_TRIES {
+            if !is_starting_a_program(orphan) {
+                break;
+            }
+            std::thread::sleep(STARTING_PAUSE);
+        }
         // A mark says more than the number of a session, which may be used again.
         variable_of(orphan, MARK_VARIABLE).map_or_else(
             || membership_of(orphan).is_some_and(|of| [of.session, of.group].contains(&Some(self.root))),
@@ -100,6 +111,12 @@ pub(super) fn reap_orphans() {
 fn is_orphan(child: Pid, shells: &[Pid], own: Option<Membership>) -> bool {
     !shells.contains(&child)
         && membership_of(child).is_some_and(|of| own.is_some_and(|own| of.session != own.session))
+}
+
+/// Whether a process runs that has no environment: for a moment between one program and the next it shows none.
+fn is_starting_a_program(pid: Pid) -> bool {
+    let environment = std::fs::read(format!("/proc/{}/environ", pid.as_raw_nonzero()));
+    environment.is_ok_and(|text| text.is_empty()) && ProcessStat::of(pid).is_some_and(|stat| !stat.has_ended)
 }
 
 fn fresh_mark() -> String {
