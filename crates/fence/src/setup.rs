@@ -90,16 +90,13 @@ impl FenceSetup {
         PrivateTree::open(&session.home(), settings.user).map_err(FenceSetupError::Directory)?;
         let mut read_write = vec![VettedDirectory::own(&session.home())?];
         let caches = match caches {
-            CacheChoice::Kept { .. } if settings.kept_caches.is_none() || read_only => {
-                Caches::Private(session.home().join(".cache"))
-            }
-            CacheChoice::Private => Caches::Private(session.home().join(".cache")),
-            CacheChoice::Kept { owner } => {
+            CacheChoice::Kept { owner } if settings.kept_caches.is_some() && !read_only => {
                 let caches = ToolCaches::open(&host.own, scope[0].path(), owner, settings.user)
                     .map_err(FenceSetupError::Directory)?;
                 read_write.push(VettedDirectory::own(caches.directory())?);
                 Caches::Kept(Arc::new(caches))
             }
+            CacheChoice::Kept { .. } | CacheChoice::Private => Caches::Private(session.home().join(".cache")),
         };
         let mirrored = match &caches {
             Caches::Private(_) => Vec::new(),

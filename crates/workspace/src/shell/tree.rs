@@ -82,14 +82,16 @@ impl Tree {
     }
 
     fn is_ours(&self, orphan: Pid) -> bool {
+        // A mark says more than the number of a session, which may be used again.
+        let mut mark = variable_of(orphan, MARK_VARIABLE);
         for _ in 0..STARTING_TRIES {
-            if !is_starting_a_program(orphan) {
+            if mark.is_some() || !is_starting_a_program(orphan) {
                 break;
             }
             std::thread::sleep(STARTING_PAUSE);
+            mark = variable_of(orphan, MARK_VARIABLE);
         }
-        // A mark says more than the number of a session, which may be used again.
-        variable_of(orphan, MARK_VARIABLE).map_or_else(
+        mark.map_or_else(
             || membership_of(orphan).is_some_and(|of| [of.session, of.group].contains(&Some(self.root))),
             |mark| mark == self.mark.as_bytes(),
         )
