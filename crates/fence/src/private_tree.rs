@@ -1,12 +1,13 @@
 //! A directory that belongs to a fenced command, in which ringfence leaves files from outside: the home of a session.
 //! The command may have put links there before, so nothing is reached by path, and no link is followed.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, RenameFlags, Uid};
 use rustix::io::Errno;
 
 use crate::paths::VettedDirectory;
@@ -84,8 +85,37 @@ impl PrivateTree {
         }
     }
 
+    /// Adds a copy of a file of the host, with the directories above it. It appears whole or not at all, and a file that
+    /// is there already stays.
+    pub(crate) fn add_copy(&self, path: &Path, mut original: &File) -> io::Result<()> {
+        let name = path.file_name().ok_or(Errno::INVAL)?;
+        let directory = self.make_above(path)?;
+        if rustix::fs::statat(&directory, name, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
+            return Ok(());
+        }
+        let unfinished = format!(".copying-{}", std::process::id());
+        let mut copy = create_in(&directory, OsStr::new(&unfinished), 0o600)?;
+        let copied = io::copy(&mut original, &mut copy).and_then(|_| Ok(self.give(&copy)?));
+        let named = copied.and_then(|()| {
+            let flags = RenameFlags::NOREPLACE;
+            Ok(rustix::fs::renameat_with(&directory, &unfinished, &directory, name, flags)?)
+        });
+        if named.is_err() {
+            rustix::fs::unlinkat(&directory, &unfinished, AtFlags::empty())?;
+        }
+        match named {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+            named => named,
+        }
+    }
+
     fn create(&self, path: &Path, mode: u32) -> rustix::io::Result<File> {
         let name = path.file_name().ok_or(Errno::INVAL)?;
+        create_in(&self.make_above(path)?, name, mode)
+    }
+
+    /// Makes the directories above a path, and opens the last of them.
+    fn make_above(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let mut current = rustix::io::dup(&self.directory)?;
         for above in path.parent().into_iter().flatten() {
             let is_new = match rustix::fs::mkdirat(&current, above, Mode::from_raw_mode(0o700)) {
@@ -98,8 +128,7 @@ impl PrivateTree {
                 self.give(&current)?;
             }
         }
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        rustix::fs::openat(&current, name, flags, Mode::from_raw_mode(mode)).map(File::from)
+        Ok(current)
     }
 
     fn give(&self, file: impl AsFd) -> rustix::io::Result<()> {
@@ -107,4 +136,9 @@ impl PrivateTree {
             rustix::fs::fchown(file, Some(Uid::from_raw(user)), Some(Gid::from_raw(user)))
         })
     }
+}
+
+fn create_in(directory: &OwnedFd, name: &OsStr, mode: u32) -> rustix::io::Result<File> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(mode)).map(File::from)
 }

@@ -24,6 +24,7 @@ use crate::settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, Sc
 use crate::tool_caches::ToolCaches;
 
 mod cargo_home;
+mod users_caches;
 
 #[cfg(target_os = "linux")]
 mod launch;
@@ -94,6 +95,9 @@ impl FenceSetup {
                 let caches = ToolCaches::open(&host.own, scope[0].path(), owner, settings.user)
                     .map_err(FenceSetupError::Directory)?;
                 read_write.push(VettedDirectory::own(caches.directory())?);
+                if let Err(error) = users_caches::fill(&caches, &scope[0], settings.user, host) {
+                    tracing::debug!(%error, "the caches begin without what the user's have");
+                }
                 Caches::Kept(Arc::new(caches))
             }
             CacheChoice::Kept { .. } | CacheChoice::Private => Caches::Private(session.home().join(".cache")),

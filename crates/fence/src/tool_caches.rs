@@ -22,6 +22,8 @@ const CACHES: &str = "caches";
 /// A note for each, out of the commands' reach: whose it is, when it was used last (the note's time), and a lock that is
 /// shared by those who use it.
 const NOTES: &str = "cache-notes";
+/// Which lock files each was filled for from the user's own caches.
+const FILLINGS: &str = "cache-fillings";
 /// When the size of the caches was looked at last.
 const TRIMMED: &str = "caches-trimmed";
 const TRIM_INTERVAL: Duration = Duration::from_secs(600);
@@ -31,6 +33,7 @@ const MAX_NOTE: u64 = 64 * 1024;
 #[derive(Debug)]
 pub(crate) struct ToolCaches {
     directory: PathBuf,
+    filling: PathBuf,
     #[allow(dead_code, reason = "held for its lock")]
     note: File,
 }
@@ -39,9 +42,10 @@ impl ToolCaches {
     /// Opens the caches of a principal's workspace, or makes them.
     pub(crate) fn open(own: &OwnDirectory, scope: &Path, owner: &str, user: Option<u32>) -> io::Result<Self> {
         let name = name_of(scope, owner);
-        let (caches, notes) = (own.path().join(CACHES), own.path().join(NOTES));
-        make_private(&caches)?;
-        make_private(&notes)?;
+        let [caches, notes, fillings] = [CACHES, NOTES, FILLINGS].map(|name| own.path().join(name));
+        for directory in [&caches, &notes, &fillings] {
+            make_private(directory)?;
+        }
         let note = lock_note(&notes.join(&name), FlockOperation::LockShared)?;
         write_note(&note, scope, owner)?;
         let directory = caches.join(&name);
@@ -50,11 +54,20 @@ impl ToolCaches {
             Err(error) => return Err(error.into()),
         }
         PrivateTree::open(&directory, user)?;
-        Ok(Self { directory, note })
+        Ok(Self { directory, filling: fillings.join(&name), note })
     }
 
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Whether the caches were not filled for lock files in this state before.
+    pub(crate) fn is_new_filling(&self, state: &str) -> bool {
+        std::fs::read_to_string(&self.filling).map_or(true, |noted| noted != state)
+    }
+
+    pub(crate) fn note_filling(&self, state: &str) -> io::Result<()> {
+        std::fs::write(&self.filling, state)
     }
 }
 
@@ -141,6 +154,11 @@ impl OwnDirectory {
         };
         if rustix::fs::flock(&note, FlockOperation::NonBlockingLockExclusive).is_err() {
             return Ok(false);
+        }
+        // A filling is removed first: what is filled for no lock file is filled again.
+        match std::fs::remove_file(self.path().join(FILLINGS).join(&cache.name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
         }
         remove_tree(&self.path().join(CACHES).join(&cache.name))?;
         std::fs::remove_file(&path)?;

@@ -42,7 +42,8 @@ pub(super) fn mirror(
     Ok(Some(Mirror { source, at, shown: vec![PROGRAMS.to_owned()] }))
 }
 
-fn of_user(host: &HostEnvironment) -> Option<PathBuf> {
+/// The user's own home of Cargo, if there is one.
+pub(super) fn of_user(host: &HostEnvironment) -> Option<PathBuf> {
     let named = host.environment.get(OsStr::new("CARGO_HOME")).map(PathBuf::from);
     let home = named.or_else(|| Some(host.home.as_ref()?.join(".cargo")))?;
     // A link on the way would have to be there inside too.

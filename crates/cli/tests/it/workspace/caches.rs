@@ -76,17 +76,76 @@ async fn a_build_inside_and_the_users_own_do_not_undo_each_other() {
 async fn a_second_session_downloads_nothing_and_another_project_finds_nothing() {
     let own = workspace_dir("caches-second");
     let (project, other) = (crate_with_dependency("caches-second"), crate_with_dependency("caches-other"));
-    let mut gateway = built_in(&own).start().await;
+    // The user has downloaded nothing.
+    let cargo_home = directory_in(&own, "cargo-home");
+    let mut gateway = built_in(&own).env("CARGO_HOME", &cargo_home).start().await;
     let first = run_in_session(&gateway, &project, "cargo fetch").await;
     assert!(first.contains("Downloaded itoa"), "{first}");
     gateway.terminate().await;
     other.write("Cargo.lock", project.bytes("Cargo.lock"));
     // Also after a restart of the gateway.
-    let gateway = built_in(&own).flags(["--net", "none"]).start().await;
+    let gateway = built_in(&own).env("CARGO_HOME", &cargo_home).flags(["--net", "none"]).start().await;
     let second = run_in_session(&gateway, &project, "cargo build --offline && target/debug/tiny").await;
     assert!(second.contains("Finished") && second.contains('7'), "{second}");
     let elsewhere = run_in_session(&gateway, &other, "cargo build --offline").await;
     assert!(!elsewhere.contains("Finished") && elsewhere.contains("itoa"), "{elsewhere}");
+}
+
+fn directory_in(own: &WorkspaceDir, name: &str) -> PathBuf {
+    std::fs::create_dir_all(own.join(name)).unwrap();
+    own.join(name).canonicalize().unwrap()
+}
+
+/// Runs the user's own program in a project, with a cache of the test.
+fn run_outside(project: &Project, command: &[&str], (variable, cache): (&str, &PathBuf)) {
+    let mut outside = Command::new(command[0]);
+    let output =
+        outside.args(&command[1..]).current_dir(&project.path).env(variable, cache).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn crates_that_the_user_has_are_not_downloaded_again() {
+    let own = workspace_dir("caches-users-crates");
+    let project = crate_with_dependency("caches-users-crates");
+    let cargo_home = directory_in(&own, "cargo-home");
+    run_outside(&project, &["cargo", "fetch"], ("CARGO_HOME", &cargo_home));
+    for tier in ["a", "b"] {
+        let build_with = async |name: &str, home: &PathBuf| {
+            let caches = directory_in(&own, &format!("{name}-{tier}"));
+            let gateway = built_in(&own).env("XDG_CACHE_HOME", caches).env("CARGO_HOME", home);
+            let gateway = gateway.flags(["--net", "none", "--allow-root", "--tier", tier]).start().await;
+            run_in_session(&gateway, &project, "cargo build --offline && target/debug/tiny").await
+        };
+        let without = build_with("without", &directory_in(&own, "empty")).await;
+        assert!(!without.contains("Finished"), "the control: it is needed: {without}");
+        let with = build_with("with", &cargo_home).await;
+        assert!(with.contains("Finished") && with.contains('7'), "{with}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn packages_of_npm_that_the_user_has_are_not_downloaded_again() {
+    let own = workspace_dir("caches-users-npm");
+    let project = Project::new("caches-users-npm");
+    project.write(
+        "package.json",
+        r#"{"name": "tiny", "version": "1.0.0", "dependencies": {"is-number": "7.0.0"}}"#,
+    );
+    let cache = directory_in(&own, "npm-cache");
+    // Without the addresses npm would ask the registry for them.
+    let install = ["npm", "install", "--no-audit", "--no-fund", "--no-omit-lockfile-registry-resolved"];
+    run_outside(&project, &install, ("NPM_CONFIG_CACHE", &cache));
+    let install_with = async |name: &str, cache: PathBuf| {
+        let gateway = built_in(&own).env("XDG_CACHE_HOME", directory_in(&own, name));
+        let gateway = gateway.env("NPM_CONFIG_CACHE", cache).flags(["--net", "none"]).start().await;
+        let install = "rm -rf node_modules; npm ci --offline --no-audit --no-fund; ls node_modules";
+        run_in_session(&gateway, &project, install).await
+    };
+    let without = install_with("without", directory_in(&own, "empty")).await;
+    assert!(without.contains("ENOTCACHED"), "the control: it is needed: {without}");
+    let with = install_with("with", cache).await;
+    assert!(with.contains("added 1 package") && with.contains("is-number"), "{with}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
