@@ -1,6 +1,7 @@
 //! The benchmarks: the bridges by default, and one for each switch of the command line.
 
 pub(crate) mod bridges;
+pub(crate) mod day;
 pub(crate) mod fence;
 pub(crate) mod packages;
 mod round_order;

@@ -10,12 +10,12 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 use crate::command_line::CommandLine;
-use crate::error::{Error, WhileDoing};
+use crate::error::Error;
 use crate::legs::running_leg::RunningLeg;
 use crate::machine::Machine;
 use crate::machine::started_processes;
-use crate::mcp_client::http_connection::HttpConnection;
 use crate::mcp_client::messages::{INITIALIZE, INITIALIZED};
+use crate::mcp_client::one_call::run_one_call;
 use crate::programs::{self, Programs};
 use crate::report::write_json;
 use crate::statistics::{median, ratios_per_round};
@@ -50,11 +50,12 @@ async fn measure(programs: &Programs, rounds: u32) -> Result<PackageStarts, Erro
         eprintln!("round {round} of {rounds} …");
         let npx = first_result_bare("npx".into(), &["-y", PACKAGE]).await?;
         let bare = first_result_bare(entry.clone(), &[]).await?;
-        let session = first_result_of_session(&gateway).await?;
+        let session = run_one_call(gateway.http_endpoint()?, CALL).await?;
+        check(&session.answer)?;
         if round > 0 {
             starts.npx.push(Some(npx));
             starts.entry.push(Some(bare));
-            starts.session.push(Some(session));
+            starts.session.push(Some(session.milliseconds));
         }
     }
     gateway.stop().await;
@@ -102,34 +103,6 @@ async fn first_result_bare(program: PathBuf, arguments: &[&str]) -> Result<f64, 
         }
     }
     Err(Error::new("missing answer: the server ended"))
-}
-
-async fn first_result_of_session(gateway: &RunningLeg) -> Result<f64, Error> {
-    let endpoint = gateway.http_endpoint()?;
-    let started = Instant::now();
-    let mut connection = HttpConnection::open(endpoint.address).await?;
-    let mut session = String::new();
-    let mut last = String::new();
-    for message in [INITIALIZE, INITIALIZED, CALL] {
-        let request = format!(
-            "POST {} HTTP/1.1\r\nHost: {}\r\n{session}Accept: application/json, text/event-stream\r\n\
-             Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{message}",
-            endpoint.path,
-            endpoint.address,
-            message.len()
-        );
-        let mut body = Vec::new();
-        let head = connection.exchange(request.as_bytes(), |piece| body.extend_from_slice(piece)).await?;
-        if let Some(id) = head.session_id {
-            session = format!("Mcp-Session-Id: {id}\r\n");
-        }
-        last = String::from_utf8_lossy(&body).into_owned();
-    }
-    let took = started.elapsed().as_secs_f64() * 1e3;
-    check(&last)?;
-    let request = format!("DELETE {} HTTP/1.1\r\nHost: {}\r\n{session}\r\n", endpoint.path, endpoint.address);
-    connection.exchange(request.as_bytes(), |_| {}).await.while_doing("DELETE")?;
-    Ok(took)
 }
 
 fn check(answer: &str) -> Result<(), Error> {
