@@ -25,8 +25,8 @@ use crate::confinement::Confinement;
 use crate::error::LaunchError;
 use crate::kernel::Kernel;
 use crate::launch_request::{
-    CGROUP_FD, Canaries, EVENTS_FD, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD, LaunchRequest, REQUEST_FD,
-    RequestedCommand,
+    Ahead, CGROUP_FD, Canaries, EVENTS_FD, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD, LaunchRequest,
+    REQUEST_FD, RequestedCommand,
 };
 use crate::plan::{NetworkNamespace, Plan, SeccompPlan};
 use crate::policy::Command;
@@ -204,7 +204,7 @@ impl Launcher {
         }
         let launching = SUPERVISORS.launching();
         let pid = match &self.zygote {
-            Some(zygote) => zygote.launcher(&self.executable, &passed)?,
+            Some(zygote) => zygote.launcher(&self.executable, Ahead::of(&plan.steps), &passed)?,
             None => spawn::spawn_self(&self.executable, LAUNCH_ARGUMENT, &passed)?,
         };
         Ok(Channels { launcher: pid, launching, events: Events::new(events.into()), lifeline, listeners })

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::ProtectionName;
-use crate::plan::Steps;
+use crate::plan::{NetworkNamespace, Steps};
 use crate::raw_path::{self, Raw};
 
 /// The argument that starts the binary as a launcher.
@@ -21,6 +21,27 @@ pub(crate) const ZYGOTE_ARGUMENT: &str = "fence-zygote";
 pub(crate) const ZYGOTE_FD: RawFd = 3;
 /// The most descriptors that a launcher is started with.
 pub(crate) const MAX_PASSED: usize = 16;
+
+/// What a zygote may have built ahead for a launch: namespaces with a root in them. Sent as one byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ahead {
+    Nothing = 0,
+    /// In the network of the host.
+    HostNetwork = 1,
+    /// In a network of its own.
+    OwnNetwork = 2,
+}
+
+impl Ahead {
+    pub(crate) fn of(steps: &Steps) -> Self {
+        match (&steps.namespaces, steps.user) {
+            // The maps of another user are written for that user alone.
+            (None, _) | (_, Some(_)) => Self::Nothing,
+            (Some(plan), None) if plan.network == NetworkNamespace::Shared => Self::HostNetwork,
+            (Some(_), None) => Self::OwnNetwork,
+        }
+    }
+}
 
 /// The descriptors that a launcher is started with.
 pub(crate) const REQUEST_FD: RawFd = 3;

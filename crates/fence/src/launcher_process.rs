@@ -81,6 +81,27 @@ fn launch() -> ! {
     refuse(&refusal)
 }
 
+/// Goes on with a request in namespaces that were made ahead. `pid` is what the parent calls this process.
+fn launch_in_namespaces(pid: i32, ahead: Option<mounts::SystemRoot>) -> ! {
+    report(&Event::Supervisor { pid });
+    let refusal = match read_request().and_then(|request| prepare_in_namespaces(&request, ahead)) {
+        Ok(never) => match never {},
+        Err(error) => error,
+    };
+    refuse(&refusal)
+}
+
+fn prepare_in_namespaces(
+    request: &LaunchRequest,
+    ahead: Option<mounts::SystemRoot>,
+) -> Result<Infallible, StepError> {
+    process_attributes::join_cgroups(request.cgroups)?;
+    process_attributes::set_limits(&request.steps.limits)?;
+    namespaces::finish_ahead(request)?;
+    process_attributes::limit_processes(&request.steps.limits)?;
+    become_init(request, ahead)
+}
+
 fn refuse(error: &StepError) -> ! {
     // An event has to fit into one write.
     let reason: String = error.reason.chars().take(500).collect();
@@ -108,7 +129,8 @@ fn read_request() -> Result<LaunchRequest, StepError> {
 /// Takes the steps of a launch in order. Later steps rely on earlier ones.
 fn prepare(request: &LaunchRequest) -> Result<Infallible, StepError> {
     process_attributes::close_surplus(request.cgroups)?;
-    process_attributes::leave_terminal_and_signals(request)?;
+    process_attributes::leave_terminal_and_signals()?;
+    process_attributes::check_parent(request)?;
     process_attributes::join_cgroups(request.cgroups)?;
     process_attributes::set_limits(&request.steps.limits)?;
     match request.steps.tier {
@@ -120,7 +142,7 @@ fn prepare(request: &LaunchRequest) -> Result<Infallible, StepError> {
             // Only in a user namespace of its own does this limit count the command's processes alone.
             namespaces::enter(request)?;
             process_attributes::limit_processes(&request.steps.limits)?;
-            become_init(request)
+            become_init(request, None)
         }
     }
 }
@@ -150,8 +172,8 @@ fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
 
 /// Tier B: this process is the first of its pid namespace. It goes into the fence itself and then starts the
 /// command, which inherits everything.
-fn become_init(request: &LaunchRequest) -> Result<Infallible, StepError> {
-    mounts::enter_own_root(&request.steps)?;
+fn become_init(request: &LaunchRequest, ahead: Option<mounts::SystemRoot>) -> Result<Infallible, StepError> {
+    mounts::enter_own_root(&request.steps, ahead)?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init, request.steps.kept())?;
     let shown = confine(request)?;
     confirm(request, shown);

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use rustix::net::RecvFlags;
 use rustix::process::{Pid, WaitOptions};
 
-use crate::launch_request::{ZYGOTE_ARGUMENT, ZYGOTE_FD};
+use crate::launch_request::{Ahead, ZYGOTE_ARGUMENT, ZYGOTE_FD};
 use crate::{fd_passing, spawn};
 
 #[derive(Debug, Default)]
@@ -24,13 +24,18 @@ struct Waiting {
 
 impl Zygote {
     /// Starts a launcher with these descriptors, as a child of this process.
-    pub(super) fn launcher(&self, executable: &Path, passed: &[(BorrowedFd<'_>, RawFd)]) -> io::Result<Pid> {
+    pub(super) fn launcher(
+        &self,
+        executable: &Path,
+        ahead: Ahead,
+        passed: &[(BorrowedFd<'_>, RawFd)],
+    ) -> io::Result<Pid> {
         let mut waiting = self.0.lock();
-        if let Some(pid) = waiting.as_ref().and_then(|waiting| waiting.request(passed).ok()) {
+        if let Some(pid) = waiting.as_ref().and_then(|waiting| waiting.request(ahead, passed).ok()) {
             return Ok(pid);
         }
         // There is no zygote yet, or it was lost.
-        waiting.insert(Waiting::start(executable)?).request(passed)
+        waiting.insert(Waiting::start(executable)?).request(ahead, passed)
     }
 }
 
@@ -44,11 +49,12 @@ impl Waiting {
         Ok(Self { process, channel: Some(channel) })
     }
 
-    fn request(&self, passed: &[(BorrowedFd<'_>, RawFd)]) -> io::Result<Pid> {
+    fn request(&self, ahead: Ahead, passed: &[(BorrowedFd<'_>, RawFd)]) -> io::Result<Pid> {
         let channel = self.channel.as_ref().ok_or(io::ErrorKind::NotConnected)?;
-        let numbers: Vec<u8> = passed.iter().filter_map(|(_, number)| u8::try_from(*number).ok()).collect();
+        let numbers = passed.iter().filter_map(|(_, number)| u8::try_from(*number).ok());
+        let words: Vec<u8> = std::iter::once(ahead as u8).chain(numbers).collect();
         let descriptors: Vec<BorrowedFd<'_>> = passed.iter().map(|(fd, _)| *fd).collect();
-        fd_passing::send(channel, &numbers, &descriptors)?;
+        fd_passing::send(channel, &words, &descriptors)?;
         let mut pid = [0; 4];
         let (length, _) = rustix::net::recv(channel, &mut pid, RecvFlags::empty())?;
         let pid = if length == pid.len() { i32::from_ne_bytes(pid) } else { 0 };

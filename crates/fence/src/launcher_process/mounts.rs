@@ -8,6 +8,7 @@ mod mirrors;
 pub mod oracle;
 mod root;
 mod shown;
+mod system_root;
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
@@ -17,19 +18,19 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::mount::{MountPropagationFlags, OpenTreeFlags};
 
-use self::root::Root;
+use self::root::{ATTACHED_AT, Root};
 use self::shown::{Shown, Survey, Tree, outermost};
+pub(super) use self::system_root::SystemRoot;
+use self::system_root::has_own_resolver;
 use super::{InStep, StepError, sys};
-use crate::paths::DeniedKind;
-use crate::plan::{NamespacePlan, NetworkNamespace, Steps};
+use crate::paths::{DeniedKind, VettedDirectory};
+use crate::plan::{NamespacePlan, Steps};
 
 const READ_ONLY: u64 = libc::MOUNT_ATTR_RDONLY;
 const NO_SETUID: u64 = libc::MOUNT_ATTR_NOSUID;
 const NO_DEVICES: u64 = libc::MOUNT_ATTR_NODEV;
 const NO_EXECUTION: u64 = libc::MOUNT_ATTR_NOEXEC;
 
-/// Directories that exist in every root, because programs take them for granted.
-const ALWAYS: &[&str] = &["/etc", "/run", "/tmp", "/var/tmp", "/dev", "/proc", "/sys"];
 /// The private temporary directories.
 const TEMPORARY: &[&str] = &["/tmp", "/var/tmp", "/dev/shm"];
 const RESOLVER_FILE: &str = "/etc/resolv.conf";
@@ -37,22 +38,43 @@ const RESOLVER_FILE: &str = "/etc/resolv.conf";
 const DENIED_DIRECTORY: &str = "/.denied";
 const DENIED_FILE: &str = "/.denied-file";
 
-/// Puts this process into the root of the plan.
-pub(super) fn enter_own_root(steps: &Steps) -> Result<(), StepError> {
+/// Puts this process into the root of the plan: the one that was built ahead, if it shows what a new one would.
+pub(super) fn enter_own_root(steps: &Steps, ahead: Option<SystemRoot>) -> Result<(), StepError> {
     let plan = steps.namespaces.as_ref().ok_or_else(|| StepError::new("namespaces", "none are planned"))?;
+    if ahead.is_none() {
+        make_private()?;
+    }
+    with_open_umask(|| build(steps, plan, ahead))?.enter()
+}
+
+/// Builds what does not depend on the command, for one that may come. Its descriptors get numbers above `descriptors`.
+pub(super) fn build_ahead(steps: &Steps, descriptors: i32) -> Result<SystemRoot, StepError> {
+    let plan = steps.namespaces.as_ref().ok_or_else(|| StepError::new("namespaces", "none are planned"))?;
+    if covers_something(steps, plan) {
+        return Err(StepError::new("root", "it would cover what the command gets"));
+    }
+    make_private()?;
+    let built = with_open_umask(|| SystemRoot::build(survey(plan, steps)?, plan))?;
+    built.above(descriptors)
+}
+
+/// Keeps what happens to mounts here from reaching the host, and the other way round.
+fn make_private() -> Result<(), StepError> {
     rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
-        .step("private mounts")?;
-    // Places are made for the command to see; the umask of a launcher would hide them.
+        .step("private mounts")
+}
+
+/// Places are made for the command to see; the umask of a launcher would hide them.
+fn with_open_umask<T>(build: impl FnOnce() -> Result<T, StepError>) -> Result<T, StepError> {
     let strict = rustix::process::umask(Mode::from_raw_mode(0o022));
-    let built = build(steps, plan);
+    let built = build();
     rustix::process::umask(strict);
-    built?.enter()
+    built
 }
 
 /// Takes the steps that a host may refuse, to find out whether it does.
 pub(super) fn try_own_root() -> Result<(), StepError> {
-    rustix::mount::mount_change("/", MountPropagationFlags::REC | MountPropagationFlags::PRIVATE)
-        .step("private mounts")?;
+    make_private()?;
     let mut root = Root::attach(None)?;
     root.make_directory(Path::new("/proc"))?;
     root.make_read_only()?;
@@ -60,42 +82,32 @@ pub(super) fn try_own_root() -> Result<(), StepError> {
     root.enter()
 }
 
-fn build(steps: &Steps, plan: &NamespacePlan) -> Result<Root, StepError> {
-    let (writable, read_only) = (&steps.landlock.read_write, &steps.landlock.read_only);
-    // What the root will cover is opened before.
-    let shown = survey(plan, steps)?;
-    let writable = outermost(writable)?;
-    let read_only = outermost(read_only)?;
-    let mirrors = mirrors::open(&plan.mirrored)?;
-    let devices = kernel_files::open_devices();
-    let mut root = Root::attach(plan.temp_bytes)?;
-    for path in ALWAYS {
-        root.make_directory(Path::new(path))?;
-    }
-    let temporary = make_temporary(plan, &mut root)?;
-    let (in_temporary, elsewhere): (Vec<_>, Vec<_>) =
-        shown.readable.iter().partition(|(path, _)| TEMPORARY.iter().any(|temp| path.starts_with(temp)));
-    for (path, tree) in &elsewhere {
-        root.make_place(path, tree.is_directory)?;
-        if let Some(copy) = tree.copy(path)? {
-            root.mount(&copy, path)?;
+fn build(steps: &Steps, plan: &NamespacePlan, ahead: Option<SystemRoot>) -> Result<Root, StepError> {
+    // What the root covers is opened before it is there.
+    let ahead = match ahead {
+        Some(ahead) if covers_something(steps, plan) => {
+            ahead.take_away()?;
+            None
         }
-    }
-    make_links(&shown, &mut root)?;
-    give_resolver(plan, &mut root)?;
-    kernel_files::mount_sys(plan, &root)?;
-    kernel_files::make_device_places(&devices, plan, &mut root)?;
-    let places = writable.keys().chain(read_only.keys()).chain(in_temporary.iter().map(|(path, _)| *path));
+        ahead => ahead,
+    };
+    let shown = survey(plan, steps)?;
+    let writable = outermost(&steps.landlock.read_write)?;
+    let read_only = outermost(&steps.landlock.read_only)?;
+    let mirrors = mirrors::open(&plan.mirrored)?;
+    let SystemRoot { mut root, shown, in_temporary, .. } = match ahead {
+        Some(ahead) if ahead.is_as(&shown, plan) => ahead,
+        Some(ahead) => {
+            ahead.take_away()?;
+            SystemRoot::build(shown, plan)?
+        }
+        None => SystemRoot::build(shown, plan)?,
+    };
+    let places = writable.keys().chain(read_only.keys()).chain(in_temporary.keys());
     let places = places.chain(plan.mirrored.iter().map(|mirror| &mirror.at));
     make_places(places, &shown, &mut root)?;
     make_masks(plan, &mut root)?;
-    root.make_read_only()?;
-    kernel_files::mount_proc(plan.writable_proc, &root)?;
-    kernel_files::mount_devices(&devices, plan, &root)?;
-    for (path, tree) in &temporary {
-        root.mount(tree, path)?;
-    }
-    for (path, tree) in in_temporary {
+    for (path, tree) in &in_temporary {
         mount_with(&root, tree, path, READ_ONLY | NO_SETUID | NO_DEVICES)?;
     }
     for (path, tree) in &writable {
@@ -115,11 +127,20 @@ fn build(steps: &Steps, plan: &NamespacePlan) -> Result<Root, StepError> {
     Ok(root)
 }
 
+/// Whether something of the host that the command gets lies where a root is attached.
+fn covers_something(steps: &Steps, plan: &NamespacePlan) -> bool {
+    let landlock = &steps.landlock;
+    let own = landlock.read_write.iter().chain(&landlock.read_only).map(VettedDirectory::path);
+    let mirrors = plan.mirrored.iter().flat_map(|mirror| [mirror.source.path(), &mirror.at]);
+    let shown = plan.shown.iter().map(PathBuf::as_path);
+    own.chain(mirrors).chain(shown).any(|path| path.starts_with(ATTACHED_AT))
+}
+
 /// Finds what the root shows read-only.
 fn survey(plan: &NamespacePlan, steps: &Steps) -> Result<Shown, StepError> {
     let landlock = &steps.landlock;
     let visible = landlock.read_write.iter().chain(&landlock.read_only);
-    let own_resolver = has_own_resolver(plan).then_some(Path::new(RESOLVER_FILE));
+    let own_resolver = has_own_resolver(&plan.network).then_some(Path::new(RESOLVER_FILE));
     let denied = plan.denied.iter().map(|denied| denied.path.as_path());
     let absent = plan.absent.iter().map(PathBuf::as_path);
     let mut survey = Survey::new(denied.chain(absent).chain(own_resolver), visible);
@@ -127,21 +148,6 @@ fn survey(plan: &NamespacePlan, steps: &Steps) -> Result<Shown, StepError> {
         survey.show(path)?;
     }
     Ok(survey.finish())
-}
-
-fn make_temporary(plan: &NamespacePlan, root: &mut Root) -> Result<Vec<(&'static Path, OwnedFd)>, StepError> {
-    let mut mounts = Vec::new();
-    for path in TEMPORARY.iter().map(Path::new).filter(|_| plan.temp_bytes.is_some()) {
-        mounts.push((path, root.make_temporary(path)?));
-    }
-    Ok(mounts)
-}
-
-fn make_links(shown: &Shown, root: &mut Root) -> Result<(), StepError> {
-    for (path, target) in &shown.links {
-        root.make_link(path, target)?;
-    }
-    Ok(())
 }
 
 /// Makes places for mounts, where they lie in no tree of the host: there the place is the directory itself.
@@ -209,17 +215,4 @@ fn mount_on_itself(root: &Root, path: &Path, attributes: u64) -> Result<(), Step
     let tree = root.open(path).and_then(|place| copy_of(place, c"")).map_err(failed)?;
     sys::mount_setattr(Some(tree.as_fd()), c"", attributes, true).step("protected path")?;
     root.mount(&tree, path)
-}
-
-fn has_own_resolver(plan: &NamespacePlan) -> bool {
-    matches!(plan.network, NetworkNamespace::Loopback { proxy: true, .. })
-}
-
-/// Where there is a proxy, makes its name server the only one.
-fn give_resolver(plan: &NamespacePlan, root: &mut Root) -> Result<(), StepError> {
-    if !has_own_resolver(plan) {
-        return Ok(());
-    }
-    let server = format!("nameserver {}\n", crate::network::DNS_ADDRESS.ip());
-    root.write_file(Path::new(RESOLVER_FILE), server.as_bytes(), 0o444)
 }

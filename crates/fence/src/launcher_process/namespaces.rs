@@ -20,15 +20,8 @@ pub(super) fn enter(request: &LaunchRequest) -> Result<(), StepError> {
         None => unshare(has_network).step("unshare")?,
         Some(user) => unshare_for(user, has_network)?,
     }
-    rustix::system::sethostname(b"ringfence").step("hostname")?;
-    if let NetworkNamespace::Loopback { proxy, mirrored } = network {
-        sys::bring_loopback_up().step("loopback")?;
-        let listeners = make_listeners(*proxy, mirrored)?;
-        // Without listeners the parent has made no channel.
-        if !listeners.is_empty() {
-            send_listeners(&listeners)?;
-        }
-    }
+    name_host()?;
+    listen(network)?;
     match sys::fork_sibling().step("clone")? {
         0 => Ok(()),
         pid => {
@@ -38,13 +31,69 @@ pub(super) fn enter(request: &LaunchRequest) -> Result<(), StepError> {
     }
 }
 
+/// Forks the first process of new namespaces, as a child of this process's parent, for a command that may come.
+/// Returns 0 in it. It is in the control groups of this process until it joins those of the command.
+pub(super) fn fork_ahead(has_network: bool) -> Result<i32, StepError> {
+    let ids = OwnIds::read();
+    let flags = libc::CLONE_NEWUSER
+        | libc::CLONE_NEWNS
+        | libc::CLONE_NEWPID
+        | libc::CLONE_NEWIPC
+        | libc::CLONE_NEWUTS
+        | if has_network { libc::CLONE_NEWNET } else { 0 };
+    let pid = sys::fork_sibling_into(flags).step("clone")?;
+    if pid == 0 {
+        ids.map().step("user map")?;
+        name_host()?;
+    }
+    Ok(pid)
+}
+
+/// In that process: does what the command decides about, once it is known and its control groups are joined.
+pub(super) fn finish_ahead(request: &LaunchRequest) -> Result<(), StepError> {
+    // SAFETY: no descriptor table is unshared, and this process has one thread.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWCGROUP) }.step("unshare")?;
+    listen(request.steps.namespaces.as_ref().map_or(&NetworkNamespace::Shared, |plan| &plan.network))
+}
+
+fn name_host() -> Result<(), StepError> {
+    rustix::system::sethostname(b"ringfence").step("hostname")
+}
+
+/// Makes the listeners on a private loopback, and sends them to the parent.
+fn listen(network: &NetworkNamespace) -> Result<(), StepError> {
+    let NetworkNamespace::Loopback { proxy, mirrored } = network else { return Ok(()) };
+    sys::bring_loopback_up().step("loopback")?;
+    let listeners = make_listeners(*proxy, mirrored)?;
+    // Without listeners the parent has made no channel.
+    if listeners.is_empty() { Ok(()) } else { send_listeners(&listeners) }
+}
+
+/// The user and the group of this process, as they are outside of new namespaces.
+struct OwnIds {
+    user: u32,
+    group: u32,
+}
+
+impl OwnIds {
+    fn read() -> Self {
+        Self { user: rustix::process::geteuid().as_raw(), group: rustix::process::getegid().as_raw() }
+    }
+
+    /// Maps them as themselves into the new user namespace of this process.
+    fn map(&self) -> io::Result<()> {
+        let Self { user, group } = self;
+        write_once("/proc/self/setgroups", "deny")?;
+        write_once("/proc/self/uid_map", &format!("{user} {user} 1"))?;
+        write_once("/proc/self/gid_map", &format!("{group} {group} 1"))
+    }
+}
+
 /// Enters new namespaces that map only this user, as itself.
 pub(super) fn unshare(network: bool) -> io::Result<()> {
-    let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let ids = OwnIds::read();
     enter_new(network)?;
-    write_once("/proc/self/setgroups", "deny")?;
-    write_once("/proc/self/uid_map", &format!("{user} {user} 1"))?;
-    write_once("/proc/self/gid_map", &format!("{group} {group} 1"))
+    ids.map()
 }
 
 /// Enters new namespaces that map root, who builds the command's root, and the user that the command will run as. Only a

@@ -24,11 +24,16 @@ pub(super) fn close_surplus(cgroups: usize) -> Result<(), StepError> {
 }
 
 /// Starts a session without a terminal, with default signals and a strict umask.
-pub(super) fn leave_terminal_and_signals(request: &LaunchRequest) -> Result<(), StepError> {
+pub(super) fn leave_terminal_and_signals() -> Result<(), StepError> {
     rustix::process::setsid().step("setsid")?;
     // Inherited from a parent that ignores it, this would hide the end of the command.
     sys::reset_signals([libc::SIGCHLD]);
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o077));
+    Ok(())
+}
+
+/// Fails if the parent that sent the request has ended.
+pub(super) fn check_parent(request: &LaunchRequest) -> Result<(), StepError> {
     let parent = rustix::process::getppid().map_or(0, |pid| pid.as_raw_nonzero().get());
     if parent == request.parent {
         Ok(())

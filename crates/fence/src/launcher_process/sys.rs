@@ -35,7 +35,12 @@ pub(super) fn fork() -> io::Result<i32> {
 
 /// Forks a child whose parent is this process's parent. Returns 0 in the child.
 pub(super) fn fork_sibling() -> io::Result<i32> {
-    let flags = libc::CLONE_PARENT | libc::SIGCHLD;
+    fork_sibling_into(0)
+}
+
+/// The same for a child that is in new namespaces.
+pub(super) fn fork_sibling_into(namespaces: i32) -> io::Result<i32> {
+    let flags = libc::CLONE_PARENT | libc::SIGCHLD | namespaces;
     // SAFETY: without CLONE_VM the child has its own copy of everything, stack included; there is one thread.
     let pid = check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })?;
     i32::try_from(pid).map_err(io::Error::other)

@@ -20,6 +20,8 @@ const BYTES_PER_FILE: u64 = 2048;
 
 pub(super) struct Root {
     directory: OwnedFd,
+    /// The same tmpfs, writable for as long as places are made, and without what is mounted in it.
+    places: OwnedFd,
     made: HashSet<PathBuf>,
 }
 
@@ -41,7 +43,9 @@ impl Root {
         rustix::mount::move_mount(&mount, c"", CWD, ATTACHED_AT, flags).step("tmpfs")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(ATTACHED_AT, flags, Mode::empty()).step("tmpfs")?;
-        Ok(Self { directory, made: HashSet::new() })
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+        let places = rustix::mount::open_tree(CWD, ATTACHED_AT, flags).step("tmpfs")?;
+        Ok(Self { directory, places, made: HashSet::new() })
     }
 
     /// Makes a directory with those above it. Those that exist stay.
@@ -53,7 +57,7 @@ impl Root {
         if let Some(parent) = path.parent() {
             self.make_directory(parent)?;
         }
-        match rustix::fs::mkdirat(&self.directory, path, Mode::from_raw_mode(0o755)) {
+        match rustix::fs::mkdirat(&self.places, path, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(failed("mount point", path, error)),
         }
@@ -75,7 +79,7 @@ impl Root {
             self.make_directory(parent)?;
         }
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.directory, path, flags, Mode::from_raw_mode(mode))
+        let file = rustix::fs::openat(&self.places, path, flags, Mode::from_raw_mode(mode))
             .map_err(|error| failed("mount point", path, error))?;
         if !content.is_empty() {
             rustix::io::write(&file, content).map_err(|error| failed("mount point", path, error))?;
@@ -88,7 +92,7 @@ impl Root {
         if let Some(parent) = path.parent() {
             self.make_directory(parent)?;
         }
-        match rustix::fs::symlinkat(target, &self.directory, path) {
+        match rustix::fs::symlinkat(target, &self.places, path) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
             Err(error) => Err(failed("link", path, error)),
         }
@@ -127,6 +131,18 @@ impl Root {
     pub(super) fn make_read_only(&self) -> Result<(), StepError> {
         sys::mount_setattr(Some(self.directory.as_fd()), c"", READ_ONLY | NO_SETUID | NO_DEVICES, true)
             .step("read-only root")
+    }
+
+    /// Gives its descriptors numbers above this one.
+    pub(super) fn above(self, number: i32) -> Result<Self, StepError> {
+        let move_up =
+            |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, number).step("tmpfs");
+        Ok(Self { directory: move_up(&self.directory)?, places: move_up(&self.places)?, made: self.made })
+    }
+
+    /// Takes it away again.
+    pub(super) fn detach(self) -> Result<(), StepError> {
+        rustix::mount::unmount(ATTACHED_AT, UnmountFlags::DETACH).step("tmpfs")
     }
 
     /// Makes it the root of this process, and detaches the host's.

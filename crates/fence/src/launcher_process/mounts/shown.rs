@@ -16,14 +16,23 @@ use crate::link_walk::{Destination, follow};
 use crate::paths::VettedDirectory;
 
 /// A directory or file of the host.
+#[derive(Debug)]
 pub(super) struct Tree {
+    /// Device and inode.
+    identity: (u64, u64),
     /// Opened ahead if the new root will cover the path. There may be more trees than descriptors.
     opened: Option<OwnedFd>,
     pub(super) is_directory: bool,
 }
 
+impl PartialEq for Tree {
+    fn eq(&self, other: &Self) -> bool {
+        self.identity == other.identity && self.is_directory == other.is_directory
+    }
+}
+
 /// What the root shows, by path.
-#[derive(Default)]
+#[derive(Debug, Default, PartialEq)]
 pub(super) struct Shown {
     /// Read-only. None lies inside another one or inside a writable one.
     pub(super) readable: BTreeMap<PathBuf, Tree>,
@@ -144,11 +153,12 @@ pub(super) fn open_tree(path: &Path) -> Option<Tree> {
 impl Tree {
     /// A directory that was opened ahead.
     pub(super) fn opened(directory: OwnedFd) -> Self {
-        Self { opened: Some(directory), is_directory: true }
+        Self { identity: identity(&directory), opened: Some(directory), is_directory: true }
     }
 
     fn new(path: &Path, source: OwnedFd, is_directory: bool) -> Self {
-        Self { opened: path.starts_with(ATTACHED_AT).then_some(source), is_directory }
+        let identity = identity(&source);
+        Self { identity, opened: path.starts_with(ATTACHED_AT).then_some(source), is_directory }
     }
 
     /// A copy of the tree with the mounts below it, attached nowhere yet. Returns `None` if it is gone by now.
@@ -165,6 +175,11 @@ impl Tree {
             copied => copied.map(Some).step("copy of a mount"),
         }
     }
+}
+
+/// Device and inode; those of nothing if the kernel does not say.
+fn identity(file: &OwnedFd) -> (u64, u64) {
+    rustix::fs::fstat(file).map(|stat| (stat.st_dev, stat.st_ino)).unwrap_or_default()
 }
 
 #[cfg(test)]
