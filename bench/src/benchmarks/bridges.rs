@@ -27,7 +27,7 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), Error> {
     let (legs, measurements) = (chosen_legs(command_line), chosen_measurements(command_line));
     let plan = if command_line.quick { SlicePlan::QUICK } else { SlicePlan::FULL };
     let mut programs = programs::build_and_locate()?;
-    programs.before.clone_from(&command_line.before);
+    programs.before = command_line.before.as_deref().map(std::path::absolute).transpose()?;
     let started = Instant::now();
     let rounds = command_line.rounds() as usize;
     let schedule = RunSchedule::new(&programs, legs.clone(), measurements.clone(), plan, rounds);

@@ -220,6 +220,8 @@ fn spawn(name: &str, programs: &Programs, words: &[OsString], output: Stdio) -> 
     let log = File::create(programs.log_file(name)).while_doing("creating a log file")?;
     let process = Command::new(program)
         .args(arguments)
+        // A default scope must not hold the programs that it serves.
+        .current_dir(programs.workspace()?)
         .env("NODE_ENV", "production")
         .stdin(Stdio::null())
         .stdout(output)

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::os::fd::AsFd;
+use std::io::Read;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 
@@ -36,6 +37,8 @@ pub(crate) struct FenceHost {
     caches: PathBuf,
     scope: PathBuf,
     bubblewrap: Option<PathBuf>,
+    /// What bubblewrap mounts read-only: all that the fence of Tier B does.
+    mounted: Vec<PathBuf>,
     nothing: File,
 }
 
@@ -73,14 +76,32 @@ impl FenceHost {
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         let plans = BTreeMap::new();
         let bubblewrap = find_bubblewrap(std::env::var_os("PATH"));
-        Ok(Self { launcher, cold_launcher, kernel, plans, session, own, caches, scope, bubblewrap, nothing })
+        let mounted = Vec::new();
+        Ok(Self {
+            launcher,
+            cold_launcher,
+            kernel,
+            plans,
+            session,
+            own,
+            caches,
+            scope,
+            bubblewrap,
+            mounted,
+            nothing,
+        })
     }
 
     /// Plans the variant; fails if this machine does not offer it.
     pub(crate) fn plan(&mut self, variant: FenceVariant, bench: &Path) -> Result<(), Error> {
         match variant {
             FenceVariant::Unfenced => Ok(()),
-            FenceVariant::Bubblewrap if self.bubblewrap.is_some() => Ok(()),
+            FenceVariant::Bubblewrap if self.bubblewrap.is_some() => {
+                let policy = self.policy(FenceVariant::TierB, bench)?;
+                let plan = fence::plan(&policy, &self.kernel).while_doing("planning the fence")?;
+                self.mounted = self.mounted_in(&plan)?;
+                Ok(())
+            }
             FenceVariant::Bubblewrap => Err(Error::new("not installed")),
             _ => {
                 let policy = self.policy(variant, bench)?;
@@ -103,7 +124,7 @@ impl FenceHost {
             ],
             read_write: vec![own(&self.session.home())?, own(&self.caches)?],
             mirrored: Vec::new(),
-            read: ReadMode::Open { also: hidden_program(bench) },
+            read: ReadMode::Strict { readable: vec![bench.to_owned()] },
             deny_read: deny_list(home.as_deref(), self.kernel.is_root),
             hidden: vec![self.own.path().to_owned()],
             protected: Vec::new(),
@@ -172,13 +193,32 @@ impl FenceHost {
         fenced.map(|fenced| Launched::Fenced(Box::new(fenced))).while_doing("launching")
     }
 
-    /// Arguments that give bubblewrap the same namespaces and about the same view of the files.
+    /// The places of the host's files that a fence has mounts for, beside the scope.
+    fn mounted_in(&self, plan: &Plan) -> Result<Vec<PathBuf>, Error> {
+        const MADE_BY_BUBBLEWRAP: [&str; 4] = ["/proc", "/dev", "/tmp", "/var/tmp"];
+        let (mut reader, writer) = std::io::pipe()?;
+        let command = self.command(Path::new("/bin/cat"), &["/proc/self/mountinfo".into()]);
+        let streams = Streams { stdin: None, stdout: Some(File::from(OwnedFd::from(writer))) };
+        let launched = self.launch_fenced(&self.cold_launcher, plan, &command, &streams)?;
+        drop(streams);
+        let mut table = String::new();
+        reader.read_to_string(&mut table)?;
+        launched.wait()?;
+        let places = table.lines().filter_map(|line| line.split(' ').nth(4)).map(PathBuf::from);
+        let is_made = |path: &PathBuf| MADE_BY_BUBBLEWRAP.iter().any(|made| path.starts_with(made));
+        let is_root = |path: &PathBuf| path == Path::new("/");
+        Ok(places.filter(|path| !is_made(path) && !is_root(path) && *path != self.scope).collect())
+    }
+
+    /// Arguments that give bubblewrap the same namespaces and the same mounts.
     fn bubblewrap_arguments(&self) -> Vec<&OsStr> {
-        const SAME_NAMESPACES: &str = "--unshare-all --die-with-parent --ro-bind / / --dev-bind /dev /dev \
-             --proc /proc --tmpfs /tmp";
+        const SAME_NAMESPACES: &str = "--unshare-all --die-with-parent --dev /dev --proc /proc --tmpfs /tmp \
+             --symlink usr/bin /bin --symlink usr/lib /lib --symlink usr/lib64 /lib64";
         let scope = self.scope.as_os_str();
         let scoped = ["--bind".as_ref(), scope, scope, "--chdir".as_ref(), scope];
-        SAME_NAMESPACES.split_ascii_whitespace().map(OsStr::new).chain(scoped).collect()
+        let mounted =
+            self.mounted.iter().flat_map(|path| ["--ro-bind".as_ref(), path.as_os_str(), path.as_os_str()]);
+        SAME_NAMESPACES.split_ascii_whitespace().map(OsStr::new).chain(mounted).chain(scoped).collect()
     }
 
     /// The command as `ringfence run` would hand it over.
@@ -244,12 +284,6 @@ fn deny_list(home: Option<&Path>, is_root: bool) -> Vec<DeniedPath> {
     denied.sort_by(|a, b| a.path.cmp(&b.path));
     denied.dedup_by(|a, b| a.path == b.path);
     denied
-}
-
-/// The bench program, if it lies in a directory that the fence hides.
-fn hidden_program(bench: &Path) -> Vec<PathBuf> {
-    let is_hidden = bench.starts_with("/tmp") || bench.starts_with("/var/tmp");
-    is_hidden.then(|| bench.to_owned()).into_iter().collect()
 }
 
 pub(crate) fn default_limits() -> Limits {

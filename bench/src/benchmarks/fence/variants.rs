@@ -11,7 +11,7 @@ pub(crate) enum FenceVariant {
     /// All namespaces, including the network namespace.
     TierB,
     TierBCold,
-    /// Another sandbox program with the same namespaces.
+    /// Another sandbox program with the same namespaces and mounts.
     Bubblewrap,
 }
 

@@ -11,6 +11,7 @@ use fence::{
     Allowance, Command, DeniedPath, Ending, LaunchError, Launcher, Limits, Network, Plan, Policy, ReadMode,
     Stdio, Temp, TierChoice, UnixSockets, VettedDirectory,
 };
+use rustix::process::Pid;
 use testkit::{WorkspaceDir, ringfence_binary, workspace_dir};
 
 /// A scope, a directory beside it, a temporary directory, and a launcher.
@@ -37,12 +38,16 @@ impl Ground {
     }
 
     fn plan(&self) -> Plan {
+        self.plan_denying("beside")
+    }
+
+    fn plan_denying(&self, denied: &str) -> Plan {
         let policy = Policy {
             scope: vec![fence::vet_scope(&self.scope(), None, None).unwrap()],
             read_write: vec![VettedDirectory::own(&self.workspace.join("temp")).unwrap()],
             mirrored: Vec::new(),
             read: ReadMode::Open { also: Vec::new() },
-            deny_read: DeniedPath::resolve(&self.workspace.join("beside")),
+            deny_read: DeniedPath::resolve(&self.workspace.join(denied)),
             read_only: false,
             hidden: Vec::new(),
             protected: Vec::new(),
@@ -64,6 +69,11 @@ impl Ground {
 
     /// Runs a script and returns its ending and its output.
     fn run(&self, plan: &Plan, script: &str) -> Result<(Ending, String), LaunchError> {
+        self.run_under(plan, script).map(|(_, ending, text)| (ending, text))
+    }
+
+    /// The same, with the pid of the supervisor.
+    fn run_under(&self, plan: &Plan, script: &str) -> Result<(Pid, Ending, String), LaunchError> {
         let command = Command {
             program: "/bin/sh".into(),
             arguments: vec!["-c".into(), script.into()],
@@ -79,7 +89,7 @@ impl Ground {
         let mut reader = reader;
         let mut fenced = launched?;
         reader.read_to_string(&mut text).unwrap();
-        Ok((fenced.wait()?, text))
+        Ok((fenced.supervisor(), fenced.wait()?, text))
     }
 }
 
@@ -122,6 +132,55 @@ fn launches_at_the_same_time_do_not_meet() {
             }
         });
     }
+}
+
+/// Waits for the copy of the zygote that has made namespaces and a root ahead: a child that is in another pid namespace.
+fn copy_that_waits() -> Pid {
+    let namespace = |pid: &str| std::fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
+    let own = namespace("self");
+    loop {
+        let children = fence::children_of(rustix::process::getpid());
+        let is_apart =
+            |pid: &Pid| namespace(&pid.as_raw_nonzero().to_string()).is_some_and(|its| Some(its) != own);
+        if let Some(pid) = children.into_iter().find(is_apart) {
+            return pid;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn what_was_made_ahead_serves_one_launch_and_knows_nothing_of_the_one_before() {
+    let ground = Ground::new("launch-ahead", TierChoice::B);
+    let plan = ground.plan();
+    ground.run(&plan, "echo left > /tmp/left; echo left > /dev/shm/left").unwrap();
+    let first = copy_that_waits();
+    let (supervisor, ending, text) = ground.run_under(&plan, "ls /tmp /dev/shm; echo done").unwrap();
+    assert_eq!((supervisor, ending.code), (first, Some(0)), "it was claimed");
+    assert!(text.contains("done") && !text.contains("left"), "{text}");
+    assert_ne!(copy_that_waits(), first);
+}
+
+#[test]
+fn a_root_made_ahead_is_built_again_if_the_host_or_the_policy_has_changed() {
+    let ground = Ground::new("launch-ahead-changed", TierChoice::B);
+    let shown = ground.workspace.join("shown");
+    std::fs::write(&shown, "old").unwrap();
+    let plan = ground.plan();
+    assert!(ground.run(&plan, "cat ../shown").unwrap().1.contains("old"));
+    let copy = copy_that_waits();
+    std::fs::write(shown.with_extension("new"), "new").unwrap();
+    std::fs::rename(shown.with_extension("new"), &shown).unwrap();
+    std::fs::write(ground.workspace.join("added"), "added").unwrap();
+    let (supervisor, _, text) = ground.run_under(&plan, "cat ../shown ../added").unwrap();
+    assert_eq!(supervisor, copy, "its namespaces are used all the same");
+    assert_eq!(text, "newadded");
+    copy_that_waits();
+    let denied = ground.run(&ground.plan_denying("shown"), "cat ../shown; ls ..").unwrap().1;
+    assert!(
+        !denied.contains("newadded") && denied.contains("No such file") && denied.contains("added"),
+        "{denied}"
+    );
 }
 
 #[test]
