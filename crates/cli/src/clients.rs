@@ -104,7 +104,17 @@ const fn setting(section: &'static [&'static str], key: &'static str, off: Off) 
 const OFF_IN_CLAUDE_CODE: &[Setting] = &[setting(
     &["permissions"],
     "deny",
-    Off::Listed(&["Bash", "Read", "Edit", "Write", "NotebookEdit", "Glob", "Grep", "Monitor"]),
+    Off::Listed(&[
+        "Bash",
+        "Read",
+        "Edit",
+        "Write",
+        "NotebookEdit",
+        "Glob",
+        "Grep",
+        "Monitor",
+        "EnterWorktree",
+    ]),
 )];
 
 /// Newer models keep `apply_patch`, which cannot be switched off; in a read-only sandbox, Codex asks before it writes.
@@ -260,11 +270,6 @@ impl Client {
             Self::Codex | Self::Zed => WorkspaceSource::WorkingDirectory,
             Self::ClaudeDesktop | Self::Windsurf | Self::JetBrains => WorkspaceSource::Nothing,
         }
-    }
-
-    /// Whether `ringfence import` understands its servers.
-    pub(crate) fn can_be_imported(self) -> bool {
-        matches!(self, Self::VsCode | Self::Cursor | Self::ClaudeCode | Self::ClaudeDesktop | Self::Codex)
     }
 
     /// The settings that switch off its own shell and file tools, if it has such.

@@ -36,8 +36,6 @@ pub(crate) enum ConfigFileError {
     NoScopeAtUrl(&'static str),
     #[error("{0} has no setting that switches off its own shell and file tools")]
     NotExclusive(&'static str),
-    #[error("the servers of {0} cannot be imported")]
-    NotImported(&'static str),
     #[error("--scope: {0}")]
     Scope(ScopeError),
     #[error("{0}")]
@@ -61,7 +59,6 @@ impl ConfigFileError {
                 | Self::NoScope(_)
                 | Self::NoScopeAtUrl(_)
                 | Self::NotExclusive(_)
-                | Self::NotImported(_)
                 | Self::Scope(_)
                 | Self::Token(_)
                 | Self::BadVariable(_)
@@ -92,9 +89,6 @@ impl ConfigFileError {
             ),
             Self::NotExclusive(_) => {
                 Some("leave --exclusive out, and refuse its own tools when it asks".to_owned())
-            }
-            Self::NotImported(_) => {
-                Some("add them one by one: ringfence add NAME -- COMMAND".to_owned())
             }
             Self::Scope(error) => Some(error.hint().to_owned()),
             Self::Token(error) => Some(error.hint()),

@@ -78,13 +78,10 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, ConfigFileErr
 fn files(arguments: &ImportArguments) -> Result<Vec<PathBuf>, ConfigFileError> {
     let mut files = arguments.files.clone();
     for client in &arguments.from {
-        if !client.can_be_imported() {
-            return Err(ConfigFileError::NotImported(client.name()));
-        }
         files.push(client.file().ok_or(ConfigFileError::NoClientPlace(client.name()))?);
     }
     if files.is_empty() {
-        let of_clients = Client::value_variants().iter().filter(|client| client.can_be_imported());
+        let of_clients = Client::value_variants().iter();
         let of_clients = of_clients.filter_map(|client| Some((*client, client.file()?)));
         // Skip files without servers, which may hold anything.
         let with_servers = of_clients.filter(|(client, file)| has_servers(*client, file));

@@ -38,8 +38,6 @@ mod workspace_options;
 
 use std::process::ExitCode;
 
-use clap::CommandFactory;
-
 use crate::arguments::{Arguments, Command};
 use crate::error::Error;
 
@@ -74,7 +72,12 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         Command::Register(arguments) => return Ok(register::run(&arguments)?),
         Command::Audit(arguments) => return audit::run(&arguments),
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Arguments::command(), "ringfence", &mut std::io::stdout());
+            clap_complete::generate(
+                shell,
+                &mut command_line_help::with_help_all(),
+                "ringfence",
+                &mut std::io::stdout(),
+            );
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -36,12 +36,18 @@ pub struct Read {
 pub enum Format {
     /// Our own: `servers`, with every key known.
     Ringfence,
-    /// `mcpServers`: Claude Code, Claude Desktop, Cursor and many others.
+    /// `mcpServers`: Claude Code, Claude Desktop, Cursor, Windsurf, Junie and many others.
     McpServers,
+    /// `mcpServers` of Gemini CLI and Qwen Code, with `$NAME` for variables.
+    Gemini,
     /// `servers` in `mcp.json`, or `mcp.servers` in the settings.
     VsCode,
     /// `[mcp_servers.NAME]`.
     Codex,
+    /// `mcp`, with all words of a command in `command`.
+    OpenCode,
+    /// `context_servers`.
+    Zed,
 }
 
 impl Configuration {
@@ -74,7 +80,7 @@ impl Configuration {
         if text.len() as u64 > MAX_FILE_BYTES {
             findings.error(Place::START, TOO_LONG);
         } else if let Some(root) = document::read(text, Syntax::of(path, text), &mut findings) {
-            format = format_of(&root, Syntax::of(path, text));
+            format = format_of(&root, path, Syntax::of(path, text));
             configuration = match format {
                 Format::Ringfence => read_own(&root, &mut findings),
                 format => other_clients::read(&root, format, &mut findings),
@@ -87,13 +93,25 @@ impl Configuration {
 }
 
 /// Recognises the format by the keys. Both ringfence and VS Code have `servers`; a file with keys that only VS Code
-/// has, and none that only ringfence has, is VS Code's.
-fn format_of(root: &Node, syntax: Syntax) -> Format {
+/// has, and none that only ringfence has, is VS Code's. The files of Gemini CLI and Qwen Code have the keys of many
+/// others, but always lie in the same directory, of the user or of a project.
+fn format_of(root: &Node, path: &Path, syntax: Syntax) -> Format {
     if root.get("mcpServers").is_some() {
-        return Format::McpServers;
+        let directory = path.parent().and_then(Path::file_name);
+        let is_gemini = directory.is_some_and(|name| name == ".gemini" || name == ".qwen");
+        return if is_gemini { Format::Gemini } else { Format::McpServers };
     }
-    if root.get("mcp").is_some_and(|mcp| mcp.get("servers").is_some()) {
-        return Format::VsCode;
+    if let Some(mcp) = root.get("mcp") {
+        let is_server = |entry: &Entry| entry.value.get("type").is_some();
+        if mcp.map().unwrap_or_default().iter().any(is_server) {
+            return Format::OpenCode;
+        }
+        if mcp.get("servers").is_some() {
+            return Format::VsCode;
+        }
+    }
+    if root.get("context_servers").is_some() {
+        return Format::Zed;
     }
     if root.get("mcp_servers").is_some() || syntax == Syntax::Toml {
         return Format::Codex;

@@ -9,7 +9,7 @@ mod machine;
 mod machines;
 mod outages;
 mod pinned;
-mod proxy;
+pub(crate) mod proxy;
 mod recorder;
 mod sharing;
 mod tls;

@@ -1,6 +1,8 @@
-//! Reads the files of other clients: Claude Code, Claude Desktop, Cursor, VS Code, Codex. Keys that only they use are
-//! ignored. A setting that cannot work here disables its server, with the reason.
+//! Reads the files of other clients: those with `mcpServers` (Claude Code, Claude Desktop, Cursor, Windsurf, Junie,
+//! Gemini CLI, Qwen Code), VS Code, Codex, opencode, Zed. Keys that only they use are ignored. A setting that cannot
+//! work here disables its server, with the reason.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
@@ -32,7 +34,9 @@ pub(super) fn is_only_theirs(key: &str) -> bool {
 
 pub(super) fn read(root: &Node, format: Format, findings: &mut Findings<'_>) -> Configuration {
     let servers = match format {
-        Format::McpServers => root.get("mcpServers"),
+        Format::McpServers | Format::Gemini => root.get("mcpServers"),
+        Format::OpenCode => root.get("mcp"),
+        Format::Zed => root.get("context_servers"),
         Format::VsCode => root.get("mcp").unwrap_or(root).get("servers"),
         Format::Codex | Format::Ringfence => root.get("mcp_servers"),
     };
@@ -51,7 +55,7 @@ pub(super) fn read(root: &Node, format: Format, findings: &mut Findings<'_>) -> 
         if !taken.insert(name.clone()) {
             findings.error(entry.place, format!("a second server would be called `{name}` here"));
         }
-        configuration.servers.push(server(entry, name, findings));
+        configuration.servers.push(server(entry, name, format, findings));
     }
     configuration
 }
@@ -71,8 +75,8 @@ fn name_here(entry: &Entry, findings: &mut Findings<'_>) -> String {
     name
 }
 
-fn server(entry: &Entry, name: String, findings: &mut Findings<'_>) -> Server {
-    let mut theirs = Theirs { entry, findings, disabled: None };
+fn server(entry: &Entry, name: String, format: Format, findings: &mut Findings<'_>) -> Server {
+    let mut theirs = Theirs { entry, format, findings, disabled: None };
     let transport = theirs.transport();
     let environment = theirs.environment();
     let working_directory = theirs.text("cwd").and_then(|text| theirs.template(&text));
@@ -109,6 +113,7 @@ fn server(entry: &Entry, name: String, findings: &mut Findings<'_>) -> Server {
 /// An entry of another client's file.
 struct Theirs<'a, 'f, 'p> {
     entry: &'a Entry,
+    format: Format,
     findings: &'f mut Findings<'p>,
     /// The first reason to disable the server.
     disabled: Option<String>,
@@ -134,7 +139,16 @@ impl<'a> Theirs<'a, '_, '_> {
 
     /// A text that is not a template disables the server: its own client may understand it.
     fn template(&mut self, text: &str) -> Option<Template> {
-        Template::parse(text).map_err(|error: TemplateError| self.disable(error.to_string())).ok()
+        let text = match self.format {
+            Format::Gemini => Cow::from(with_braces(text)),
+            Format::OpenCode if text.contains("{file:") => {
+                self.disable("`{file:…}` is not read here: name the file under `secrets`");
+                return None;
+            }
+            Format::OpenCode => Cow::from(text.replace("{env:", "${")),
+            _ => Cow::from(text),
+        };
+        Template::parse(&text).map_err(|error: TemplateError| self.disable(error.to_string())).ok()
     }
 
     fn templates(&mut self, key: &str) -> Vec<Template> {
@@ -181,18 +195,13 @@ impl<'a> Theirs<'a, '_, '_> {
         }
         // `serverUrl` and `httpUrl` are other spellings of `url`.
         let url = ["url", "serverUrl", "httpUrl"].into_iter().find_map(|key| self.text(key));
-        let command = self.text("command");
-        match (command, url) {
+        match (self.command(), url) {
             (Some(_), Some(_)) => {
                 let message = format!("`{}` has both `command` and `url`", self.entry.key);
                 self.findings.error(self.entry.place, message);
                 Transport::Unnamed
             }
-            (Some(command), None) => {
-                let program = self.template(&command).unwrap_or_default();
-                let arguments = self.templates("args");
-                of_words(program, arguments)
-            }
+            (Some((program, arguments)), None) => of_words(program, arguments),
             (None, Some(url)) => {
                 Transport::Url { url: self.template(&url).unwrap_or_default(), headers: self.headers() }
             }
@@ -201,6 +210,17 @@ impl<'a> Theirs<'a, '_, '_> {
                 Transport::Unnamed
             }
         }
+    }
+
+    /// The program and its arguments.
+    fn command(&mut self) -> Option<(Template, Vec<Template>)> {
+        if self.format == Format::OpenCode {
+            let mut words = self.templates("command").into_iter();
+            return words.next().map(|program| (program, words.collect()));
+        }
+        let command = self.text("command")?;
+        let program = self.template(&command).unwrap_or_default();
+        Some((program, self.templates("args")))
     }
 
     fn headers(&mut self) -> BTreeMap<String, Template> {
@@ -218,6 +238,7 @@ impl<'a> Theirs<'a, '_, '_> {
 
     fn environment(&mut self) -> BTreeMap<String, Template> {
         let mut environment = self.templates_by_name("env");
+        environment.extend(self.templates_by_name("environment"));
         for name in self.texts("env_vars") {
             environment.insert(name.clone(), Template(vec![Piece::Variable(name)]));
         }
@@ -226,18 +247,39 @@ impl<'a> Theirs<'a, '_, '_> {
 
     fn limits(&self) -> ServerLimits {
         let seconds = |key| -> Option<Duration> { self.get(key)?.number().and_then(duration_of) };
-        ServerLimits {
-            timeout: seconds("tool_timeout_sec"),
-            max_timeout: None,
-            start_timeout: seconds("startup_timeout_sec"),
-        }
+        let milliseconds = self.get("timeout").and_then(|node| duration_of(node.number()? / 1000.0));
+        let (timeout, start_timeout) = match self.format {
+            // For each call.
+            Format::Gemini => (milliseconds, None),
+            // Until the tools are listed.
+            Format::OpenCode => (None, milliseconds),
+            _ => (seconds("tool_timeout_sec"), seconds("startup_timeout_sec")),
+        };
+        ServerLimits { timeout, max_timeout: None, start_timeout }
     }
 
     fn tools(&mut self) -> ToolRules {
+        let mut named = |keys: &[&str]| keys.iter().flat_map(|key| self.texts(key)).collect();
         ToolRules {
-            allow: self.texts("enabled_tools"),
-            deny: self.texts("disabled_tools"),
+            allow: named(&["enabled_tools", "includeTools"]),
+            deny: named(&["disabled_tools", "excludeTools", "disabledTools"]),
             aliases: BTreeMap::new(),
         }
     }
+}
+
+/// `${NAME}` for every `$NAME`.
+fn with_braces(text: &str) -> String {
+    let mut parts = text.split('$');
+    let mut braced = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let is_of_a_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, rest) = part.split_at(part.find(|c| !is_of_a_name(c)).unwrap_or(part.len()));
+        if name.starts_with(|c: char| !c.is_ascii_digit()) {
+            braced.extend(["${", name, "}", rest]);
+        } else {
+            braced.extend(["$", part]);
+        }
+    }
+    braced
 }

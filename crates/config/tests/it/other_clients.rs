@@ -154,6 +154,92 @@ enabled = false
 }
 
 #[test]
+fn servers_of_gemini_and_qwen() {
+    let text = r#"{
+  "security": {"auth": {"selectedType": "gemini-api-key"}}, "mcp": {"excluded": ["other"]},
+  "mcpServers": {
+    "github": {"command": "npx", "args": ["-y", "github", "--price=5$", "$5"], "env": {"TOKEN": "$GITHUB_TOKEN", "URL": "https://$HOST:${PORT}/"},
+      "timeout": 30000, "trust": true, "includeTools": ["search"], "excludeTools": ["delete"]},
+    "hub": {"httpUrl": "https://hub.example/mcp", "headers": {"Authorization": "Bearer $HUB_TOKEN"}},
+    "typed": {"url": "https://typed.example/mcp", "type": "http"},
+    "old": {"url": "https://old.example/sse", "type": "sse"}
+  }
+}"#;
+    for path in ["/home/me/.gemini/settings.json", "/srv/project/.qwen/settings.json"] {
+        let read = Configuration::parse(text, Path::new(path)).unwrap();
+        assert_eq!((read.format, read.warnings.len()), (Format::Gemini, 0));
+        let github = server(&read, "github");
+        assert_eq!(github.environment["TOKEN"], template("${GITHUB_TOKEN}"));
+        assert_eq!(github.environment["URL"], template("https://${HOST}:${PORT}/"));
+        let Transport::Command { arguments, .. } = &github.transport else { panic!("{github:?}") };
+        assert_eq!(arguments[2..], [template("--price=5$"), template("$5")]);
+        assert_eq!(github.limits.timeout, Some(Duration::from_secs(30)));
+        assert_eq!(
+            (&*github.tools.allow, &*github.tools.deny),
+            (&["search".into()][..], &["delete".into()][..])
+        );
+        let Transport::Url { headers, .. } = &server(&read, "hub").transport else { panic!() };
+        assert_eq!(headers["Authorization"], template("Bearer ${HUB_TOKEN}"));
+        assert!(server(&read, "typed").disabled.is_none() && server(&read, "old").disabled.is_some());
+    }
+    let elsewhere = Configuration::parse(text, Path::new("/home/me/.cursor/mcp.json")).unwrap();
+    assert_eq!(elsewhere.format, Format::McpServers);
+    assert!(server(&elsewhere, "github").environment["TOKEN"].is_literal(), "others do not read it so");
+}
+
+#[test]
+fn servers_of_opencode() {
+    let read = json(
+        r#"{
+  "$schema": "https://opencode.ai/config.json",
+  "permission": {"bash": "ask"}, // comments are usual here, too
+  "mcp": {
+    "docs": {"type": "local", "command": ["npx", "-y", "docs"], "environment": {"KEY": "{env:DOCS_KEY}"}, "enabled": true, "timeout": 20000},
+    "hub": {"type": "remote", "url": "https://hub.example/mcp", "headers": {"Authorization": "Bearer {env:HUB_TOKEN}"}, "oauth": false},
+    "file": {"type": "remote", "url": "https://file.example/mcp", "headers": {"X-Key": "{file:~/.key}"}},
+    "servers": {"type": "local", "command": ["x"], "enabled": false}
+  }
+}"#,
+    );
+    assert_eq!(read.format, Format::OpenCode);
+    let docs = server(&read, "docs");
+    let words = vec![template("-y"), template("docs")];
+    assert_eq!(docs.transport, Transport::Command { program: template("npx"), arguments: words });
+    assert_eq!(docs.environment["KEY"], template("${DOCS_KEY}"));
+    assert_eq!((docs.limits.timeout, docs.limits.start_timeout), (None, Some(Duration::from_secs(20))));
+    let Transport::Url { headers, .. } = &server(&read, "hub").transport else { panic!() };
+    assert_eq!(headers["Authorization"], template("Bearer ${HUB_TOKEN}"));
+    let reasons = ["file", "servers"].map(|name| server(&read, name).disabled.clone().unwrap());
+    assert!(reasons[0].contains("under `secrets`"), "{reasons:?}");
+    assert_eq!(reasons[1], "switched off in the configuration");
+}
+
+#[test]
+fn servers_of_zed_and_windsurf() {
+    let read = json(
+        r#"// Zed settings
+{
+  "theme": "One Dark",
+  "context_servers": {
+    "docs": {"source": "custom", "enabled": true, "command": "npx", "args": ["-y", "docs"], "env": {"MODE": "fast"}},
+    "hub": {"url": "https://hub.example/mcp", "headers": {"X-Team": "web"}},
+    "from-an-extension": {"source": "extension", "enabled": true, "settings": {"key": 1}},
+  },
+}"#,
+    );
+    assert_eq!(read.format, Format::Zed);
+    assert_eq!(server(&read, "docs").environment["MODE"], template("fast"));
+    assert!(matches!(&server(&read, "hub").transport, Transport::Url { headers, .. } if headers.len() == 1));
+    assert!(server(&read, "from-an-extension").disabled.as_deref().unwrap().starts_with("nothing to run"));
+    let read = json(
+        r#"{"mcpServers": {"hub": {"serverUrl": "https://hub.example/mcp", "headers": {"K": "${env:K}"}, "disabledTools": ["drop"], "disabled": false}}}"#,
+    );
+    let hub = server(&read, "hub");
+    assert!(matches!(&hub.transport, Transport::Url { headers, .. } if headers["K"] == template("${K}")));
+    assert_eq!((hub.tools.deny[0].as_str(), hub.disabled.as_deref()), ("drop", None));
+}
+
+#[test]
 fn what_they_have_wrong_is_told_with_its_place() {
     assert_eq!(
         wrong(

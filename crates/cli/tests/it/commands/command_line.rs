@@ -292,9 +292,37 @@ async fn completions_are_printed_for_a_shell() {
         let output = run(["completions", shell]).await;
         assert_eq!(output.status.code(), Some(0), "{shell}");
         let script = text(&output.stdout);
-        assert!(script.contains(part) && script.contains("session-isolation"), "{shell}: {script}");
+        for part in [part, "session-isolation", "help-all"] {
+            assert!(script.contains(part), "{shell}: no {part} in {script}");
+        }
     }
     assert_fails(&["completions".as_ref(), "tcsh".as_ref()], 2, &["tcsh"]).await;
+}
+
+/// Loads the completions into a shell as a user does, and returns what it offers for the last word.
+const COMPLETE_IN_BASH: &str = r#"
+source /dev/stdin
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+_ringfence "$1" "${!#}" "${COMP_WORDS[COMP_CWORD - 1]}"
+printf '%s\n' "${COMPREPLY[@]}"
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shell_completes_the_options_that_only_help_all_shows_and_help_all_itself() {
+    let script = run(["completions", "bash"]).await.stdout;
+    for (line, offered) in [
+        ("ringfence serve --help", "--help\n--help-all\n"),
+        ("ringfence --help-", "--help-all\n"),
+        ("ringfence serve --park", "--park-after\n"),
+        ("ringfence serve --nothing-begins-so", "\n"),
+    ] {
+        let mut bash = Command::new("bash");
+        bash.args(["-c", COMPLETE_IN_BASH, "bash"]).args(line.split(' '));
+        let mut bash = bash.stdin(Stdio::piped()).stdout(Stdio::piped()).kill_on_drop(true).spawn().unwrap();
+        bash.stdin.take().unwrap().write_all(&script).await.unwrap();
+        let ended = within_deadline("bash exits", bash.wait_with_output()).await.unwrap();
+        assert_eq!(text(&ended.stdout), offered, "{line}");
+    }
 }
 
 /// Runs a session that triggers almost every log message; returns its id.

@@ -222,6 +222,64 @@ fn servers_of_other_clients_are_taken_over_once() {
     assert_eq!(Home::new().succeeds("import"), "no servers of other clients were found\n");
 }
 
+/// The files of the clients that write neither like Cursor nor like Codex, each with one server and with ringfence as
+/// `register` writes it.
+#[test]
+fn the_servers_of_every_client_that_register_knows_are_imported() {
+    let home = Home::new();
+    home.write("project/file", "");
+    for (client, file, text) in [
+        (
+            "gemini",
+            ".gemini/settings.json",
+            r#"{"mcp": {"allowed": []}, "mcpServers": {"gemini": {"httpUrl": "https://g.example", "headers": {"X-Key": "$KEY"}}}}"#,
+        ),
+        (
+            "qwen",
+            ".qwen/settings.json",
+            r#"{"mcpServers": {"qwen": {"command": "q", "env": {"KEY": "$KEY"}, "timeout": 15000}}, "$version": 4}"#,
+        ),
+        (
+            "opencode",
+            ".config/opencode/opencode.jsonc",
+            "{\"mcp\": {\"opencode\": {\"type\": \"local\", \"command\": [\"o\", \"-x\"], \"environment\": {\"A\": \"b\"}}}} // mine",
+        ),
+        (
+            "windsurf",
+            ".codeium/windsurf/mcp_config.json",
+            r#"{"mcpServers": {"windsurf": {"serverUrl": "https://w.example/mcp"}}}"#,
+        ),
+        (
+            "zed",
+            ".config/zed/settings.json",
+            r#"{"theme": "x", "context_servers": {"zed": {"source": "custom", "command": "z", "args": [], "env": {}}}}"#,
+        ),
+        (
+            "jetbrains",
+            ".junie/mcp/mcp.json",
+            r#"{"mcpServers": {"jetbrains": {"command": "j", "args": ["-x"]}}}"#,
+        ),
+    ] {
+        home.write(file, text);
+        home.succeeds(&format!("register --client {client} --stdio --scope project"));
+        let told = home.succeeds(&format!("import --from {client}"));
+        assert_eq!(
+            told,
+            format!("added `{client}` (~/{file})\nskipped `ringfence`: it is ringfence itself (~/{file})\n")
+        );
+    }
+    assert_eq!(
+        home.read(OWN),
+        "servers:\n  gemini:\n    url: \"https://g.example\"\n    headers:\n      X-Key: \"${KEY}\"\n  qwen:\n    \
+         command: [q]\n    env:\n      KEY: \"${KEY}\"\n    timeout: 15.0\n  opencode:\n    command: [o, \"-x\"]\n    \
+         env:\n      A: b\n  windsurf:\n    url: \"https://w.example/mcp\"\n  zed:\n    command: [z]\n  jetbrains:\n    \
+         command: [j, \"-x\"]\n"
+    );
+    assert!(home.succeeds("config check").contains("6 servers"));
+    let told = home.succeeds("import");
+    assert_eq!(told.matches("it is there already").count(), 6, "{told}");
+}
+
 /// What a known server needs beyond its command is written and explained. `aggregate/storage.rs` runs the memory server
 /// with these fields.
 #[test]

@@ -4,9 +4,12 @@ use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, node_binary, parts_dir, ringfence_binary, run_part};
+use testkit::{Gateway, PipedProcess, node_binary, parts_dir, ringfence_binary};
+use tokio::io::AsyncReadExt as _;
+use tokio::process::Command;
 
 use crate::commands::config::Home;
+use crate::connect::proxy::Proxy;
 
 const URL: &str = "http://127.0.0.1:3000/mcp";
 
@@ -290,21 +293,34 @@ async fn the_gateway_that_runs_is_the_one_that_is_registered() {
     home.succeeds(&format!("register --client cursor --url {}", second.url()));
 }
 
-/// Runs the real Codex in a project with what `register` wrote, and returns the tools that it offers to its model, and
-/// what its model gets from `session_info`.
+/// The command that runs the real Codex in a project with what `register` wrote. Its model calls `session_info` this
+/// often, and is a stand-in.
+fn codex(home: &Home, calls: &str) -> Command {
+    let mut command = Command::new(node_binary());
+    command
+        .arg(parts_dir().join("client-agent.mjs"))
+        .args([OsStr::new("codex"), home.directory.path().as_os_str()])
+        .arg(home.directory.join("project"))
+        .args(["session_info", calls]);
+    command
+}
+
+/// Runs Codex, and returns the tools that it offers to its model, and what its model gets from `session_info`.
 async fn run_codex(home: &Home) -> (Vec<String>, String) {
-    let script = parts_dir().join("client-codex.mjs");
-    let arguments: [&OsStr; 5] = [
-        script.as_os_str(),
-        home.directory.path().as_os_str(),
-        &home.directory.join("project").into_os_string(),
-        OsStr::new("ringfence"),
-        OsStr::new("session_info"),
-    ];
-    let ended = run_part(&node_binary(), arguments).await.succeeded("codex");
-    let seen: Value = serde_json::from_str(ended.stdout.trim()).unwrap();
-    let tools = seen["tools"].as_array().unwrap().iter().map(|tool| tool.as_str().unwrap().to_owned());
-    (tools.collect(), seen["output"].as_str().unwrap().to_owned())
+    let mut codex = PipedProcess::start(&mut codex(home, "1"));
+    outcome_of(&mut codex).await
+}
+
+/// The tools that an agent offered, and its last output.
+async fn outcome_of(agent: &mut PipedProcess) -> (Vec<String>, String) {
+    let Some(line) = agent.read_line().await else {
+        let mut log = String::new();
+        agent.stderr.read_to_string(&mut log).await.unwrap();
+        panic!("{log}");
+    };
+    let seen: Value = serde_json::from_str(&line).unwrap();
+    let texts = |key: &str| -> Vec<String> { serde_json::from_value(seen[key].clone()).unwrap() };
+    (texts("tools"), texts("outputs").pop().unwrap())
 }
 
 #[tokio::test]
@@ -339,6 +355,25 @@ async fn codex_at_a_gateway_works_in_the_directory_of_its_entry() {
     let (_, output) = run_codex(&home).await;
     let project = home.directory.join("project").canonicalize().unwrap();
     assert!(output.contains(project.to_str().unwrap()) && !output.contains("elsewhere"), "{output}");
+}
+
+/// A client of which nobody asks to connect again.
+#[tokio::test]
+async fn codex_comes_back_by_itself_after_the_gateway_restarted() {
+    let home = Home::new();
+    home.write("project/file", "");
+    let mut gateway = Gateway::built_in().flag("--no-config").start().await;
+    let proxy = Proxy::start(gateway.url()).await;
+    home.succeeds(&format!("register --client codex --url {} --scope project", proxy.url()));
+    let mut codex = PipedProcess::start(&mut codex(&home, "2"));
+    assert_eq!(codex.read().await, json!({"paused": true}), "after the first call");
+    gateway.terminate().await;
+    let gateway = Gateway::built_in().flag("--no-config").start().await;
+    proxy.lead_to(gateway.url());
+    codex.write_line("").await;
+    let (_, output) = outcome_of(&mut codex).await;
+    let project = home.directory.join("project").canonicalize().unwrap();
+    assert!(output.contains(project.to_str().unwrap()), "{output}");
 }
 
 /// Each client that can switch off its own tools: a file of the user's, and the pointer to a setting there.

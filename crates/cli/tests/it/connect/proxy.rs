@@ -23,7 +23,7 @@ pub(super) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-pub(super) struct Proxy {
+pub(crate) struct Proxy {
     address: SocketAddr,
     wires: Arc<Wires>,
     accepting: AbortHandle,
@@ -51,7 +51,7 @@ struct State {
 }
 
 impl Proxy {
-    pub(super) async fn start(gateway: &str) -> Self {
+    pub(crate) async fn start(gateway: &str) -> Self {
         Self::start_at("127.0.0.1", gateway, None).await
     }
 
@@ -64,7 +64,7 @@ impl Proxy {
         Self { address, wires, accepting }
     }
 
-    pub(super) fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         let scheme = if self.wires.tls.is_some() { "https" } else { "http" };
         format!("{scheme}://{}", self.address)
     }
@@ -75,7 +75,7 @@ impl Proxy {
     }
 
     /// Leads new connections to another gateway.
-    pub(super) fn lead_to(&self, gateway: &str) {
+    pub(crate) fn lead_to(&self, gateway: &str) {
         self.wires.state.lock().unwrap().target = Some(authority(gateway));
     }
 
