@@ -70,7 +70,8 @@ pub(crate) fn run(arguments: &AddArguments) -> Result<ExitCode, ConfigFileError>
     let path = chosen_path(arguments.config.as_ref())?;
     let before = text_file::read(&path)?.unwrap_or_default();
     let mut entry = entry(arguments)?;
-    let preset = presets::of_command(&arguments.command).filter(|_| !arguments.no_preset);
+    let preset =
+        presets::of_command(arguments.command.iter().map(String::as_str)).filter(|_| !arguments.no_preset);
     if let Some(preset) = preset {
         preset.apply(&mut entry);
     }

@@ -130,6 +130,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "shared",
             "env",
             "force_env",
+            "storage",
             "allow_install_scripts",
             "no_package_cache",
             "timeout",

@@ -35,6 +35,12 @@ pub(crate) enum Error {
     NotTheBuiltIn,
     /// An option that does not apply to the servers of a configuration file.
     NotWithConfiguration(&'static str),
+    /// `--storage` without the command of a server.
+    StorageOfBuiltIn,
+    /// `--storage` for a process of all sessions.
+    SharedStorage,
+    /// A server wants the ssh-agent, and there is none.
+    NoSshAgent,
     /// A changed file would weaken a fence of the running gateway.
     Weakening(config::Weakening),
     /// Both a file and a command line name servers.
@@ -105,6 +111,9 @@ impl Error {
         let is_usage = match self {
             Self::NothingToDo
             | Self::NotTheBuiltIn
+            | Self::StorageOfBuiltIn
+            | Self::SharedStorage
+            | Self::NoSshAgent
             | Self::NotWithConfiguration(_)
             | Self::Weakening(_)
             | Self::ConfigurationAndCommand
@@ -150,6 +159,9 @@ impl Error {
             Self::NotTheBuiltIn => {
                 "options of the built-in server were given together with another server".to_owned()
             }
+            Self::StorageOfBuiltIn => "--storage is for a server that is named after `--`".to_owned(),
+            Self::SharedStorage => "--storage belongs to a workspace, and a shared server to none".to_owned(),
+            Self::NoSshAgent => "it wants your ssh-agent (sshAgent), but SSH_AUTH_SOCK names none".to_owned(),
             Self::NotWithConfiguration(option) => {
                 format!("{option} cannot be used with a configuration file")
             }
@@ -229,6 +241,13 @@ impl Error {
             Self::NotTheBuiltIn => {
                 "leave out the command after `--`, or --durable-writes and the rules about tools, paths and commands"
             }
+            Self::StorageOfBuiltIn => {
+                "the built-in server keeps nothing: write ringfence serve --storage -- COMMAND"
+            }
+            Self::SharedStorage => {
+                "--lifecycle workspace shares one process among the sessions of a workspace"
+            }
+            Self::NoSshAgent => "start ringfence where an ssh-agent runs: eval \"$(ssh-agent)\"; ssh-add",
             Self::NotWithConfiguration(_) => "set it in the file, for each server: docs/configuration.md",
             Self::Weakening(_) => "restart the gateway to take the change",
             Self::ConfigurationAndCommand => "leave out --config, or the command after `--`",

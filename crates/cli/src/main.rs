@@ -66,7 +66,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         Command::Sessions(arguments) => return sessions::run(&arguments),
         Command::Token(arguments) => token::run(&arguments)?,
         Command::Cache(arguments) => return cache_command::run(&arguments),
-        Command::Config(arguments) => return Ok(config_command::run(&arguments)?),
+        Command::Config(arguments) => return config_command::run(&arguments),
         Command::Add(arguments) => return Ok(add::run(&arguments)?),
         Command::Import(arguments) => return Ok(import::run(&arguments)?),
         Command::Register(arguments) => return Ok(register::run(&arguments)?),

@@ -49,10 +49,27 @@ const PRESETS: &[Preset] = &[
     },
     Preset {
         packages: &["@playwright/mcp", "chrome-devtools-mcp"],
-        fields: Vec::new,
+        fields: || vec![("fence", json!({"network": "http", "unixSockets": true}))],
         reasons: &[
-            "a browser needs `serve --net http --unix-sockets`, and arguments without its own sandbox: `--no-sandbox` for \
-             playwright, `--chromeArg=--no-sandbox` for chrome-devtools (docs/servers.md, Browsers)",
+            "fence: {network: http, unixSockets: true}, because the processes of a browser talk over unix sockets, and the \
+             network through ringfence's proxy keeps those of other programs out of reach",
+            "its arguments must switch off the browser's own sandbox, which cannot be made inside a fence: `--no-sandbox` \
+             for playwright, `--chromeArg=--no-sandbox` for chrome-devtools (docs/servers.md, Browsers)",
+        ],
+    },
+    Preset {
+        packages: &[
+            "ssh-mcp",
+            "@fangjunjie/ssh-mcp-server",
+            "mcp-ssh-manager",
+            "@aiondadotcom/mcp-ssh",
+            "mcp-server-ssh",
+        ],
+        fields: || vec![("fence", json!({"sshAgent": true}))],
+        reasons: &[
+            "fence: {sshAgent: true}, because private keys stay outside: the server reaches the socket of your ssh-agent, \
+             and can sign with every key in it while it runs",
+            "known hosts are not shown either; to show them: `fence: {read: [~/.ssh/known_hosts]}`",
         ],
     },
     Preset {
@@ -74,13 +91,23 @@ const PRESETS: &[Preset] = &[
 ];
 
 /// The preset of a command.
-pub(crate) fn of_command(command: &[String]) -> Option<&'static Preset> {
-    PRESETS.iter().find(|preset| {
-        let is_known = |package: &&str, word: &str| {
-            word == *package || word.strip_prefix(package).is_some_and(|rest| rest.starts_with(['@', '=']))
-        };
-        command.iter().any(|word| preset.packages.iter().any(|package| is_known(package, word)))
-    })
+pub(crate) fn of_command<'a>(command: impl IntoIterator<Item = &'a str>) -> Option<&'static Preset> {
+    let is_known = |package: &str, word: &str| {
+        word == package || word.strip_prefix(package).is_some_and(|rest| rest.starts_with(['@', '=']))
+    };
+    let of_word =
+        |word| PRESETS.iter().find(|preset| preset.packages.iter().any(|package| is_known(package, word)));
+    command.into_iter().find_map(of_word)
+}
+
+/// The variables that point a known server at its storage, with `{storage}` in their values.
+pub(crate) fn storage_variables<'a>(command: impl IntoIterator<Item = &'a str>) -> Vec<(String, String)> {
+    let fields = of_command(command).map(|preset| (preset.fields)()).unwrap_or_default();
+    let variables =
+        fields.iter().filter(|(name, _)| *name == "env").filter_map(|(_, value)| value.as_object());
+    let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
+    let all = variables.flatten().filter_map(text);
+    all.filter(|(_, value)| value.contains("{storage}")).collect()
 }
 
 impl Preset {
@@ -104,8 +131,8 @@ impl Preset {
 mod tests {
     use super::*;
 
-    fn words(command: &str) -> Vec<String> {
-        command.split(' ').map(str::to_owned).collect()
+    fn words(command: &str) -> std::str::Split<'_, char> {
+        command.split(' ')
     }
 
     #[test]
@@ -115,10 +142,10 @@ mod tests {
             "npx -y @modelcontextprotocol/server-memory@2025.4.25",
             "uvx basic-memory==0.15.0 mcp",
         ] {
-            assert!(of_command(&words(command)).is_some(), "{command}");
+            assert!(of_command(words(command)).is_some(), "{command}");
         }
         for command in ["npx -y @modelcontextprotocol/server-memory-x", "uvx mcp-server-time"] {
-            assert!(of_command(&words(command)).is_none(), "{command}");
+            assert!(of_command(words(command)).is_none(), "{command}");
         }
     }
 
@@ -131,7 +158,7 @@ mod tests {
                 ("env", json!({"MEMORY_FILE_PATH": "/x", "A": "b"})),
             ],
         };
-        of_command(&words("npx @modelcontextprotocol/server-memory")).unwrap().apply(&mut entry);
+        of_command(words("npx @modelcontextprotocol/server-memory")).unwrap().apply(&mut entry);
         let field = |name: &str| entry.fields.iter().find(|(given, _)| *given == name).unwrap().1.clone();
         assert_eq!(field("lifecycle"), "session");
         assert_eq!(field("storage"), "persistent");

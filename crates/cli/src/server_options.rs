@@ -49,6 +49,11 @@ pub(crate) struct UpstreamOptions {
     /// scripts of npm, and builds of Python packages that have no wheel.
     #[arg(long)]
     pub(crate) allow_install_scripts: bool,
+    /// Give the server a directory that outlives sessions, one for each principal and workspace: `{storage}` in its
+    /// arguments and in --env. Servers that `ringfence add` knows are pointed there without that. `storage: persistent`
+    /// is the same in a configuration file.
+    #[arg(long)]
+    pub(crate) storage: bool,
     /// Run `npx` and `uvx` as written in every session, instead of the package installed once.
     #[arg(long)]
     pub(crate) no_package_cache: bool,

@@ -62,7 +62,9 @@ impl Servers {
             Grants { scopes: rules.allowed.clone(), workspaces: rules.names.clone(), ..Grants::default() };
         let Some(file) = file else {
             let (server, package) = command_line::server(options, lifecycle, &host_environment)?;
-            return Ok(Self { set: ServerSet::One(server), rules, grants, package, reload: None });
+            let storage = planner::storage_directory(&host_environment);
+            let set = ServerSet::One { server: Box::new(server), storage };
+            return Ok(Self { set, rules, grants, package, reload: None });
         };
         let planner = Arc::new(ServerPlanner::new(options, host_environment)?);
         let set = planner.server_set(&file.configuration, clients);

@@ -183,6 +183,7 @@ fn described(session: &Value) -> String {
             session["idle_seconds"].as_f64().unwrap_or_default()
         ),
     ];
+    let unavailable: Vec<&Value> = session["unavailable"].as_array().into_iter().flatten().collect();
     for worker in session["workers"].as_array().into_iter().flatten() {
         lines.push(format!(
             "worker      {} {}, pid {}, generation {}, {} processes, {}, {:.2} s of processor time",
@@ -194,12 +195,13 @@ fn described(session: &Value) -> String {
             format_args!("{} MiB", worker["pss_bytes"].as_u64().unwrap_or_default() >> 20),
             worker["cpu_seconds"].as_f64().unwrap_or_default(),
         ));
-        if worker["reason"].is_string() {
+        let is_told_below = unavailable.iter().any(|server| server["server"] == worker["upstream"]);
+        if worker["reason"].is_string() && !is_told_below {
             lines.push(format!("reason      {}", text(&worker["reason"])));
         }
         lines.push(format!("fence       {}", fence_of_worker(worker)));
     }
-    for server in session["unavailable"].as_array().into_iter().flatten() {
+    for server in unavailable {
         lines.push(format!("unavailable {}: {}", text(&server["server"]), text(&server["reason"])));
     }
     lines.join("\n")

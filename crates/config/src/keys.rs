@@ -622,6 +622,21 @@ pub(crate) const FENCE: &[Key] = &[
         example: "[.claude]",
     },
     Key {
+        name: "unixSockets",
+        shape: Shape::Flag,
+        default: "false",
+        about: "Whether the server may use unix sockets, as browsers do. See `--unix-sockets`.",
+        example: "true",
+    },
+    Key {
+        name: "sshAgent",
+        shape: Shape::Flag,
+        default: "false",
+        about: "Whether the server may use your ssh-agent (`SSH_AUTH_SOCK` of ringfence): private keys stay outside, but it \
+                can sign with all that the agent holds. In Tier A it then reaches other sockets of yours too.",
+        example: "true",
+    },
+    Key {
         name: "memory",
         shape: Shape::Size,
         default: "",

@@ -158,6 +158,10 @@ pub struct FencePolicy {
     pub read_only: Option<bool>,
     /// Names of files that programs outside obey, and that the server may change all the same.
     pub allow_metadata: Vec<String>,
+    /// It may make unix sockets of its own, as browsers do.
+    pub unix_sockets: bool,
+    /// It may use the ssh-agent of the user who runs ringfence.
+    pub ssh_agent: bool,
     pub memory_bytes: Option<u64>,
     pub processes: Option<u64>,
     /// No fence at all. Only an operator's file can set it.

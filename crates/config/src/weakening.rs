@@ -90,6 +90,8 @@ fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
         ("denyRead", has_more(&before.deny_read, &now.deny_read)),
         ("readOnly", before.read_only == Some(true) && now.read_only != Some(true)),
         ("allowMetadata", has_more(&now.allow_metadata, &before.allow_metadata)),
+        ("unixSockets", now.unix_sockets && !before.unix_sockets),
+        ("sshAgent", now.ssh_agent && !before.ssh_agent),
         ("network", is_wider_network(now.network, before.network)),
         ("allowHosts", allows_more_hosts(&now.allow_hosts, &before.allow_hosts)),
         ("memory", is_higher(now.memory_bytes, before.memory_bytes)),
@@ -187,6 +189,8 @@ mod tests {
             ("allowMetadata", "allowMetadata: [.git]"),
             ("read", "read: [/srv]"),
             ("network", "network: all"),
+            ("unixSockets", "unixSockets: true"),
+            ("sshAgent", "sshAgent: true"),
         ] {
             assert_eq!(weakened(&plain, &fence(text)), Some(setting), "{text}");
             assert_eq!(weakened(&fence(text), &fence(text)), None, "as at the start: {text}");

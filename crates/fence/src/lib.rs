@@ -46,6 +46,7 @@ mod policy;
 mod private_tree;
 mod raw_path;
 mod refusal;
+mod refused_path;
 mod reserved;
 mod scope_scan;
 mod session_directory;
@@ -110,6 +111,7 @@ pub use policy::{
     Network, Policy, ReadMode, SurroundingTree, Temp, Tier, TierChoice, UnixSockets,
 };
 pub use refusal::{Refusal, UnmetRequirement};
+pub use refused_path::refused_path;
 pub use reserved::Reserved;
 pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
 pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};

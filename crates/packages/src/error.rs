@@ -111,16 +111,14 @@ impl PackageError {
         Self::Lock { package: package.specification(), reason: reason.to_string() }
     }
 
-    /// The message on one line, with the installer's own error if it named one.
-    pub(crate) fn in_one_line(&self) -> String {
-        let error = match self {
-            Self::Install { last_words, .. } => {
-                last_words.lines().find(|line| line.contains("error")).map(str::trim)
-            }
+    /// The message on one line, with the installer's own reason if it named one.
+    pub fn in_one_line(&self) -> String {
+        let reason = match self {
+            Self::Install { last_words, .. } => installers_reason(last_words),
             _ => None,
         };
-        match error {
-            Some(line) => format!("{self}: {line}"),
+        match reason {
+            Some(reason) => format!("{self}: {reason}"),
             None => self.to_string(),
         }
     }
@@ -129,6 +127,25 @@ impl PackageError {
     pub(crate) fn directory(what: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |error| Self::Directory { what, error }
     }
+}
+
+/// The reason that npm or uv gives among its last words: npm's code with what it says of it, uv's error or the end of its
+/// explanation.
+fn installers_reason(last_words: &str) -> Option<String> {
+    let npm: Vec<&str> =
+        last_words.lines().filter_map(|line| line.trim().strip_prefix("npm error ")).map(str::trim).collect();
+    if let Some(code) = npm.iter().find_map(|line| line.strip_prefix("code ")) {
+        let more = npm.iter().find(|line| !line.starts_with("code ") && line.contains(' '));
+        return Some(more.map_or_else(|| code.to_owned(), |more| format!("{code}: {more}")));
+    }
+    let is_explanation = |line: &&str| line.contains("╰─▶") || line.starts_with("error: ");
+    let mut lines = last_words.lines().map(str::trim).skip_while(|line| !is_explanation(line));
+    let first = lines.next()?.trim_start_matches(['╰', '─', '▶', ' ']).trim_start_matches("error: ");
+    // uv breaks its explanation at the width of a terminal.
+    let rest =
+        lines.take_while(|line| !line.is_empty() && !line.starts_with("hint") && !line.starts_with("help"));
+    let words: Vec<&str> = std::iter::once(first).chain(rest).collect();
+    Some(words.join(" "))
 }
 
 /// Why an installer would have to run code of packages, if that is why it failed.
@@ -150,5 +167,35 @@ fn needed_code(last_words: &str) -> Option<String> {
 impl From<FenceSetupError> for PackageError {
     fn from(error: FenceSetupError) -> Self {
         Self::Fence(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_reason_of_npm_and_uv_is_found_among_their_last_words() {
+        let npm = "  npm error code E404\n  npm error 404 Not Found - GET http://r/no-such - Not found\n  npm error 404\n  \
+                   npm error 404  'no-such@*' is not in this registry.";
+        let offline =
+            "  npm error code ECONNREFUSED\n  npm error syscall connect\n  npm error errno ECONNREFUSED";
+        let uv = "    × No solution found when resolving dependencies:\n    ╰─▶ Because no-such was not found in the package\n        \
+                  registry and you require no-such, we can conclude that your\n        requirements are unsatisfiable.";
+        for (words, expected) in [
+            (npm, Some("E404: 404 Not Found - GET http://r/no-such - Not found")),
+            (offline, Some("ECONNREFUSED: syscall connect")),
+            (
+                uv,
+                Some(
+                    "Because no-such was not found in the package registry and you require no-such, we can conclude that \
+                     your requirements are unsatisfiable.",
+                ),
+            ),
+            ("  error: Failed to fetch: `http://r/`", Some("Failed to fetch: `http://r/`")),
+            ("  something else", None),
+        ] {
+            assert_eq!(installers_reason(words).as_deref(), expected, "{words}");
+        }
     }
 }

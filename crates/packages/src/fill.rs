@@ -14,7 +14,8 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
 
 use fence::{
     Allowance, CacheChoice, Ending, FenceSettings, FenceSetup, FencedCommand, HardlinkChoice, LimitOrigin,
@@ -27,10 +28,12 @@ use crate::pins::Pins;
 use crate::program::{find_program, is_executable};
 use crate::recognition::{Package, Tool};
 use crate::tools::Step;
-use crate::{registries, tools};
+use crate::{registries, store, tools};
 
 /// Long enough for a large package over a slow line.
 const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How often the user hears that it goes on, when it takes long.
+const NEWS_EVERY: Duration = Duration::from_secs(5);
 /// Room for temporary files, such as sources that an installer compiles.
 const TEMP_BYTES: u64 = 4 << 30;
 /// How much of an installer's output is kept, from the end.
@@ -89,6 +92,7 @@ pub(crate) struct Installation<'a> {
     toolchain: &'a Toolchain,
     tree: &'a Path,
     setup: FenceSetup,
+    began: Instant,
 }
 
 impl Installation<'_> {
@@ -152,10 +156,48 @@ impl Installation<'_> {
         let running = self.setup.launch(installer.launcher, command, stdio)?;
         drop(writer);
         let last_words = std::thread::spawn(move || last_words(reader));
-        let ending = running.attend_blocking(PATIENCE, |error| {
-            tracing::warn!("the installer has lost its network: {error}");
+        let ending = std::thread::scope(|scope| {
+            // Dropped at the end of this scope, which ends the thread.
+            let (_running, ended) = mpsc::channel::<()>();
+            let news = News {
+                tell: installer.progress,
+                package: self.package,
+                tree: self.tree,
+                began: self.began,
+                step,
+            };
+            scope.spawn(move || news.tell_until(&ended));
+            running.attend_blocking(PATIENCE, |error| {
+                tracing::warn!("the installer has lost its network: {error}");
+            })
         })?;
         Ok((ending, last_words.join().unwrap_or_default()))
+    }
+}
+
+/// What the user hears of a step that takes long.
+struct News<'a> {
+    tell: &'a (dyn Fn(&str) + Sync),
+    package: &'a Package,
+    tree: &'a Path,
+    /// When the installation began.
+    began: Instant,
+    step: Step,
+}
+
+impl News<'_> {
+    /// Tells now and then what is being done, until the other end of the channel is gone.
+    fn tell_until(&self, ended: &Receiver<()>) {
+        while ended.recv_timeout(NEWS_EVERY) == Err(RecvTimeoutError::Timeout) {
+            (self.tell)(&format!(
+                "still installing {} after {} s: {} {}, {} so far",
+                self.package.specification(),
+                self.began.elapsed().as_secs(),
+                self.package.tool.installer(),
+                self.step.in_words(),
+                store::size_in_words(store::bytes_below(self.tree))
+            ));
+        }
     }
 }
 
@@ -177,7 +219,8 @@ impl Installer<'_> {
         }
         registries::furnish(&setup.session.home(), self.host_environment)
             .map_err(PackageError::directory("prepare the installation"))?;
-        let installation = Installation { installer: self, package, toolchain, tree, setup };
+        let installation =
+            Installation { installer: self, package, toolchain, tree, setup, began: Instant::now() };
         if package.tool == Tool::Uvx {
             installation.step(Step::Environment)?;
         }

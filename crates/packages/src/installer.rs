@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use fence::{FenceSettings, HostEnvironment, Launcher};
 
@@ -43,7 +44,7 @@ pub struct Installer<'a> {
     /// Whether to look at all files of an installed package, not only at its program, before it is used again.
     pub checks_all_files: bool,
     /// Called with a line for the user when something takes long or differs from the request.
-    pub progress: &'a dyn Fn(&str),
+    pub progress: &'a (dyn Fn(&str) + Sync),
     /// Called with a line for the user about something that may have to be acted on.
     pub warning: &'a dyn Fn(&str),
 }
@@ -191,10 +192,17 @@ impl Installer<'_> {
         let (name, tool) = (site.package.specification(), site.package.tool.installer());
         let from = if pins.is_some() { " from its lock" } else { "" };
         (self.progress)(&format!("installing {name} with {tool}{from}"));
-        let tree = unfinished.tree();
+        let (tree, began) = (unfinished.tree(), Instant::now());
         let installation = self.begin(site.package, site.toolchain, &tree)?;
         let pins = pins.map_or_else(|| installation.resolve(), Ok)?;
-        self.finish(site, &installation, unfinished, &pins)
+        let generation = self.finish(site, &installation, unfinished, &pins)?;
+        (self.progress)(&format!(
+            "installed {name} in {:.0} s: {} packages, {}",
+            began.elapsed().as_secs_f32(),
+            pins.packages().len(),
+            store::size_in_words(generation.marker.bytes)
+        ));
+        Ok(generation)
     }
 
     fn begin_generation(&self, site: &Site<'_>) -> Result<Unfinished, PackageError> {

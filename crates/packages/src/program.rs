@@ -17,6 +17,14 @@ pub enum ProgramError {
 }
 
 impl ProgramError {
+    /// The reason without the program.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::NotFound(_) => "no such program",
+            Self::NotExecutable(_) => "the file is not executable",
+        }
+    }
+
     pub fn hint(&self) -> String {
         match self {
             Self::NotFound(program) => {

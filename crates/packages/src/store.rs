@@ -127,7 +127,7 @@ impl PackageDirectory {
                 Ok(()) => {}
                 Err(rustix::io::Errno::WOULDBLOCK) => {
                     if !std::mem::replace(&mut has_told, true) {
-                        progress(&format!("waiting for another ringfence that installs {package}"));
+                        progress(&format!("waiting for {package}, which is being installed already"));
                     }
                     while let Err(error) = rustix::fs::flock(&file, FlockOperation::LockExclusive) {
                         if error != rustix::io::Errno::INTR {
@@ -302,6 +302,11 @@ impl Drop for Unfinished {
 
 pub(crate) fn now() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+/// For people: `12 MiB`.
+pub(crate) fn size_in_words(bytes: u64) -> String {
+    if bytes < 1 << 20 { format!("{} KiB", bytes >> 10) } else { format!("{} MiB", bytes >> 20) }
 }
 
 /// Adds up the sizes of all files below a directory, without following links.

@@ -32,6 +32,18 @@ pub(crate) enum Step {
     InstallWithScripts,
 }
 
+impl Step {
+    /// What the installer does, for the user.
+    pub(crate) fn in_words(self) -> &'static str {
+        match self {
+            Self::Version => "tells its version",
+            Self::Environment => "makes an environment",
+            Self::Resolve => "looks up versions in the registry",
+            Self::InstallOnly | Self::InstallWithScripts => "downloads and unpacks",
+        }
+    }
+}
+
 /// The arguments of the installer.
 pub(crate) fn arguments(step: Step, package: &Package, tree: &Path) -> Vec<OsString> {
     match package.tool {

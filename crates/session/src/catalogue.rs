@@ -100,7 +100,7 @@ impl ServerCapabilities {
 /// Why a server did not show its lists.
 #[derive(Clone, Debug, thiserror::Error)]
 pub(crate) enum CatalogueError {
-    #[error("{0}")]
+    #[error("{}", .0.explained())]
     Start(#[from] StartError),
     #[error("it did not answer {method} within {} s", .after.as_secs())]
     Slow { method: &'static str, after: Duration },
@@ -109,6 +109,11 @@ pub(crate) enum CatalogueError {
 }
 
 impl CatalogueError {
+    /// The error, unless the server did not even start.
+    pub(crate) fn not_of_start(&self) -> Option<&Self> {
+        (!matches!(self, Self::Start(_))).then_some(self)
+    }
+
     pub(crate) fn too_slow(list: List, after: Duration) -> Self {
         Self::Slow { method: list.request(), after }
     }

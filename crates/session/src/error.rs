@@ -80,11 +80,14 @@ impl Refusal {
 }
 
 /// The answer to calls that were running when their upstream died.
-pub(crate) fn upstream_died(end: Option<&End>, stderr: &str) -> ErrorReply {
+pub(crate) fn upstream_died(end: Option<&End>, stderr: &str, hint: Option<String>) -> ErrorReply {
     let how = end.map_or_else(|| "closed its output".to_owned(), ToString::to_string);
     let mut data = json!({ "reason": "upstream_exited", "stderr": stderr });
     if let Some(end) = end {
         end.describe_in(&mut data);
+    }
+    if let Some(hint) = hint {
+        data["hint"] = hint.into();
     }
     ErrorReply::new(
         code::SERVER_ERROR,

@@ -15,6 +15,7 @@ mod catalogue;
 mod client;
 mod counters;
 mod error;
+mod failure_log;
 mod gate;
 mod gateway_context;
 mod handshake;

@@ -21,10 +21,17 @@ use crate::scope::Scope;
 /// The servers behind the endpoint.
 #[derive(Debug)]
 pub enum ServerSet {
-    /// One server, exactly as it is.
-    One(Upstream),
+    /// One server, whose messages pass as they are. Its storage is below this directory, if it has one.
+    One { server: Box<ServerPlan>, storage: Option<PathBuf> },
     /// Several servers that look like one.
     Many { servers: Vec<ServerPlan>, terms: Terms },
+}
+
+impl ServerSet {
+    /// One server without templates and storage.
+    pub fn one(upstream: Upstream) -> Self {
+        Self::One { server: Box::new(ServerPlan::fixed(upstream)), storage: None }
+    }
 }
 
 /// Settings of all servers of one configuration.
@@ -180,9 +187,14 @@ impl ServerPlan {
         })
     }
 
-    /// The upstream of a session that it is passed through to, without templates.
-    pub(crate) fn passed_through(&self, rights: &Rights) -> Arc<Upstream> {
-        let mut upstream = Arc::clone(&self.upstream);
+    /// The upstream of a session that it is passed through to. Only its storage can be a template.
+    pub(crate) fn passed_through(&self, terms: &Terms, whom: Beneficiary<'_>) -> Arc<Upstream> {
+        if self.storage == Storage::Persistent
+            && let Ok(upstream) = self.for_session(terms, whom)
+        {
+            return upstream;
+        }
+        let (mut upstream, rights) = (Arc::clone(&self.upstream), whom.rights);
         if rights.restriction != Restriction::default() && upstream.lifecycle != Lifecycle::Shared {
             let own = Arc::make_mut(&mut upstream);
             if let Transport::Process(program) = &mut own.transport {

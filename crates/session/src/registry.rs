@@ -147,7 +147,7 @@ impl Sessions {
 
     /// Whether servers for the client's files run on this machine.
     pub fn local_is_here(&self) -> bool {
-        self.roster().terms.as_ref().is_none_or(|terms| terms.local_is_here)
+        self.roster().terms.local_is_here
     }
 
     /// Records of the audit log that its sink does not have yet; `None` without a sink.

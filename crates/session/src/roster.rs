@@ -2,9 +2,11 @@
 //! roster.
 
 use std::fmt::Write as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::{NameMode, Secrets};
 use identity::{Instance, Principal, SessionId, SessionKey};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -14,7 +16,7 @@ use wire::{InitializeResult, Request, Version};
 use crate::catalogue::{Catalogue, ServerCapabilities};
 use crate::gateway_context::GatewayContext;
 use crate::handshake;
-use crate::plan::{Beneficiary, ServerPlan, ServerSet, Terms};
+use crate::plan::{Beneficiary, ServerSet, Terms};
 use crate::probe::Advertised;
 use crate::rights::Rights;
 use crate::server::Server;
@@ -32,8 +34,9 @@ pub(crate) struct Roster {
     context: Arc<GatewayContext>,
     /// In the order of the configuration, which is the order of all lists.
     pub(crate) servers: Vec<Arc<Server>>,
-    /// `None`: there is one server, and it is passed through as it is.
-    pub(crate) terms: Option<Terms>,
+    pub(crate) terms: Terms,
+    /// There is one server, and it is passed through as it is.
+    is_passed_through: bool,
     pub(crate) views: Views,
 }
 
@@ -43,6 +46,26 @@ pub(crate) struct Told {
     /// The negotiated revision, if it is one that we know.
     pub(crate) version: Option<Version>,
     pub(crate) answer: String,
+}
+
+/// Stands for a session where there is none: a server is probed before the first client.
+struct Nobody {
+    key: SessionKey,
+    instance: Instance,
+    rights: Rights,
+}
+
+impl Default for Nobody {
+    fn default() -> Self {
+        let key = SessionKey { principal: Principal::anonymous(), id: SessionId::random() };
+        Self { key, instance: Instance::random(), rights: Rights::default() }
+    }
+}
+
+impl Nobody {
+    fn as_beneficiary(&self) -> Beneficiary<'_> {
+        Beneficiary { key: &self.key, instance: &self.instance, rights: &self.rights, scope: None }
+    }
 }
 
 /// Who answers a client's `initialize`.
@@ -58,18 +81,19 @@ pub(crate) enum Welcome {
 
 impl Roster {
     pub(crate) fn new(context: &Arc<GatewayContext>, servers: ServerSet) -> Arc<Self> {
+        let is_passed_through = matches!(servers, ServerSet::One { .. });
         let (plans, terms) = match servers {
-            ServerSet::One(upstream) => (vec![ServerPlan::fixed(upstream)], None),
-            ServerSet::Many { servers, terms } => (servers, Some(terms)),
+            ServerSet::One { server, storage } => (vec![*server], terms_of_one(storage)),
+            ServerSet::Many { servers, terms } => (servers, terms),
         };
-        let is_passed_through = terms.is_none();
         let servers = plans.into_iter().map(|plan| Server::new(context, plan, is_passed_through)).collect();
-        Arc::new(Self { context: Arc::clone(context), servers, terms, views: Views::default() })
+        let context = Arc::clone(context);
+        Arc::new(Self { context, servers, terms, is_passed_through, views: Views::default() })
     }
 
     /// The server that is passed through, if one is.
     pub(crate) fn sole(&self) -> Option<&Arc<Server>> {
-        if self.terms.is_none() { self.servers.first() } else { None }
+        if self.is_passed_through { self.servers.first() } else { None }
     }
 
     /// Whether all sessions work in the scope of one process.
@@ -81,15 +105,40 @@ impl Roster {
     pub(crate) fn probe_all(self: &Arc<Self>) {
         let (roster, handshake) = (Arc::clone(self), Arc::new(handshake::expected()));
         self.context.tasks.spawn(async move {
+            let nobody = Nobody::default();
             if let Some(server) = roster.sole() {
-                server.advertise(server.greeting(&handshake)).await;
+                roster.advertise(server, nobody.as_beneficiary(), &handshake).await;
             } else {
-                let key = SessionKey { principal: Principal::anonymous(), id: SessionId::random() };
-                let (instance, rights) = (Instance::random(), Rights::default());
-                let whom = Beneficiary { key: &key, instance: &instance, rights: &rights, scope: None };
-                roster.probed(whom, &handshake).await;
+                roster.probed(nobody.as_beneficiary(), &handshake).await;
             }
         });
+    }
+
+    /// Probes all servers that run here, and waits as long as that takes.
+    pub(crate) async fn try_all(&self) -> Vec<(String, Result<usize, String>)> {
+        let (nobody, handshake) = (Nobody::default(), Arc::new(handshake::expected()));
+        let mut trials = JoinSet::new();
+        let mut found = Vec::new();
+        for (place, server) in self.servers.iter().enumerate() {
+            let name = server.name().to_owned();
+            if server.plan.disabled.is_some() {
+                continue;
+            }
+            match server.plan.for_session(&self.terms, nobody.as_beneficiary()) {
+                Err(missing) => found.push((place, name, Err(missing.to_string()))),
+                Ok(upstream) => {
+                    let (server, handshake) = (Arc::clone(server), server.greeting(&handshake));
+                    trials.spawn(async move {
+                        let shown = server.catalogue(upstream, handshake).await;
+                        let tools = shown.map(|shown| shown.tools.len()).map_err(|error| error.to_string());
+                        (place, name, tools)
+                    });
+                }
+            }
+        }
+        found.extend(trials.join_all().await);
+        found.sort_by_key(|(place, ..)| *place);
+        found.into_iter().map(|(_, name, tools)| (name, tools)).collect()
     }
 
     /// Answers a client's `initialize`, or leaves that to the worker. `starts_now`: the scope is known, so a worker can
@@ -108,8 +157,19 @@ impl Roster {
         if starts_now && server.lifecycle() != Lifecycle::Call {
             return Welcome::Worker;
         }
-        let advertised = server.advertise(server.greeting(handshake)).await;
+        let advertised = self.advertise(server, whom, handshake).await;
         Welcome::Probed(self.negotiate(requested, &advertised.answer), advertised)
+    }
+
+    /// What a client of the one server is told at `initialize`. Nothing of the session is known to the probe but its rights.
+    async fn advertise(
+        &self,
+        server: &Arc<Server>,
+        whom: Beneficiary<'_>,
+        handshake: &Arc<Request>,
+    ) -> Advertised {
+        let upstream = server.plan.passed_through(&self.terms, Beneficiary { scope: None, ..whom });
+        server.advertise(upstream, server.greeting(handshake)).await
     }
 
     /// The result for a client of the one server. A client of a shared upstream gets the older of the revision that it
@@ -131,7 +191,7 @@ impl Roster {
         whom: Beneficiary<'_>,
         handshake: &Arc<Request>,
     ) -> Vec<(String, Option<Arc<Catalogue>>)> {
-        let Some(terms) = &self.terms else { return Vec::new() };
+        let terms = &self.terms;
         let is_here = |server: &&Arc<Server>| {
             let plan = &server.plan;
             let is_named = !matches!(plan.upstream.transport, Transport::Attached);
@@ -171,8 +231,7 @@ impl Roster {
     fn capabilities(&self, known: &[(String, Option<Arc<Catalogue>>)], rights: &Rights) -> Value {
         let is_away = |server: &Arc<Server>| {
             let plan = &server.plan;
-            let is_away = self.terms.as_ref().is_some_and(|terms| plan.is_away(terms));
-            plan.disabled.is_none() && is_away && rights.has_server(server.name())
+            plan.disabled.is_none() && plan.is_away(&self.terms) && rights.has_server(server.name())
         };
         let has_unknown = self.servers.iter().any(is_away) || known.iter().any(|(_, it)| it.is_none());
         let unknown = ServerCapabilities {
@@ -215,6 +274,11 @@ impl Roster {
         }
         while stopping.join_next().await.is_some() {}
     }
+}
+
+/// The terms of a server that is passed through: it runs here, and its storage is all that a session fills in.
+fn terms_of_one(storage: Option<PathBuf>) -> Terms {
+    Terms { names: NameMode::default(), secrets: Secrets::default(), local_is_here: true, storage }
 }
 
 /// What the servers tell the model, one after the other.

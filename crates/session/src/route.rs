@@ -119,13 +119,14 @@ impl Route {
 impl PassThrough {
     fn report(&self) -> MemberReport {
         let directories = self.scope.paths();
+        let reason = self.workers.all().iter().find_map(|worker| worker.down_reason());
         MemberReport {
             name: self.server.name().to_owned(),
             // It works on the files of this machine.
             execution_context: "local",
             endpoint: "internal",
-            enabled: true,
-            reason: None,
+            enabled: reason.is_none(),
+            reason,
             working_directory: directories.first().cloned(),
             allowed_directories: directories,
             override_refused: None,

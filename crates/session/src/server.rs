@@ -15,6 +15,7 @@ use upstream::{Directories, Lifecycle, StartError, Transport, Upstream};
 use wire::{InitializeParams, Request, Version};
 
 use crate::catalogue::{Catalogue, CatalogueError};
+use crate::failure_log::FailureLog;
 use crate::gateway_context::GatewayContext;
 use crate::handshake;
 use crate::plan::ServerPlan;
@@ -58,6 +59,8 @@ pub(crate) struct Server {
     probe_queue: Semaphore,
     /// Whether it asks for its roots when it starts.
     asks_for_roots: Arc<AtomicBool>,
+    /// What was logged of its failures.
+    pub(crate) failures: Arc<FailureLog>,
     /// The scope of a worker that all sessions share.
     fixed_scope: OnceLock<Arc<Scope>>,
 }
@@ -75,6 +78,7 @@ impl Server {
             probe_places: Semaphore::new(MAX_PROBES),
             probe_queue: Semaphore::new(MAX_WAITING_PROBES),
             asks_for_roots: Arc::default(),
+            failures: Arc::default(),
             fixed_scope: OnceLock::new(),
         })
     }
@@ -94,6 +98,7 @@ impl Server {
             is_passed_through: self.is_passed_through,
             asks_for_roots: Arc::clone(&self.asks_for_roots),
             verbose_meta: self.context.settings.verbose_meta,
+            failures: Arc::clone(&self.failures),
         }
     }
 
@@ -174,10 +179,13 @@ impl Server {
     }
 
     /// What a client of the only server is told at `initialize`, before its worker may start.
-    pub(crate) async fn advertise(self: &Arc<Self>, handshake: Arc<Request>) -> Advertised {
+    pub(crate) async fn advertise(
+        self: &Arc<Self>,
+        upstream: Arc<Upstream>,
+        handshake: Arc<Request>,
+    ) -> Advertised {
         let version =
             InitializeParams::read(handshake.params()).map_or(Version::NEWEST, |params| params.version());
-        let upstream = Arc::clone(&self.plan.upstream);
         let kind = kind_of(&upstream, &handshake);
         let result = self.probe(upstream, handshake).await;
         Advertised::new(&self.probes, kind, &result, version)
@@ -229,7 +237,8 @@ impl Server {
         let worker = Worker::new(&self.context, terms, greeting);
         let result = self.look_at(&worker).await;
         let is_up = result.is_ok();
-        if let Err(error) = &result {
+        // Why a start failed was logged by the worker.
+        if let Some(error) = result.as_ref().err().and_then(CatalogueError::not_of_start) {
             tracing::warn!(upstream = self.name(), "it could not be probed in an empty workspace: {error}");
         }
         finish(result);

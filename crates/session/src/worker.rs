@@ -37,6 +37,7 @@ use self::machine::WorkerMachine;
 use self::queue::{Question, Work};
 pub(crate) use self::terms::{Greeting, WorkerTerms};
 use crate::client::{Assignment, Call, Client};
+use crate::failure_log::FailureLog;
 use crate::gateway_context::GatewayContext;
 use crate::scope::Scope;
 use crate::stream::Keep;
@@ -52,6 +53,7 @@ pub(crate) struct Worker {
     upstream: Arc<Upstream>,
     scope: Arc<Scope>,
     core: Mutex<Core>,
+    failures: Arc<FailureLog>,
     /// The fence that all generations run in, once there is one.
     fence: FenceSlot,
     /// Held while the process is being ended.
@@ -75,6 +77,7 @@ impl Worker {
             context: Arc::clone(context),
             upstream: Arc::clone(&terms.upstream),
             scope: Arc::clone(&terms.scope),
+            failures: Arc::clone(&terms.failures),
             core: Mutex::new(Core {
                 machine: WorkerMachine::new(terms, greeting, Instant::now()),
                 connection: None,
@@ -391,6 +394,11 @@ impl Worker {
             Note::Died { generation, lost_calls, message } => {
                 counters.worker_deaths.add();
                 tracing::error!(upstream, generation, lost_calls, "{message}");
+            }
+            Note::RefusedWrite(hint) => {
+                if self.failures.is_news(&hint) {
+                    tracing::warn!(upstream, "{hint}");
+                }
             }
             Note::Contradicted => tracing::error!(
                 upstream,

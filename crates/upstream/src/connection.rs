@@ -103,7 +103,7 @@ impl Opening<'_> {
                 let launched = fence.launch(program).await?;
                 drop(turn);
                 self.fence.keep(fence);
-                Process::adopt(name, redaction, launched)
+                Process::adopt(name, redaction, launched, self.directories)
                     .map_err(|error| StartError::spawn(name.as_ref(), &error))?
             }
         };

@@ -18,6 +18,7 @@ mod directories;
 mod end;
 mod fence_host;
 pub mod http;
+mod last_words;
 #[cfg(any(test, fuzzing))]
 pub mod oracle;
 mod outbox;
@@ -37,6 +38,7 @@ pub use directories::Directories;
 pub use end::{End, Exit};
 pub use fence::with_descendants;
 pub use fence_host::{FenceHost, Restriction};
+pub use last_words::{hint_on_refused_write, telling_line};
 pub use outbox::{MAX_OUTBOX_BYTES, Urgency};
 pub use process_tree::{adopt_orphans, cpu_ticks, end_all_children, reap_orphans, sweep_orphans};
 pub use redaction::Redaction;

@@ -20,7 +20,7 @@ use crate::outbox::{Outbox, Urgency, write_stdin};
 use crate::process_tree::{MARK_VARIABLE, ProcessTree};
 use crate::redaction::Redaction;
 use crate::start_error::StartError;
-use crate::stderr::{StderrTail, read_stderr};
+use crate::stderr::{StderrSource, StderrTail, read_stderr};
 use crate::worker_fence::Launched;
 use crate::worker_variables::{Owner, worker_variables};
 
@@ -82,14 +82,16 @@ impl Process {
             ProcessTree::root_is_gone(root);
             Exit { status, limit: None, mount_lost: false }
         };
-        Self::attend(name, redaction, pipes, Hold::Unfenced(tree), None, ended).map_err(failed)
+        let source = StderrSource { name: name.to_owned(), redaction, fenced_to: None };
+        Self::attend(source, pipes, Hold::Unfenced(tree), None, ended).map_err(failed)
     }
 
-    /// Takes over an upstream that was started inside a fence.
+    /// Takes over an upstream that was started inside a fence around these directories.
     pub(crate) fn adopt(
         name: &str,
         redaction: Redaction,
         launched: Launched,
+        directories: &Arc<Directories>,
     ) -> io::Result<(Self, pipe::Receiver)> {
         let Launched { mut fence, pipes } = launched;
         let hold = Hold::Fenced { supervisor: fence.supervisor(), remote: Mutex::new(fence.remote()?) };
@@ -100,12 +102,13 @@ impl Process {
                 |error| tracing::error!(upstream, "the network of the fence failed: {error}");
             fence.attend(network_failed).await.map_or_else(|_| Exit::default(), Exit::from)
         };
-        Self::attend(name, redaction, pipes, hold, Some(confinement), ended)
+        let fenced_to = Some(Arc::clone(directories));
+        let source = StderrSource { name: name.to_owned(), redaction, fenced_to };
+        Self::attend(source, pipes, hold, Some(confinement), ended)
     }
 
     fn attend(
-        name: &str,
-        redaction: Redaction,
+        source: StderrSource,
         pipes: Pipes,
         hold: Hold,
         confinement: Option<String>,
@@ -120,7 +123,7 @@ impl Process {
         let process =
             Self { hold, outbox: Arc::clone(&outbox), stderr: Arc::clone(&tail), exit, confinement };
         tokio::spawn(write_stdin(outbox, stdin));
-        let stderr_reader = tokio::spawn(read_stderr(tail, stderr, redaction, name.to_owned()));
+        let stderr_reader = tokio::spawn(read_stderr(tail, stderr, source));
         tokio::spawn(async move {
             let exit = ended.await;
             // The tail is part of the error that callers see, so it must be complete first.

@@ -7,7 +7,9 @@ use fence::{FenceError, LaunchError};
 use serde_json::json;
 use wire::{ErrorReply, code};
 
+use crate::directories::Directories;
 use crate::end::End;
+use crate::last_words::{hint_on_refused_write, telling_line};
 use crate::redaction::Redaction;
 
 /// Why an upstream could not be started. Every request that waited for it gets a clone.
@@ -30,7 +32,7 @@ pub enum StartError {
     #[error("the MCP server offers other capabilities in this workspace than before; start a new session")]
     Contradiction,
     #[error("the MCP server {exit} before it answered initialize")]
-    Exited { exit: End, stderr: String },
+    Exited { exit: End, stderr: String, hint: Option<String> },
     #[error("the MCP server did not answer initialize within {} s", .after.as_secs())]
     TimedOut { after: Duration, stderr: String },
     #[error("the MCP server's answer to initialize cannot be used: {reason}")]
@@ -78,6 +80,37 @@ impl StartError {
         }
     }
 
+    /// The message, with the line of stderr that tells why.
+    pub fn explained(&self) -> String {
+        match self.stderr().and_then(telling_line) {
+            Some(line) => format!("{self}: {line}"),
+            None => self.to_string(),
+        }
+    }
+
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Fence { hint, .. } | Self::Install { hint, .. } | Self::Exited { hint, .. } => {
+                hint.as_deref()
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether the server cannot start anywhere, whatever the session: there is no program to run.
+    pub fn is_without_program(&self) -> bool {
+        matches!(self, Self::Spawn { .. } | Self::Install { .. })
+    }
+
+    /// The same with a remedy, if a server in a fence around these directories ended because of a write elsewhere.
+    #[must_use]
+    pub fn with_remedy(mut self, directories: &Directories) -> Self {
+        if let Self::Exited { stderr, hint, .. } = &mut self {
+            *hint = hint_on_refused_write(stderr, directories);
+        }
+        self
+    }
+
     /// The same without the secrets of the server.
     #[must_use]
     pub fn redacted(mut self, redaction: &Redaction) -> Self {
@@ -89,7 +122,9 @@ impl StartError {
             Self::Fence { reason, hint } | Self::Install { reason, hint } => {
                 std::iter::once(reason).chain(hint).collect()
             }
-            Self::Exited { stderr, exit } => std::iter::once(stderr).chain(exit.text_mut()).collect(),
+            Self::Exited { stderr, exit, hint } => {
+                std::iter::once(stderr).chain(exit.text_mut()).chain(hint).collect()
+            }
             Self::TimedOut { stderr, .. } => vec![stderr],
             Self::BadAnswer { reason } => vec![reason],
             Self::Refused { message, error } => {
@@ -113,6 +148,9 @@ impl StartError {
         {
             stderr.clear();
         }
+        if let Self::Exited { hint, .. } = &mut self {
+            *hint = None;
+        }
         self
     }
 
@@ -129,12 +167,12 @@ impl StartError {
         if let Self::Exited { exit, .. } = self {
             exit.describe_in(&mut data);
         }
-        if let Self::Fence { hint: Some(hint), .. } | Self::Install { hint: Some(hint), .. } = self {
-            data["hint"] = hint.as_str().into();
+        if let Some(hint) = self.hint() {
+            data["hint"] = hint.into();
         }
         if let Some(stderr) = self.stderr() {
             data["stderr"] = stderr.into();
         }
-        ErrorReply::new(code::SERVER_ERROR, self.to_string()).with_data(data)
+        ErrorReply::new(code::SERVER_ERROR, self.explained()).with_data(data)
     }
 }

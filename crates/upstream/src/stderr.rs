@@ -9,6 +9,8 @@ use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe;
 use wire::LineBuffer;
 
+use crate::directories::Directories;
+use crate::last_words::hint_on_refused_write;
 use crate::redaction::Redaction;
 
 /// Bytes of stderr kept for error messages.
@@ -38,31 +40,49 @@ impl StderrTail {
     }
 }
 
-pub(crate) async fn read_stderr(
-    tail: Arc<StderrTail>,
-    mut stderr: pipe::Receiver,
-    redaction: Redaction,
-    name: String,
-) {
+/// Whose stderr it is.
+#[derive(Debug)]
+pub(crate) struct StderrSource {
+    /// The server, for the log.
+    pub(crate) name: String,
+    pub(crate) redaction: Redaction,
+    /// Where the server may write, if it is in a fence.
+    pub(crate) fenced_to: Option<Arc<Directories>>,
+}
+
+impl StderrSource {
+    fn log(&mut self, line: &[u8]) {
+        let line = String::from_utf8_lossy(line);
+        tracing::info!(upstream = self.name, "stderr: {line}");
+        let hint = self.fenced_to.as_ref().and_then(|directories| hint_on_refused_write(&line, directories));
+        if let Some(hint) = hint {
+            tracing::warn!(upstream = self.name, "{hint}");
+            // Said once.
+            self.fenced_to = None;
+        }
+    }
+}
+
+pub(crate) async fn read_stderr(tail: Arc<StderrTail>, mut stderr: pipe::Receiver, mut source: StderrSource) {
     let mut lines = LineBuffer::new(STDERR_LINE_BYTES);
     let mut budget = LogBudget::default();
     while let Ok(1..) = stderr.read_buf(lines.space()).await {
         while let Some(line) = lines.next_line() {
             let line = match &line {
-                Ok(line) => redaction.bytes(line).into_owned(),
-                Err(long) => redaction.beginning(&long.head()).into_owned(),
+                Ok(line) => source.redaction.bytes(line).into_owned(),
+                Err(long) => source.redaction.beginning(&long.head()).into_owned(),
             };
             tail.add(&line);
             if budget.allows(Instant::now()) {
-                tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&line));
+                source.log(&line);
             }
         }
     }
     let rest = std::mem::take(lines.space());
-    let rest = redaction.bytes(&rest);
+    let rest = source.redaction.bytes(&rest).into_owned();
     if !rest.is_empty() {
         tail.add(&rest);
-        tracing::info!(upstream = name, "stderr: {}", String::from_utf8_lossy(&rest));
+        source.log(&rest);
     }
 }
 

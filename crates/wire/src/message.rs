@@ -341,6 +341,11 @@ impl Response {
         self.is_error
     }
 
+    /// The length of the result or the error.
+    pub fn outcome_length(&self) -> usize {
+        self.outcome.range().len()
+    }
+
     pub fn outcome(&self) -> Outcome<'_> {
         let text = std::str::from_utf8(&self.text[self.outcome.range()]).unwrap_or_default();
         if self.is_error { Outcome::Error(text) } else { Outcome::Result(text) }

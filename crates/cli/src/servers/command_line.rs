@@ -3,13 +3,17 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
+use config::Storage;
 use fence::HostEnvironment;
 use packages::InstalledProgram;
+use session::{Fill, ServerPlan};
 use upstream::{FenceHost, Lifecycle, Program, Transport, Upstream};
 
+use super::planner::storage_template;
 use super::server_program::{built_in, fence_host, found, install, plain_program};
 use crate::environment;
 use crate::error::Error;
+use crate::presets;
 use crate::program::upstream_name;
 use crate::server_options::ServerOptions;
 
@@ -18,12 +22,45 @@ pub(super) fn server(
     options: &ServerOptions,
     lifecycle: Lifecycle,
     host_environment: &Arc<HostEnvironment>,
-) -> Result<(Upstream, Option<InstalledProgram>), Error> {
-    if options.scope.unfenced {
-        Ok((unfenced(options, lifecycle, host_environment)?, None))
-    } else {
-        in_a_fence(options, lifecycle, host_environment)
+) -> Result<(ServerPlan, Option<InstalledProgram>), Error> {
+    let has_storage = options.upstream.storage;
+    if has_storage && options.upstream.command.is_empty() {
+        return Err(Error::StorageOfBuiltIn);
     }
+    if has_storage && lifecycle == Lifecycle::Shared {
+        return Err(Error::SharedStorage);
+    }
+    let (upstream, package) = if options.scope.unfenced {
+        (unfenced(options, lifecycle, host_environment)?, None)
+    } else {
+        in_a_fence(options, lifecycle, host_environment)?
+    };
+    let plan = if has_storage {
+        with_storage(upstream, &options.upstream.command)
+    } else {
+        ServerPlan::fixed(upstream)
+    };
+    Ok((plan, package))
+}
+
+/// Gives the server a storage, and fills in where that is: in its arguments and variables, and in the variables that
+/// ringfence knows of it.
+fn with_storage(mut upstream: Upstream, command: &[OsString]) -> ServerPlan {
+    let mut fill = Fill::default();
+    if let Transport::Process(program) = &mut upstream.transport {
+        let arguments = std::mem::take(&mut program.arguments);
+        fill.arguments = arguments.iter().map(|word| storage_template(&word.to_string_lossy())).collect();
+        let is_given = |name: &String| program.variables.iter().any(|(given, _)| given == name.as_str());
+        let known = presets::storage_variables(command.iter().filter_map(|word| word.to_str()));
+        let known = known.into_iter().filter(|(name, _)| !is_given(name));
+        let given = program.variables.iter().filter_map(|(name, value)| {
+            let (name, value) = (name.to_str()?, value.to_str()?);
+            value.contains("{storage}").then(|| (name.to_owned(), value.to_owned()))
+        });
+        let all = known.chain(given);
+        fill.variables = all.map(|(name, value)| (name, storage_template(&value))).collect();
+    }
+    ServerPlan { fill, storage: Storage::Persistent, ..ServerPlan::fixed(upstream) }
 }
 
 fn unfenced(

@@ -2,14 +2,14 @@
 //! switched off with the reason, and the others run without it.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use config::{
     Configuration, FencePolicy, LocalExecution, NetworkMode, Piece, Principals, Secrets, Storage, Template,
 };
-use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network};
+use fence::{FenceSettings, HostEnvironment, Limit, LimitOrigin, Network, ProtectionName, UnixSockets};
 use parking_lot::Mutex;
 use session::{Fill, ServerPlan, ServerSet, Terms};
 use upstream::{Address, FenceHost, Lifecycle, Program, Timeouts, Transport, Upstream};
@@ -17,12 +17,12 @@ use upstream::{Address, FenceHost, Lifecycle, Program, Timeouts, Transport, Upst
 use super::server_program::{PackageChoice, built_in, fence_host, plain_program, preparation};
 use crate::error::Error;
 use crate::fenced;
+use crate::presets;
 use crate::server_options::ServerOptions;
 use crate::workspace_options::WorkspaceOptions;
 
-/// Servers that take the place of their data from a variable: package, variable, file in their storage.
-const KEEPS_FILE: &[(&str, &str, &str)] =
-    &[("@modelcontextprotocol/server-memory", "MEMORY_FILE_PATH", "memory.jsonl")];
+/// Names the socket of ssh-agent.
+const SSH_AGENT: &str = "SSH_AUTH_SOCK";
 
 /// Where the clients are, which decides whether servers for their files run on this machine.
 #[derive(Clone, Copy, Debug)]
@@ -67,6 +67,9 @@ impl ServerPlanner {
     ) -> Result<Self, Error> {
         if !options.upstream.env.is_empty() || !options.upstream.force_env.is_empty() {
             return Err(Error::NotWithConfiguration("--env"));
+        }
+        if options.upstream.storage {
+            return Err(Error::NotWithConfiguration("--storage"));
         }
         if options.workspace.is_given() {
             return Err(Error::NotWithConfiguration("the options of the built-in server"));
@@ -151,8 +154,12 @@ impl ServerPlanner {
     }
 
     fn transport(&self, server: &config::Server) -> Result<(Transport, Fill), Error> {
-        let variables: Vec<(String, Template)> =
+        let mut variables: Vec<(String, Template)> =
             server.environment.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
+        if server.fence.ssh_agent {
+            let socket = self.ssh_agent()?;
+            variables.push((SSH_AGENT.to_owned(), Template::from(&*socket.to_string_lossy())));
+        }
         Ok(match &server.transport {
             config::Transport::BuiltIn { arguments } => {
                 let fence = self.fence(&server.fence, true)?;
@@ -236,7 +243,20 @@ impl ServerPlanner {
             }
         };
         fenced::check_hosts(&policy.allow_hosts)?;
+        if policy.unix_sockets || policy.ssh_agent {
+            settings.unix_sockets = UnixSockets::Allow;
+        }
+        if policy.ssh_agent {
+            settings.read.push(self.ssh_agent()?);
+            settings.allow_degraded.insert(ProtectionName::UnixPathname);
+        }
         Ok(settings)
+    }
+
+    /// The socket of the agent that holds the keys of the user who runs ringfence.
+    fn ssh_agent(&self) -> Result<PathBuf, Error> {
+        let named = self.host_environment.environment.get(OsStr::new(SSH_AGENT)).map(PathBuf::from);
+        named.filter(|path| path.exists()).ok_or(Error::NoSshAgent)
     }
 }
 
@@ -266,17 +286,30 @@ fn with_storage(
     if server.storage == Storage::None {
         return variables;
     }
-    let is_package = |package: &str| {
-        let matches = |text: &String| text == package || text.starts_with(&format!("{package}@"));
-        arguments.iter().any(|argument| matches!(&argument.0[..], [Piece::Text(text)] if matches(text)))
-    };
-    for (package, variable, file) in KEEPS_FILE {
-        if is_package(package) && !variables.iter().any(|(name, _)| name == variable) {
-            let path = Template(vec![Piece::Storage, Piece::Text(format!("/{file}"))]);
-            variables.push(((*variable).to_owned(), path));
+    let words = arguments.iter().filter_map(|argument| match &argument.0[..] {
+        [Piece::Text(text)] => Some(text.as_str()),
+        _ => None,
+    });
+    for (name, value) in presets::storage_variables(words) {
+        if !variables.iter().any(|(known, _)| *known == name) {
+            variables.push((name, storage_template(&value)));
         }
     }
     variables
+}
+
+/// A text in which `{storage}`, and nothing else, stands for the storage of the server.
+pub(super) fn storage_template(text: &str) -> Template {
+    let mut pieces = Vec::new();
+    for (place, part) in text.split("{storage}").enumerate() {
+        if place > 0 {
+            pieces.push(Piece::Storage);
+        }
+        if !part.is_empty() {
+            pieces.push(Piece::Text(part.to_owned()));
+        }
+    }
+    Template(pieces)
 }
 
 /// Resolves links in a fixed path. A path that a session completes is resolved in the session.
@@ -307,8 +340,7 @@ fn with_canonical_workspaces(mut secrets: Secrets) -> Secrets {
 }
 
 pub(super) fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
-    let variable =
-        |name: &str| host_environment.environment.get(std::ffi::OsStr::new(name)).map(PathBuf::from);
+    let variable = |name: &str| host_environment.environment.get(OsStr::new(name)).map(PathBuf::from);
     let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
     let data = data.or_else(|| Some(host_environment.home.as_ref()?.join(".local/share")))?;
     Some(data.join("ringfence-storage"))
@@ -317,6 +349,19 @@ pub(super) fn storage_directory(host_environment: &HostEnvironment) -> Option<Pa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_the_storage_is_filled_in_on_a_command_line() {
+        let text = |text: &str| Piece::Text(text.to_owned());
+        for (written, pieces) in [
+            ("", vec![]),
+            ("{workingDirectory} ${HOME}", vec![text("{workingDirectory} ${HOME}")]),
+            ("--db={storage}/a.db", vec![text("--db="), Piece::Storage, text("/a.db")]),
+            ("{storage}", vec![Piece::Storage]),
+        ] {
+            assert_eq!(storage_template(written), Template(pieces), "{written}");
+        }
+    }
 
     #[test]
     fn servers_for_the_clients_files_run_where_the_files_are() {

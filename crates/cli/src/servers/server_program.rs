@@ -117,7 +117,7 @@ pub(super) fn preparation(
         // Later starts save the time: no server can alter the files.
         let is_first = held.lock().is_empty();
         let installed = install(&command, &settings, &host_environment, is_first, &mut program)
-            .map_err(|error| StartError::Install { reason: error.to_string(), hint: error.hint() })?;
+            .map_err(|error| StartError::Install { reason: error.in_one_line(), hint: error.hint() })?;
         let mut held = held.lock();
         if held.iter().all(|other| other.program != installed.program) {
             held.push(installed);
@@ -127,7 +127,11 @@ pub(super) fn preparation(
 }
 
 fn not_found(program: &OsStr, error: &Error) -> StartError {
-    StartError::Spawn { program: Path::new(program).display().to_string(), reason: error.message() }
+    let reason = match error {
+        Error::Program(error) => error.reason().to_owned(),
+        other => other.message(),
+    };
+    StartError::Spawn { program: Path::new(program).display().to_string(), reason }
 }
 
 /// Prepares fences with these settings and tries one, so that a host that cannot enforce them fails at the start.

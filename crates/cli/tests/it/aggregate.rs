@@ -4,6 +4,7 @@ mod asking;
 mod broken_servers;
 mod conformance;
 mod edges;
+mod failing_packages;
 mod lazy;
 mod modern_url;
 mod names;
@@ -14,6 +15,7 @@ mod reload;
 mod separation;
 mod session_abuse;
 mod session_init;
+mod ssh_agent;
 mod stdio;
 mod storage;
 

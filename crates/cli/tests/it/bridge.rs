@@ -11,5 +11,6 @@ mod processes;
 mod server_requests;
 mod shared;
 mod stdio_mode;
+mod storage;
 mod streams;
 mod timeouts;

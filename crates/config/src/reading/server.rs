@@ -241,6 +241,8 @@ fn fence(fields: &Fields<'_>, findings: &mut Findings<'_>) -> FencePolicy {
         network,
         allow_hosts: fence.texts("allowHosts"),
         allow_metadata: fence.texts("allowMetadata"),
+        unix_sockets: fence.flag("unixSockets").unwrap_or(false),
+        ssh_agent: fence.flag("sshAgent").unwrap_or(false),
         read: fence.paths("read", findings),
         write: fence.paths("write", findings),
         deny_read: fence.paths("denyRead", findings),

@@ -45,6 +45,12 @@ impl Sessions {
         Ok(())
     }
 
+    /// Starts each server once in a fence around nothing. Returns how many tools each has, or why it has none, except for
+    /// those that are switched off.
+    pub async fn try_servers(&self) -> Vec<(String, Result<usize, String>)> {
+        self.roster().try_all().await
+    }
+
     /// Opens a session with a client's `initialize`; returns it with the answer for the client. If the caller stops
     /// waiting, the session ends.
     pub async fn open(&self, caller: Caller, request: Request) -> Result<(Arc<Session>, Text), Refusal> {

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::json;
 use tokio::sync::watch;
-use upstream::Attachment;
+use upstream::{Attachment, StartError};
 
 use super::member::{Member, MemberReport};
 use super::merge::{Merge, MergeAction};
+use crate::catalogue::{Catalogue, CatalogueError};
 use crate::client::{Client, Prefer};
 use crate::gateway_context::GatewayContext;
 use crate::list::List;
@@ -158,10 +159,12 @@ impl Aggregate {
         let aggregate = Arc::clone(self);
         self.context.tasks.spawn(async move {
             let found = aggregate.find_catalogue(place).await;
-            if let Err(reason) = &found {
+            // Why a start failed was logged by the worker.
+            if let Some(error) = found.as_ref().err().and_then(CatalogueError::not_of_start) {
                 let (session, upstream) = (aggregate.client.handle(), aggregate.members[place].name());
-                tracing::warn!(%session, upstream, "not available: {reason}");
+                tracing::warn!(%session, upstream, "not available: {error}");
             }
+            let found = found.map_err(|error| error.to_string());
             let actions = aggregate.lock().looked(place, found, Instant::now());
             aggregate.perform(actions);
             aggregate.looks.send_modify(|looks| *looks -= 1);
@@ -169,12 +172,12 @@ impl Aggregate {
     }
 
     /// What a member offers: from a probe, or if that cannot be, from the session's own worker.
-    async fn find_catalogue(&self, place: usize) -> Result<Arc<crate::catalogue::Catalogue>, String> {
+    async fn find_catalogue(&self, place: usize) -> Result<Arc<Catalogue>, CatalogueError> {
         let member = &self.members[place];
-        if let Some(catalogue) = member.probe().await {
-            return Ok(catalogue);
+        if let Some(probed) = member.probe().await {
+            return probed;
         }
-        let worker = self.worker(place).ok_or("it does not run")?;
+        let worker = self.worker(place).ok_or(StartError::Stopped)?;
         member.look_at(&worker, &self.client).await
     }
 
@@ -213,7 +216,9 @@ impl Aggregate {
     /// Makes the view anew if it is stale. Returns what the client must be told.
     fn show(&self) -> Vec<MergeAction> {
         let mut merge = self.lock();
-        let Some(terms) = self.roster.terms.as_ref().filter(|_| merge.is_stale()) else { return Vec::new() };
+        if !merge.is_stale() {
+            return Vec::new();
+        }
         let parts: Vec<Part<'_>> = self
             .members
             .iter()
@@ -222,7 +227,7 @@ impl Aggregate {
                 name: member.name(),
                 rules: &member.server.plan.tools,
                 catalogue: merge.knowledge(place).catalogue(),
-                names: member.server.plan.names.unwrap_or(terms.names),
+                names: member.server.plan.names.unwrap_or(self.roster.terms.names),
                 hides: &member.server.plan.hides,
                 is_shown: self.trouble_in(&merge, place).is_none(),
             })

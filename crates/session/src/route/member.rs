@@ -11,7 +11,7 @@ use upstream::Lifecycle;
 use wire::Request;
 
 use super::placement::{Choice, Placement};
-use crate::catalogue::Catalogue;
+use crate::catalogue::{Catalogue, CatalogueError};
 use crate::client::Client;
 use crate::handshake;
 use crate::scope::Scope;
@@ -138,11 +138,18 @@ impl Member {
         Some(workers.for_call())
     }
 
-    /// Finds out what it offers from a probe, unless that takes too long or cannot be.
-    pub(super) async fn probe(&self) -> Option<Arc<Catalogue>> {
+    /// Finds out what it offers from a probe. `None` if that takes too long, or fails for a reason that may be due to the
+    /// empty workspace of the probe.
+    pub(super) async fn probe(&self) -> Option<Result<Arc<Catalogue>, CatalogueError>> {
         let Placement::Here { probe: Some(probe), .. } = &self.placement else { return None };
         let probe = self.server.catalogue(Arc::clone(probe), Arc::clone(&self.handshake));
-        tokio::time::timeout(PROBE_WITHIN, probe).await.ok()?.ok()
+        let probed = tokio::time::timeout(PROBE_WITHIN, probe).await.ok()?;
+        let holds_anywhere = match &probed {
+            Ok(_) => true,
+            Err(CatalogueError::Start(error)) => error.is_without_program(),
+            Err(_) => false,
+        };
+        holds_anywhere.then_some(probed)
     }
 
     /// Finds out what it offers from the session's own worker.
@@ -150,7 +157,7 @@ impl Member {
         &self,
         worker: &Arc<Worker>,
         client: &Client,
-    ) -> Result<Arc<Catalogue>, String> {
+    ) -> Result<Arc<Catalogue>, CatalogueError> {
         let mut catalogue = Catalogue::of_worker(worker, worker.call_timeout()).await;
         // A machine that has just taken another's place finds the other's conversation on its way out.
         for _ in 0..ATTACHED_TRIES {
@@ -161,7 +168,7 @@ impl Member {
             catalogue = Catalogue::of_worker(worker, worker.call_timeout()).await;
         }
         worker.stop_if_for_one_call().await;
-        catalogue.map(Arc::new).map_err(|error| error.to_string())
+        catalogue.map(Arc::new)
     }
 
     /// The lists of the session's own worker, if it has one that runs.

@@ -14,7 +14,7 @@ use crate::plan::{Beneficiary, Terms};
 use crate::record::Contexts;
 use crate::rights::Rights;
 use crate::roster::Roster;
-use crate::scope::{Scope, make_storage};
+use crate::scope::{Scope, ScopeRefusal, make_storage};
 use crate::server::Server;
 
 /// What decides where the servers of a session run.
@@ -63,9 +63,20 @@ impl Placement {
 impl Placing {
     /// Places every server of the roster that the principal gets.
     pub(crate) fn members(&self) -> Vec<Member> {
-        let Some(terms) = &self.roster.terms else { return Vec::new() };
+        let terms = &self.roster.terms;
         let granted = self.roster.servers.iter().filter(|server| self.rights.has_server(server.name()));
         granted.map(|server| self.member(server, terms)).collect()
+    }
+
+    /// Where the server works that is passed through: in the session's directories and in its storage.
+    pub(crate) fn scope_of_one(&self, server: &Server) -> Result<Arc<Scope>, ScopeRefusal> {
+        let mut own = (*self.scope).clone();
+        let upstream = &server.plan.upstream;
+        let user = upstream.program().and_then(|program| program.fence.as_ref()?.user());
+        if let Some(directory) = server.plan.storage_directory(&self.roster.terms, self.beneficiary()) {
+            Arc::make_mut(&mut own.directories).storage = Some(make_storage(&directory, user)?);
+        }
+        Ok(Arc::new(own))
     }
 
     fn member(&self, server: &Arc<Server>, terms: &Terms) -> Member {
@@ -112,7 +123,7 @@ impl Placing {
         }
         match plan.for_session(terms, whom) {
             Ok(upstream) => self.place_here(server, upstream, terms),
-            Err(missing) => Placement::Off(missing.to_string()),
+            Err(missing) => off(server, missing.to_string()),
         }
     }
 
@@ -123,7 +134,7 @@ impl Placing {
                 let nowhere = Beneficiary { scope: None, ..self.beneficiary() };
                 Placement::Here { upstream, probe: server.plan.for_session(terms, nowhere).ok(), scope }
             }
-            Err(reason) => Placement::Off(reason),
+            Err(reason) => off(server, reason),
         }
     }
 
@@ -150,6 +161,14 @@ impl Placing {
         }
         Ok(Arc::new(own))
     }
+}
+
+/// A server that lacks something which the operator has to provide.
+fn off(server: &Server, reason: String) -> Placement {
+    if server.failures.is_news(&reason) {
+        tracing::warn!(upstream = server.name(), "not available: {reason}");
+    }
+    Placement::Off(reason)
 }
 
 /// The operator's context, or the client's where the operator leaves the choice.

@@ -4,15 +4,17 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use audit::AuditEntry;
+use config::Storage;
 use serde_json::json;
 use wire::{ErrorReply, code};
 
 use super::Session;
 use super::gate_driver::release;
 use crate::gate::{GateAction, GateEvent};
+use crate::plan::Beneficiary;
 use crate::record::EndReason;
 use crate::route::{Aggregate, Member, PassThrough, Placing, Route};
-use crate::scope::{RootsAnswer, Scope, ScopeRefusal};
+use crate::scope::{RootsAnswer, Scope, ScopeRefusal, ScopeRules};
 use crate::server::Server;
 use crate::worker::{ClientHandle, WorkerEvent};
 
@@ -22,7 +24,7 @@ impl Session {
         // All sessions of a shared worker have its scope; any other scope is one principal's alone.
         let scope = if self.roster.shares_scope() { scope } else { self.place.check_neighbours(scope)? };
         let scope = Arc::new(scope);
-        let members = place_members(self, &scope).await?;
+        let placed = place(self, &scope).await?;
         if !note_scope(self, &scope) {
             return Ok(());
         }
@@ -31,7 +33,7 @@ impl Session {
         if self.has_ended() {
             return Ok(());
         }
-        let route = make_route(self, &scope, members);
+        let route = make_route(self, placed);
         for action in gate.step(GateEvent::Locked, &standalone, Instant::now()) {
             if let GateAction::Release(queue) = action {
                 release(&route, queue, self);
@@ -82,10 +84,18 @@ fn note_scope(session: &Session, scope: &Arc<Scope>) -> bool {
     true
 }
 
-/// Decides where each of several servers runs. That looks at files, so nothing is locked meanwhile.
-async fn place_members(session: &Session, scope: &Arc<Scope>) -> Result<Vec<Member>, ScopeRefusal> {
-    if session.roster.sole().is_some() {
-        return Ok(Vec::new());
+/// Where the servers of a session run.
+enum Placed {
+    /// The server that is passed through, and where it may write.
+    One(Arc<Server>, Arc<Scope>),
+    Many(Vec<Member>),
+}
+
+/// Decides where each server runs. That looks at files, so nothing is locked meanwhile.
+async fn place(session: &Session, scope: &Arc<Scope>) -> Result<Placed, ScopeRefusal> {
+    let sole = session.roster.sole().map(Arc::clone);
+    if let Some(server) = sole.as_ref().filter(|server| server.plan.storage == Storage::None) {
+        return Ok(Placed::One(Arc::clone(server), Arc::clone(scope)));
     }
     let placing = Placing {
         roster: Arc::clone(&session.roster),
@@ -96,13 +106,19 @@ async fn place_members(session: &Session, scope: &Arc<Scope>) -> Result<Vec<Memb
         scope: Arc::clone(scope),
         handshake: Arc::clone(&session.handshake.request),
     };
-    session.context.look_at_files(move |_| Ok(placing.members())).await
+    let look = move |_: &ScopeRules| match sole {
+        Some(server) => placing.scope_of_one(&server).map(|scope| Placed::One(server, scope)),
+        None => Ok(Placed::Many(placing.members())),
+    };
+    session.context.look_at_files(look).await
 }
 
-fn make_route(session: &Arc<Session>, scope: &Arc<Scope>, members: Vec<Member>) -> Route {
-    match session.roster.sole() {
-        Some(server) => Route::PassThrough(pass_through(session, server, scope)),
-        None => Route::Merged(Aggregate::new(&session.client, &session.roster, session.rights(), members)),
+fn make_route(session: &Arc<Session>, placed: Placed) -> Route {
+    match placed {
+        Placed::One(server, scope) => Route::PassThrough(pass_through(session, &server, &scope)),
+        Placed::Many(members) => {
+            Route::Merged(Aggregate::new(&session.client, &session.roster, session.rights(), members))
+        }
     }
 }
 
@@ -114,7 +130,13 @@ fn pass_through(session: &Arc<Session>, server: &Arc<Server>, scope: &Arc<Scope>
             start_over(session);
         }
     });
-    let upstream = server.plan.passed_through(session.rights());
+    let whom = Beneficiary {
+        key: &session.key,
+        instance: session.instance(),
+        rights: session.rights(),
+        scope: Some(scope),
+    };
+    let upstream = server.plan.passed_through(&session.roster.terms, whom);
     let workers = server.workers_for(client, &upstream, scope, greeting);
     PassThrough { server: Arc::clone(server), workers, scope: Arc::clone(scope) }
 }

@@ -90,8 +90,17 @@ pub(crate) enum Note {
     LateAnswer,
     StrayAnswer(Id),
     DroppedNotification(String),
-    UnattributedRequest { method: String, reason: String },
+    UnattributedRequest {
+        method: String,
+        reason: String,
+    },
     RequestIdUsedTwice(Id),
-    Died { generation: u64, lost_calls: usize, message: String },
+    Died {
+        generation: u64,
+        lost_calls: usize,
+        message: String,
+    },
     Contradicted,
+    /// An answer says that the fence refused a write; with what to do about it.
+    RefusedWrite(String),
 }

@@ -6,7 +6,10 @@ use std::time::Instant;
 
 use audit::CallOutcome;
 use bytes::Bytes;
-use wire::{ErrorReply, Id, LineTooLong, Message, Notification, Request, Response, Text, code, method};
+use serde_json::Value;
+use wire::{
+    ErrorReply, Id, LineTooLong, Message, Notification, Outcome, Request, Response, Text, code, method,
+};
 
 use super::action::{Action, Note};
 use super::client_handle::{ClientHandle, WorkerEvent};
@@ -17,6 +20,9 @@ use crate::error::answer_too_long;
 use crate::list::List;
 use crate::messages::empty_result;
 use crate::settings::MAX_TASKS;
+
+/// Longer answers are not searched for a refusal of the fence.
+const MAX_FAILURE: usize = 4096;
 
 impl Routing {
     /// Routes one message of the upstream.
@@ -73,9 +79,28 @@ impl Routing {
             response.with_id(&call.client_id)
         };
         let text = if response.is_error() { self.without_secrets(text) } else { text };
+        actions.extend(self.refused_write(response).map(|hint| Action::Note(Note::RefusedWrite(hint))));
         actions.push(Action::Answer { call, text, outcome });
         actions.extend(self.terms.retire());
         actions
+    }
+
+    /// What to do about a write that the fence refused, if the answer is an error about one. The answer itself passes as
+    /// the server wrote it.
+    fn refused_write(&self, response: &Response) -> Option<String> {
+        if response.outcome_length() > MAX_FAILURE {
+            return None;
+        }
+        let (Outcome::Result(text) | Outcome::Error(text)) = response.outcome();
+        let says_so = || [r#""isError":true"#, r#""isError": true"#].iter().any(|sign| text.contains(sign));
+        if !response.is_error() && !says_so() {
+            return None;
+        }
+        let failure: Value = serde_json::from_str(text).ok()?;
+        let of_tool =
+            failure["content"].as_array().into_iter().flatten().filter_map(|item| item["text"].as_str());
+        let words: Vec<&str> = of_tool.chain(failure["message"].as_str()).collect();
+        self.terms.hint_on_refused_write(&words.join("\n"))
     }
 
     /// Takes the secrets of the server out of an error: servers and HTTP clients quote what they were given.
@@ -96,8 +121,8 @@ impl Routing {
     }
 
     fn task_started(&self, call: &Call, response: &Response) -> Option<Action> {
-        let wire::Outcome::Result(result) = response.outcome() else { return None };
-        let result: serde_json::Value = serde_json::from_str(result).ok()?;
+        let Outcome::Result(result) = response.outcome() else { return None };
+        let result: Value = serde_json::from_str(result).ok()?;
         let task = result["task"]["taskId"].as_str()?.to_owned();
         let handle = self.sessions.get(&call.client.id())?.clone();
         Some(Action::Tell(handle, WorkerEvent::TaskStarted(task)))

@@ -46,6 +46,7 @@ impl Generation {
         match self.launch().await {
             Ok((connection, result)) => {
                 counters.start_times.observe(began.elapsed());
+                worker.failures.forget();
                 worker.step(|machine, now| machine.greeted(result, now));
                 if let Some(end) = connection.has_ended() {
                     // It died right after its answer, before its watcher could know that it was in use.
@@ -53,13 +54,30 @@ impl Generation {
                 }
             }
             Err(error) => {
-                let error = error.redacted(&self.worker.upstream.redaction);
-                let stderr = error.stderr().unwrap_or_default();
-                tracing::error!(upstream = worker.name(), generation = self.number, stderr, "{error}");
+                let error = self.with_remedy(error).redacted(&self.worker.upstream.redaction);
+                self.log_failure(&error);
                 let told = if self.is_shared() { error.without_stderr() } else { error };
                 worker.step(|machine, now| machine.start_failed(&told, now));
                 self.drop_dead_connection();
             }
+        }
+    }
+
+    /// Says what to do about a write that the fence refused, if that is why it failed.
+    fn with_remedy(&self, error: StartError) -> StartError {
+        let worker = &self.worker;
+        if worker.fence_kind() == "fenced" { error.with_remedy(&worker.scope.directories) } else { error }
+    }
+
+    /// Logs why it did not start, once until it starts or fails for another reason.
+    fn log_failure(&self, error: &StartError) {
+        let (worker, reason) = (&self.worker, error.explained());
+        let hint =
+            error.hint().map(|hint| format!("; hint: {}", hint.replace('\n', " "))).unwrap_or_default();
+        if worker.failures.is_news(&reason) {
+            tracing::error!(upstream = worker.name(), generation = self.number, "{reason}{hint}");
+        } else {
+            tracing::debug!(upstream = worker.name(), generation = self.number, "again: {reason}");
         }
     }
 
@@ -143,7 +161,7 @@ impl Generation {
             biased;
             Ok(response) = receiver => response.and_then(|response| read_answer(&response)),
             exit = connection.ended() => {
-                Err(StartError::Exited { exit, stderr: connection.stderr_tail() })
+                Err(StartError::Exited { exit, stderr: connection.stderr_tail(), hint: None })
             }
             () = tokio::time::sleep(limit) => {
                 Err(StartError::TimedOut { after: limit, stderr: connection.stderr_tail() })

@@ -224,6 +224,7 @@ impl WorkerMachine {
     pub(crate) fn greeted(&mut self, result: InitializeResult, now: Instant) -> Vec<Action> {
         let Link::Starting(queue) = &mut self.link else { return Vec::new() };
         let queue = std::mem::take(queue);
+        self.restarts.forget_reason();
         let result = Arc::new(result);
         let advertised = self.greeting.advertised.take();
         let is_other = self.negotiated.as_ref().is_some_and(|before| before.version != result.version);
@@ -311,7 +312,7 @@ impl WorkerMachine {
         if !matches!(self.terms.upstream.transport, Transport::Attached) {
             self.restarts.count_crash(lived, now);
         }
-        let error = upstream_died(end, stderr);
+        let error = upstream_died(end, stderr, self.terms.hint_on_refused_write(stderr));
         self.restarts.note_reason(end.map(ToString::to_string).unwrap_or_default(), stderr);
         let (lost_calls, failures) = self.routing.fail_all(&error);
         let mut actions = vec![Action::Note(Note::Died { generation, lost_calls, message: error.message })];

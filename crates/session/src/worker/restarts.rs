@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use upstream::{Backoff, StartError};
+use upstream::{Backoff, StartError, telling_line};
 
 use crate::settings::{CRASH_AGE, FIRST_BACKOFF, MAX_BACKOFF};
 
@@ -46,14 +46,18 @@ impl Restarts {
         stderr.clone_into(&mut self.last_stderr);
     }
 
-    /// Why the last start failed or the last process ended, with the server's last line on stderr.
+    /// Why the last start failed or the last process ended, with the line of stderr that tells more.
     pub(crate) fn reason(&self) -> Option<String> {
-        let last_line = self.last_stderr.lines().rfind(|line| !line.trim().is_empty());
-        match last_line {
+        match telling_line(&self.last_stderr) {
             _ if self.last_reason.is_empty() => None,
-            Some(line) => Some(format!("{}: {}", self.last_reason, line.trim())),
+            Some(line) => Some(format!("{}: {line}", self.last_reason)),
             None => Some(self.last_reason.clone()),
         }
+    }
+
+    /// A process runs: what ended the one before is over.
+    pub(crate) fn forget_reason(&mut self) {
+        self.note_reason(String::new(), "");
     }
 
     /// Why the upstream must not be started yet, if it must not.

@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use upstream::{Lifecycle, Upstream};
+use upstream::{Lifecycle, Upstream, hint_on_refused_write};
 use wire::Request;
 
 use super::action::Action;
+use crate::failure_log::FailureLog;
 use crate::probe::Advertised;
 use crate::scope::Scope;
 
@@ -33,6 +34,8 @@ pub(crate) struct WorkerTerms {
     /// Whether this server asks for its roots when it starts: learned from probes and earlier generations.
     pub(crate) asks_for_roots: Arc<AtomicBool>,
     pub(crate) verbose_meta: bool,
+    /// What was logged of the failures of this server.
+    pub(crate) failures: Arc<FailureLog>,
 }
 
 impl WorkerTerms {
@@ -46,6 +49,12 @@ impl WorkerTerms {
 
     pub(super) fn learn_roots_habit(&self, asks: bool) {
         self.asks_for_roots.store(asks, Ordering::Relaxed);
+    }
+
+    /// What to do about a write that the fence refused, if the server's words are about one.
+    pub(super) fn hint_on_refused_write(&self, words: &str) -> Option<String> {
+        let is_fenced = self.upstream.program().is_some_and(|program| program.fence.is_some());
+        if is_fenced { hint_on_refused_write(words, &self.scope.directories) } else { None }
     }
 
     /// Ends a worker that was there for one call, now that the call is over.

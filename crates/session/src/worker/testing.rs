@@ -50,6 +50,7 @@ impl Rig {
             is_passed_through: true,
             asks_for_roots: Arc::new(AtomicBool::new(false)),
             verbose_meta: false,
+            failures: Arc::default(),
         };
         let mut greeting = Greeting {
             handshake: Arc::new(testing::request(0, "initialize", "{}")),

@@ -7,15 +7,6 @@ use serde_json::Value;
 
 use crate::context::ServerContext;
 
-/// What tools print when a file cannot be written or reached.
-const DENIED: [&str; 6] = [
-    "Read-only file system",
-    "read-only file system",
-    "Permission denied",
-    "permission denied",
-    "Operation not permitted",
-    "operation not permitted",
-];
 /// What tools print when a network cannot be reached.
 const UNREACHABLE: [&str; 8] = [
     "Network is unreachable",
@@ -78,8 +69,7 @@ pub(super) fn note(output: &str, facts: &FenceFacts) -> Option<String> {
 }
 
 fn note_on_path(line: &str, facts: &FenceFacts) -> Option<String> {
-    DENIED.iter().find(|message| line.contains(*message))?;
-    let path = path_in(line)?;
+    let path = fence::refused_path(line)?;
     let is_in = |directories: &[PathBuf]| directories.iter().any(|directory| path.starts_with(directory));
     if is_in(&facts.private) || path.starts_with("/dev") || path.starts_with("/proc") {
         return None;
@@ -115,21 +105,6 @@ fn note_on_network(line: &str, facts: &FenceFacts) -> Option<String> {
             facts.network.split_whitespace().next().unwrap_or_default()
         )
     })
-}
-
-/// The path that an error message is about: quoted, or a word that looks like one.
-fn path_in(line: &str) -> Option<PathBuf> {
-    let quoted = line
-        .split(['\'', '"', '`', '\u{2018}', '\u{2019}'])
-        .skip(1)
-        .step_by(2)
-        .find(|text| text.contains('/') || text.starts_with('.'));
-    let word = || {
-        line.split_whitespace()
-            .map(|word| word.trim_end_matches([':', ',', ')', ']']).trim_start_matches(['(', '[']))
-            .rfind(|word| word.contains('/') || (word.starts_with('.') && word.len() > 1))
-    };
-    quoted.or_else(word).map(PathBuf::from)
 }
 
 #[cfg(test)]

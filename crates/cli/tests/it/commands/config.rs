@@ -77,8 +77,8 @@ fn a_right_file_is_summed_up() {
         home.succeeds("config check"),
         format!(
             "~/{OWN}:4:50: warning: `bearerToken` is a secret that every reader of this file sees\nhint: {hint}\n~/{OWN}: 4 \
-             servers\n  files   local   built in\n  search  remote  command; not set here: SURELY_ABSENT_KEY\n  hub     remote  \
-             url\n  web     remote  disabled: nothing to run is named: add command or url\n"
+             servers\n  files   local   built in\n  search  remote  command; not set here: SURELY_ABSENT_KEY; cannot \
+             start `npx`: no such program\n  hub     remote  url\n  web     remote  disabled: nothing to run is named: add command or url\n"
         )
     );
     let json: Value = serde_json::from_str(&home.succeeds("config check --json")).unwrap();
@@ -86,6 +86,7 @@ fn a_right_file_is_summed_up() {
         (&json["ok"], &json["servers"][1]["missing"][0]),
         (&Value::Bool(true), &"SURELY_ABSENT_KEY".into())
     );
+    assert_eq!(json["servers"][1]["missingProgram"], "cannot start `npx`: no such program");
     assert_eq!(
         (&json["servers"][3]["enabled"], &json["warnings"][0]["line"]),
         (&Value::Bool(false), &4.into())
@@ -290,6 +291,10 @@ fn a_known_server_is_added_with_what_it_needs() {
     home.succeeds("add notes --env BASIC_MEMORY_HOME=/srv/notes -- uvx basic-memory mcp");
     home.succeeds("add plain --no-preset -- npx -y @modelcontextprotocol/server-memory");
     home.succeeds("add time -- uvx mcp-server-time");
+    let told = home.succeeds("add ssh -- npx -y ssh-mcp --host=h --user=u");
+    assert!(told.contains("private keys stay outside"), "{told}");
+    let told = home.succeeds("add web -- npx -y @playwright/mcp --no-sandbox");
+    assert!(told.contains("unixSockets: true"), "{told}");
     let text = home.read(OWN);
     for line in [
         "storage: persistent",
@@ -297,6 +302,8 @@ fn a_known_server_is_added_with_what_it_needs() {
         "{storage}/memory.jsonl",
         "/srv/notes",
         "{storage}/settings",
+        "sshAgent: true",
+        "unixSockets: true",
     ] {
         assert!(text.contains(line), "{line}: {text}");
     }

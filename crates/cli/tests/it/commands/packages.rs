@@ -166,7 +166,7 @@ async fn one_installs_while_others_wait_and_what_was_interrupted_is_done_again()
     let mut others: Vec<PipedProcess> = (0..2).map(|_| PipedProcess::start(&mut cache.cache(&add))).collect();
     for other in &mut others {
         let line = first_line(&mut other.stderr).await;
-        assert_eq!(line, format!("ringfence: waiting for another ringfence that installs {SMALL}"));
+        assert_eq!(line, format!("ringfence: waiting for {SMALL}, which is being installed already"));
     }
     assert_eq!(cache.numbers(), ["1"]);
     let unfinished = cache.generations().remove(0);

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex};
 
 use base64::Engine;
 use base64::prelude::BASE64_STANDARD;
@@ -50,6 +50,8 @@ pub(crate) struct Registry {
     address: String,
     /// What is answered, by path.
     answers: Arc<Mutex<Answers>>,
+    /// Whether requests wait.
+    is_held: Arc<(Mutex<bool>, Condvar)>,
     /// What npm is told about each package.
     listings: Mutex<BTreeMap<String, Value>>,
 }
@@ -60,12 +62,25 @@ impl Registry {
         let address = format!("http://{}", listener.local_addr().unwrap());
         let answers: Arc<Mutex<Answers>> = Arc::default();
         let shared = Arc::clone(&answers);
+        let is_held: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+        let held = Arc::clone(&is_held);
         std::thread::spawn(move || {
             for connection in listener.incoming() {
+                drop(held.1.wait_while(held.0.lock().unwrap(), |is_held| *is_held).unwrap());
                 answer(&connection.unwrap(), &shared.lock().unwrap());
             }
         });
-        Self { directory: workspace_dir("registry"), address, answers, listings: Mutex::default() }
+        Self { directory: workspace_dir("registry"), address, answers, is_held, listings: Mutex::default() }
+    }
+
+    /// Lets requests wait for an answer until [`Self::release`].
+    pub(crate) fn hold(&self) {
+        *self.is_held.0.lock().unwrap() = true;
+    }
+
+    pub(crate) fn release(&self) {
+        *self.is_held.0.lock().unwrap() = false;
+        self.is_held.1.notify_all();
     }
 
     pub(crate) fn npm_url(&self) -> String {

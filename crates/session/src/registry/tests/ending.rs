@@ -117,7 +117,7 @@ async fn several_servers_have_one_name_and_no_lifecycle_in_common() {
     assert!(sessions.servers().is_empty() && sessions.local_is_here());
 
     let one = crate::testing::upstream(upstream::Lifecycle::Workspace);
-    let one = ServerSet::One(Arc::into_inner(one).unwrap());
+    let one = ServerSet::one(Arc::into_inner(one).unwrap());
     let sessions = Sessions::new(one, Settings::default(), rules(), None);
     assert_eq!((sessions.name().as_str(), sessions.lifecycle()), ("server", "workspace"));
     assert_eq!(sessions.servers(), ["server"]);
