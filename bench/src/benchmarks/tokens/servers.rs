@@ -59,7 +59,8 @@ impl TokenServer {
                 let home = directory.join("home");
                 let settings = home.join(".claude-server-commander");
                 fs::create_dir_all(&settings).while_doing("making a home")?;
-                fs::write(settings.join("config.json"), r#"{"telemetryEnabled": false}"#)?;
+                let chosen = json!({ "telemetryEnabled": false, "allowedDirectories": [scope] });
+                fs::write(settings.join("config.json"), chosen.to_string())?;
                 let entry = directory.join("node_modules").join(DESKTOP_COMMANDER).join("dist/index.js");
                 command.arg(entry).arg("--no-onboarding").current_dir(scope).env("HOME", home);
             }

@@ -129,14 +129,14 @@ fn note_on_ssh(output: &str, facts: &FenceFacts) -> Option<String> {
     if output.contains(NO_KEY) && !facts.has_ssh_agent {
         return Some(
             "[ringfence: the fence keeps ssh keys and the ssh agent away; the operator can lend the agent with \
-             --unix-sockets --force-env SSH_AUTH_SOCK --read \"$SSH_AUTH_SOCK\"]"
+             --unix-sockets --allow-degraded unix_pathname --force-env SSH_AUTH_SOCK --read \"$SSH_AUTH_SOCK\"]"
                 .to_owned(),
         );
     }
     let is_unknown = output.contains(UNKNOWN_HOST) && !output.contains(CHANGED_HOST);
     is_unknown.then(|| {
         "[ringfence: the fence keeps the list of known ssh hosts away; the operator can show it with --read \
-         ~/.ssh/known_hosts, and lend the ssh agent with --unix-sockets --force-env SSH_AUTH_SOCK --read \
+         ~/.ssh/known_hosts, and lend the ssh agent with --unix-sockets --allow-degraded unix_pathname --force-env SSH_AUTH_SOCK --read \
          \"$SSH_AUTH_SOCK\"]"
             .to_owned()
     })

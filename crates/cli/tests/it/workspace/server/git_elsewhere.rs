@@ -242,7 +242,7 @@ async fn a_configuration_names_git_directories_and_a_reload_takes_no_further_one
     let place = Place::configured(&main, &file, home.path()).await;
     place.run("echo more >> app/code.txt && git commit -qam second").await;
     place.fails("echo x > ../data.git/hooks/pre-commit").await;
-    assert_eq!(ground.subjects("main", "HEAD"), "second\nfirst\n");
+    assert_eq!(ground.subjects("main", "refs/heads/main"), "second\nfirst\n");
 
     // Those that lead back to the workspace can be left outside too.
     let tree = ground.worktree();
