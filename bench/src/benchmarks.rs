@@ -6,4 +6,5 @@ pub(crate) mod fence;
 pub(crate) mod packages;
 mod round_order;
 pub(crate) mod servers;
+pub(crate) mod tokens;
 pub(crate) mod workspace;

@@ -1,8 +1,8 @@
 //! The benchmark of ringfence: the same load on direct stdio, a bare axum server, ringfence and its peers.
 //!
 //! `cargo run --release -p ringfence-bench [-- --peers]` builds the programs, prints Markdown tables and writes
-//! JSON. `--fence`, `--workspace`, `--packages`, `--servers` and `--day` each run another benchmark. A missed bound is
-//! reported; only a wrong or missing answer makes the run fail.
+//! JSON. `--fence`, `--workspace`, `--packages`, `--servers`, `--day` and `--tokens` each run another benchmark. A
+//! missed bound is reported; only a wrong or missing answer makes the run fail.
 
 mod benchmarks;
 mod command_line;
@@ -22,7 +22,7 @@ use clap::Parser;
 
 use crate::benchmarks::fence::fenced_commands;
 use crate::benchmarks::{
-    bridges, day, fence as fence_benchmark, packages, servers, workspace as workspace_benchmark,
+    bridges, day, fence as fence_benchmark, packages, servers, tokens, workspace as workspace_benchmark,
 };
 use crate::command_line::{CommandLine, OwnProcess};
 use crate::reference_servers::{bare_axum, many_tools, plain_files, same_bytes};
@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         Some(OwnProcess::ManyToolsServer { tools }) => many_tools::run(*tools),
         Some(OwnProcess::SameBytesServer { file }) => same_bytes::run(file),
         None if command_line.day => day::run(&command_line),
+        None if command_line.tokens => tokens::run(&command_line),
         None if command_line.servers => servers::run(&command_line),
         None if command_line.workspace => workspace_benchmark::run(&command_line),
         None if command_line.fence => fence_benchmark::run(&command_line),

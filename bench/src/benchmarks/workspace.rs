@@ -1,7 +1,7 @@
 //! The benchmark of the built-in server: the cost of its tools, and of the same work by other servers.
 
 mod creation;
-mod files;
+pub(super) mod files;
 mod grep;
 mod legs;
 mod memory;

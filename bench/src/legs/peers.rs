@@ -46,8 +46,17 @@ async fn install_from_npm(directory: &Path) -> Result<(), Error> {
     let manifest = serde_json::json!({
         "private": true,
         "dependencies": { "supergateway": SUPERGATEWAY_VERSION, "mcp-proxy": NPM_MCP_PROXY_VERSION },
-    })
-    .to_string();
+    });
+    install_npm_packages(directory, &manifest).await
+}
+
+/// Installs the packages of a manifest into a directory of their own, unless they are there already.
+pub(crate) async fn install_npm_packages(
+    directory: &Path,
+    manifest: &serde_json::Value,
+) -> Result<(), Error> {
+    fs::create_dir_all(directory).while_doing("creating a directory for packages")?;
+    let manifest = manifest.to_string();
     let marker = directory.join("npm-installed.json");
     if fs::read_to_string(&marker).is_ok_and(|installed| installed == manifest) {
         return Ok(());

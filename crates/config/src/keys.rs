@@ -637,6 +637,14 @@ pub(crate) const FENCE: &[Key] = &[
         example: "true",
     },
     Key {
+        name: "gitDirectories",
+        shape: PATHS,
+        default: "[]",
+        about: "Git directories outside the workspace that git may use; hooks and configuration in them stay read-only. \
+                `none` leaves out those that are found by themselves. See `--git-directory`.",
+        example: "[/srv/git/origin.git]",
+    },
+    Key {
         name: "memory",
         shape: Shape::Size,
         default: "",

@@ -40,8 +40,8 @@ pub use diagnostic::{ConfigError, Diagnostic};
 pub use expiry::parse_expiry;
 pub use file_stamp::FileStamp;
 pub use model::{
-    Configuration, ExecutionContext, FencePolicy, Lifecycle, LocalExecution, NameMode, NetworkMode, Origin,
-    Server, ServerLimits, Start, Storage, ToolRules, Transport,
+    Configuration, ExecutionContext, FencePolicy, Lifecycle, LocalExecution, NO_GIT_DIRECTORY, NameMode,
+    NetworkMode, Origin, Server, ServerLimits, Start, Storage, ToolRules, Transport,
 };
 pub use principals::{Group, PrincipalLimits, PrincipalRights, Principals, Standing};
 pub use private_file::{PrivateFileError, check_private, read_secret, read_token};

@@ -146,6 +146,9 @@ pub enum Start {
     Eager,
 }
 
+/// Leaves every git directory outside the workspace where it is, except those that are named beside this word.
+pub const NO_GIT_DIRECTORY: &str = "none";
+
 /// Overrides of the gateway's own fence options.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FencePolicy {
@@ -162,6 +165,9 @@ pub struct FencePolicy {
     pub unix_sockets: bool,
     /// It may use the ssh-agent of the user who runs ringfence.
     pub ssh_agent: bool,
+    /// Git directories outside the workspace that git may use, and [`NO_GIT_DIRECTORY`] to leave out those that are found
+    /// by themselves.
+    pub git_directories: Vec<PathBuf>,
     pub memory_bytes: Option<u64>,
     pub processes: Option<u64>,
     /// No fence at all. Only an operator's file can set it.

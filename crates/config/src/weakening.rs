@@ -1,7 +1,9 @@
 //! Tells whether a configuration that is read again would weaken a fence or widen the rights of a principal. Such a
 //! change waits for the next start, so that nothing which can write the file widens what it runs in.
 
-use crate::model::{Configuration, FencePolicy, NetworkMode, Server};
+use std::path::{Path, PathBuf};
+
+use crate::model::{Configuration, FencePolicy, NO_GIT_DIRECTORY, NetworkMode, Server};
 use crate::principals::PrincipalRights;
 
 /// A setting that a running gateway does not take from a changed file.
@@ -92,6 +94,7 @@ fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
         ("allowMetadata", has_more(&now.allow_metadata, &before.allow_metadata)),
         ("unixSockets", now.unix_sockets && !before.unix_sockets),
         ("sshAgent", now.ssh_agent && !before.ssh_agent),
+        ("gitDirectories", takes_more_git_directories_in(&now.git_directories, &before.git_directories)),
         ("network", is_wider_network(now.network, before.network)),
         ("allowHosts", allows_more_hosts(&now.allow_hosts, &before.allow_hosts)),
         ("memory", is_higher(now.memory_bytes, before.memory_bytes)),
@@ -99,6 +102,12 @@ fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
         ("allowedDirectories", is_wider_scope),
     ];
     checks.into_iter().find(|(_, is_weaker)| *is_weaker).map(|(setting, _)| setting)
+}
+
+fn takes_more_git_directories_in(now: &[PathBuf], before: &[PathBuf]) -> bool {
+    let is_none = |path: &PathBuf| path == Path::new(NO_GIT_DIRECTORY);
+    let is_new = |path: &PathBuf| !is_none(path) && !before.contains(path);
+    now.iter().any(is_new) || (before.iter().any(is_none) && !now.iter().any(is_none))
 }
 
 fn has_more<T: PartialEq>(now: &[T], before: &[T]) -> bool {
@@ -130,7 +139,6 @@ fn is_higher(now: Option<u64>, before: Option<u64>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::path::Path;
 
     fn configuration(fence: &str) -> Configuration {
         let text = format!("servers:\n  a:\n    command: [a]\n{fence}");
@@ -187,6 +195,7 @@ mod tests {
             ("unfenced", "unfenced: true"),
             ("write", "write: [/srv]"),
             ("allowMetadata", "allowMetadata: [.git]"),
+            ("gitDirectories", "gitDirectories: [/srv/x.git]"),
             ("read", "read: [/srv]"),
             ("network", "network: all"),
             ("unixSockets", "unixSockets: true"),
@@ -196,10 +205,14 @@ mod tests {
             assert_eq!(weakened(&fence(text), &fence(text)), None, "as at the start: {text}");
             assert_eq!(weakened(&Configuration::default(), &fence(text)), Some(setting), "new: {text}");
         }
-        for text in ["network: none", "denyRead: [/srv]", "readOnly: true"] {
+        for text in ["network: none", "denyRead: [/srv]", "readOnly: true", "gitDirectories: [none]"] {
             assert_eq!(weakened(&plain, &fence(text)), None, "{text}");
         }
-        for (setting, text) in [("denyRead", "denyRead: [/srv]"), ("readOnly", "readOnly: true")] {
+        for (setting, text) in [
+            ("denyRead", "denyRead: [/srv]"),
+            ("readOnly", "readOnly: true"),
+            ("gitDirectories", "gitDirectories: [none]"),
+        ] {
             assert_eq!(weakened(&fence(text), &plain), Some(setting), "{text}");
         }
         assert_eq!(weakened(&Configuration::default(), &plain), None, "a new server with the usual fence");

@@ -6,8 +6,9 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::git_settings;
 use crate::private_tree::PrivateTree;
+use crate::toolchain::is_executable;
+use crate::{git_settings, tool_versions};
 
 /// What programs need to find their files, their language and their terminal, and to trust the same
 /// certificates as their user does.
@@ -44,13 +45,15 @@ const TOOLCHAINS: &[(&str, &str)] = &[
     ("NODENV_ROOT", ".nodenv"),
     ("JENV_ROOT", ".jenv"),
     ("BUN_INSTALL", ".bun"),
-    ("GHCUP_INSTALL_BASE_PREFIX", ".ghcup"),
     ("DOTNET_ROOT", ".dotnet"),
 ];
 
+/// Variables that are passed on and name one toolchain, with the program that has to lie in it.
+const NAMED_TOOLCHAINS: &[(&str, &str)] = &[("JAVA_HOME", "bin/java"), ("GOROOT", "bin/go")];
+
 /// Directories of a home with toolchains that are found by links and full paths: virtual environments lead to the
 /// interpreters of uv.
-const INTERPRETERS: &[&str] = &[".local/share/uv/python", ".juliaup", ".julia/juliaup"];
+const INTERPRETERS: &[&str] = &[".local/share/uv/python", ".juliaup", ".julia/juliaup", ".ghcup"];
 
 /// Variables that make programs load code, or that lead to agents and displays of the user.
 const STRIPPED: &[&str] = &[
@@ -112,6 +115,14 @@ pub fn toolchains(parent: &BTreeMap<OsString, OsString>, home: Option<&Path>) ->
         .collect()
 }
 
+/// The toolchains that variables of the parent name.
+pub(crate) fn named_toolchains(parent: &BTreeMap<OsString, OsString>) -> impl Iterator<Item = PathBuf> {
+    NAMED_TOOLCHAINS.iter().filter_map(|(name, program)| {
+        let directory = parent.get(OsStr::new(name)).map(PathBuf::from)?;
+        is_executable(&directory.join(program)).then_some(directory)
+    })
+}
+
 /// More directories of a home that hold interpreters.
 pub(crate) fn interpreters(home: Option<&Path>) -> impl Iterator<Item = PathBuf> {
     let home = home.map(Path::to_owned);
@@ -163,8 +174,8 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
-/// Writes settings into a fresh home: those of the user's git that come along, where pnpm keeps its packages, and that
-/// it copies them instead of linking them into projects. What an earlier command of the session has put there stays.
+/// Writes settings into a fresh home: those of the user's git that come along, which versions of tools the user chose,
+/// where pnpm keeps its packages, and that it copies them instead of linking them into projects. What an earlier command of the session has put there stays.
 pub(crate) fn furnish_home(
     home: &PrivateTree,
     places: OwnPlaces<'_>,
@@ -173,6 +184,9 @@ pub(crate) fn furnish_home(
     home.add_file(Path::new(".gitconfig"), &git_settings::for_home(places.home, of_user))?;
     for (_, place, program) in git_settings::SIGNERS {
         home.add_program(Path::new(place), &git_settings::signer(program))?;
+    }
+    for (place, text) in of_user.map(tool_versions::for_home).into_iter().flatten() {
+        home.add_file(Path::new(place), &text)?;
     }
     let store = places.caches.join("pnpm");
     let pnpm = format!("package-import-method=copy\nstore-dir={}\n", store.display());

@@ -184,10 +184,15 @@ impl HostFacts {
 /// What a program needs to read to start, without denied paths.
 pub(crate) fn needed_by(program: &Path, denied: &[DeniedPath], host: &HostEnvironment) -> Vec<PathBuf> {
     let denied = paths(denied);
-    let mut needed = toolchain::readable_for(program, host.inference(&host.search_path(), &denied));
+    let search_path = host.search_path();
+    let inference = host.inference(&search_path, &denied);
+    let mut needed = toolchain::readable_for(program, inference);
     let toolchains = environment::toolchains(&host.environment, host.home.as_deref());
-    needed.extend(toolchains.into_iter().map(|(_, path)| PathBuf::from(path)));
-    needed.extend(environment::interpreters(host.home.as_deref()));
+    let toolchains = toolchains.into_iter().map(|(_, path)| PathBuf::from(path));
+    let named = environment::named_toolchains(&host.environment);
+    let interpreters = environment::interpreters(host.home.as_deref());
+    let trees = toolchains.chain(named).chain(interpreters);
+    needed.extend(trees.filter(|tree| inference.may_show(tree)));
     needed.retain(|path| !denied.iter().any(|denied| path.starts_with(denied)));
     needed
 }

@@ -54,6 +54,7 @@ mod settings;
 mod setup;
 mod stdio;
 mod tool_caches;
+mod tool_versions;
 pub mod toolchain;
 mod unfenced;
 

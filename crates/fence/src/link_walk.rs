@@ -94,13 +94,13 @@ impl Held {
         File::open(self.way_back()).and_then(|mut file| file.read(head)).ok()
     }
 
-    /// The names of the links in a directory.
-    pub(crate) fn links(&self) -> Vec<OsString> {
+    /// The names of what lies in a directory, without directories.
+    pub(crate) fn names(&self) -> Vec<OsString> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.descriptor, ".", flags, Mode::empty());
         let entries = opened.and_then(|opened| Dir::read_from(&opened)).into_iter().flatten().flatten();
-        let links = entries.filter(|entry| entry.file_type() == FileType::Symlink);
-        links.map(|link| OsStr::from_bytes(link.file_name().to_bytes()).to_owned()).collect()
+        let files = entries.filter(|entry| entry.file_type() != FileType::Directory);
+        files.map(|file| OsStr::from_bytes(file.file_name().to_bytes()).to_owned()).collect()
     }
 
     /// A path that leads to what is held and to nothing else.

@@ -171,7 +171,16 @@ const SENSITIVE_IN_HOME: &[&str] = &[
 const SETTINGS_IN_HOME: &[&str] = &["bin", "Library", "snap"];
 
 /// What only root can read, so it matters only to a fence that root starts.
-const SENSITIVE_FOR_ROOT: &[&str] = &["/etc/shadow", "/etc/shadow-", "/etc/gshadow", "/etc/gshadow-"];
+const SENSITIVE_FOR_ROOT: &[&str] = &[
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/ssl/private",
+    "/etc/pki/tls/private",
+    "/etc/pki/entitlement",
+    "/etc/pki/consumer",
+];
 
 /// A directory that was checked: its canonical path, and its identity beyond the name.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

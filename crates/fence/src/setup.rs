@@ -22,6 +22,7 @@ use crate::scope_scan::{SharedFiles, shared_files};
 use crate::session_directory::{CleanUp, SessionDirectory};
 use crate::settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
 use crate::tool_caches::ToolCaches;
+use crate::tool_versions;
 
 mod cargo_home;
 mod users_caches;
@@ -213,6 +214,7 @@ impl FenceSetup {
             host.environment.iter().map(|(name, value)| (name.clone(), value.clone())),
         );
         result.extend(environment::toolchains(&host.environment, host.home.as_deref()));
+        result.extend(tool_versions::trust(&result, &self.scope_paths()));
         let home = self.session.home();
         let temp = match (&self.policy.temp, tier) {
             (Temp::None, _) => None,

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 use crate::link_walk::Held;
+use crate::scope_scan::lexical;
 
 /// A script may name an interpreter that is a script.
 const MAX_INTERPRETERS: usize = 4;
@@ -78,14 +79,59 @@ impl Inference<'_> {
     }
 
     fn prefix(&self, program: &Path) -> Option<PathBuf> {
-        let closed: Vec<PathBuf> =
-            self.home.map(Path::to_owned).into_iter().chain(self.denied.iter().cloned()).collect();
-        prefix(program, &closed).filter(|prefix| !self.is_denied(prefix))
+        prefix(program, &self.closed()).filter(|prefix| !self.is_denied(prefix))
+    }
+
+    /// What must not lie below anything that becomes readable.
+    fn closed(&self) -> Vec<PathBuf> {
+        self.home.map(Path::to_owned).into_iter().chain(self.denied.iter().cloned()).collect()
+    }
+
+    /// Whether a directory that a variable names can be shown. It may be set to the home directory by mistake.
+    pub(crate) fn may_show(&self, directory: &Path) -> bool {
+        let real = Held::find(directory).filter(Held::is_directory).map(|held| held.path().to_owned());
+        real.is_some_and(|real| {
+            directory.is_absolute()
+                && !self.is_denied(directory)
+                && !is_too_wide(directory, &self.closed())
+                && !is_too_wide(&real, &self.closed())
+        })
+    }
+
+    /// What a program on the search path needs that lies elsewhere: where a link leads, and the interpreter of a script.
+    /// A link may go through another one on its way, such as `current` for the version in use.
+    fn needed_elsewhere(&self, program: &Path) -> Vec<PathBuf> {
+        let Some(held) = Held::find(program).filter(Held::is_executable) else { return Vec::new() };
+        let named = std::fs::read_link(program).ok();
+        let named = named.and_then(|target| Some(lexical(&program.parent()?.join(target))));
+        let linked = named.into_iter().flat_map(|named| [named, held.path().to_owned()]);
+        let interpreter = interpreter(&held, self.search_path)
+            .filter(|interpreter| !is_shown_anyway(interpreter))
+            .filter(|interpreter| self.may_lead_to(interpreter, None, false));
+        // The Python of a virtual environment is a link.
+        let interpreted = interpreter.into_iter().flat_map(|interpreter| {
+            let real = Held::find(&interpreter).map(|held| held.path().to_owned());
+            std::iter::once(interpreter).chain(real)
+        });
+        let elsewhere = linked.chain(interpreted).filter(|path| !is_shown_anyway(path));
+        elsewhere.filter_map(|path| self.prefix(&path)).collect()
     }
 }
 
 fn is_systems(path: &Path) -> bool {
-    ["/usr", "/bin", "/sbin", "/lib", "/opt", "/nix/store"].iter().any(|system| path.starts_with(system))
+    ["/usr", "/bin", "/sbin", "/lib", "/opt", "/nix/store", "/gnu/store", "/run/current-system"]
+        .iter()
+        .any(|system| path.starts_with(system))
+}
+
+/// Whether a path is readable in every fence, or no path that could be shown.
+fn is_shown_anyway(path: &Path) -> bool {
+    is_systems(path) || !path.is_absolute()
+}
+
+/// Whether a directory holds something that must stay closed, or everything.
+fn is_too_wide(path: &Path, closed: &[PathBuf]) -> bool {
+    path.parent().is_none() || closed.iter().any(|closed| closed.starts_with(path))
 }
 
 /// Whether a path leads to a file. Paths in workspaces are followed without trusting that they stay the same.
@@ -108,17 +154,15 @@ fn is_known_interpreter(program: &Held) -> bool {
 /// The prefixes of every program on a search path, except those in the system's directories, which are readable
 /// anyway.
 pub(crate) fn readable_for_all(inference: Inference<'_>) -> Vec<PathBuf> {
-    let is_anyway = |path: &Path| is_systems(path) || !path.is_absolute();
     let mut readable = Vec::new();
-    for directory in std::env::split_paths(inference.search_path).filter(|path| !is_anyway(path)) {
+    for directory in std::env::split_paths(inference.search_path).filter(|path| !is_shown_anyway(path)) {
         let Some(held) = Held::find(&directory).filter(Held::is_directory) else { continue };
         let is_directory = |path: &PathBuf| Held::find(path).is_some_and(|held| held.is_directory());
-        // Any name in it will do: what matters is where it lies.
-        readable.extend(inference.prefix(&directory.join("program")).filter(is_directory));
-        let links = held.links().into_iter().take(MAX_PROGRAMS);
-        let elsewhere = links.filter_map(|link| Held::find(&directory.join(link)));
-        let elsewhere = elsewhere.filter(|held| !is_anyway(held.path()) && held.is_executable());
-        readable.extend(elsewhere.filter_map(|held| inference.prefix(held.path())));
+        // Any name in it will do: what matters is where it lies. The directory may be a link.
+        let any = [&directory, held.path()].map(|directory| inference.prefix(&directory.join("program")));
+        readable.extend(any.into_iter().flatten().filter(is_directory));
+        let programs = held.names().into_iter().take(MAX_PROGRAMS);
+        readable.extend(programs.flat_map(|name| inference.needed_elsewhere(&directory.join(name))));
     }
     readable.sort();
     readable.dedup();
@@ -129,9 +173,10 @@ pub(crate) fn readable_for_all(inference: Inference<'_>) -> Vec<PathBuf> {
 /// `/opt/x/bin/tool` needs `/opt/x`; a tool straight in a home directory needs its own directory only.
 fn prefix(program: &Path, closed: &[PathBuf]) -> Option<PathBuf> {
     let directory = program.parent()?;
-    let is_too_wide =
-        |path: &Path| path.parent().is_none() || closed.iter().any(|closed| closed.starts_with(path));
-    let is_usable = |path: &&Path| !is_too_wide(path);
+    let is_usable = |path: &&Path| !is_too_wide(path, closed);
+    if let Some(homebrew) = directory.ancestors().find_map(homebrew).filter(is_usable) {
+        return Some(homebrew.to_owned());
+    }
     // A package finds what it needs beside and above itself.
     if let Some(modules) = directory.ancestors().filter(|path| path.ends_with("node_modules")).last() {
         return Some(modules.to_owned());
@@ -142,9 +187,16 @@ fn prefix(program: &Path, closed: &[PathBuf]) -> Option<PathBuf> {
     let above = directory.parent().filter(is_usable);
     match above {
         Some(above) if directory.ends_with("bin") || directory.ends_with(".bin") => Some(above.to_owned()),
-        _ if is_too_wide(directory) => Some(program.to_owned()),
+        _ if is_too_wide(directory, closed) => Some(program.to_owned()),
         _ => Some(directory.to_owned()),
     }
+}
+
+/// The prefix of Homebrew, if `directory` is the one in which it keeps programs. They use libraries and interpreters of
+/// one another.
+fn homebrew(directory: &Path) -> Option<&Path> {
+    let prefix = directory.parent().filter(|_| directory.ends_with("Cellar"))?;
+    is_executable(&prefix.join("bin/brew")).then_some(prefix)
 }
 
 fn is_project(directory: &Path) -> bool {
@@ -298,6 +350,58 @@ mod tests {
                 base.join("opt/node"),
             ]
         );
+    }
+
+    fn make_program(path: &Path, content: &str) {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, content).unwrap();
+        make_executable(path);
+    }
+
+    #[test]
+    fn links_and_scripts_of_the_search_path_bring_what_they_lead_to() {
+        let base = crate::test_directory::directory("toolchain-elsewhere");
+        let home = base.join("home");
+        make_program(&home.join("conda/bin/python3.12"), "\x7fELF");
+        make_program(&home.join("tools/x-1.0/bin/x"), "\x7fELF");
+        symlink("x-1.0", home.join("tools/current")).unwrap();
+        make_program(&home.join("private/run"), "#!/bin/sh\n");
+        std::fs::create_dir_all(home.join("search")).unwrap();
+        symlink("../tools/current/bin/x", home.join("search/x")).unwrap();
+        let script = |interpreter: &str| format!("#!{}\n", home.join(interpreter).display());
+        make_program(&home.join("search/conda"), &script("conda/bin/python3.12"));
+        make_program(&home.join("search/other"), &script("private/run"));
+        let search_path = home.join("search").into_os_string();
+        let inference = Inference { search_path: &search_path, home: Some(&home), denied: &[] };
+        let shown = ["conda", "search", "tools/current", "tools/x-1.0"].map(|name| home.join(name));
+        assert_eq!(readable_for_all(inference), shown, "and no program that is no interpreter");
+    }
+
+    #[test]
+    fn programs_of_homebrew_bring_all_of_it() {
+        let base = crate::test_directory::directory("toolchain-homebrew");
+        let prefix_of = |program: &Path| prefix(program, &[base.join("user")]);
+        let node = base.join("brew/Cellar/node/24.9.0/bin/node");
+        make_program(&node, "\x7fELF");
+        assert_eq!(prefix_of(&node), Some(base.join("brew/Cellar/node/24.9.0")), "a directory of that name");
+        make_program(&base.join("brew/bin/brew"), "#!/bin/sh\n");
+        assert_eq!(prefix_of(&node), Some(base.join("brew")));
+        assert_eq!(prefix(&node, &[base.join("brew/secret")]), Some(base.join("brew/Cellar/node/24.9.0")));
+    }
+
+    #[test]
+    fn a_variable_cannot_show_the_home_directory() {
+        let base = crate::test_directory::directory("toolchain-variables");
+        let home = base.join("home");
+        std::fs::create_dir_all(home.join(".nvm")).unwrap();
+        std::fs::create_dir_all(home.join(".ssh")).unwrap();
+        symlink(&home, base.join("link")).unwrap();
+        let denied = [home.join(".ssh")];
+        let inference = Inference { search_path: OsStr::new(""), home: Some(&home), denied: &denied };
+        for path in [&home, &base, &base.join("link"), &home.join(".ssh"), &home.join("missing")] {
+            assert!(!inference.may_show(path), "{}", path.display());
+        }
+        assert!(inference.may_show(&home.join(".nvm")));
     }
 
     fn script_path(base: &Path) -> PathBuf {

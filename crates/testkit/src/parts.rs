@@ -2,7 +2,7 @@
 //! `scripts/install-test-parts` puts under the target directory.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
@@ -30,6 +30,23 @@ pub fn node_binary() -> PathBuf {
 /// The Python that has the official SDK.
 pub fn python_binary() -> PathBuf {
     parts_dir().join("venv/bin/python")
+}
+
+/// An ssh server, unpacked and not installed. The user and the groups that it knows are those of two files in the formats
+/// of `/etc/passwd` and `/etc/group`.
+pub fn sshd(passwd: &Path, group: &Path) -> Command {
+    let system = parts_dir().join("sshd/usr");
+    let libraries = std::fs::read_dir(system.join("lib")).expect("the part sshd is unpacked");
+    let libraries =
+        libraries.filter_map(|entry| entry.ok().map(|entry| entry.path().join("libnss_wrapper.so")));
+    let wrapper = libraries.into_iter().find(|library| library.is_file()).expect("the wrapper is unpacked");
+    let mut command = Command::new(system.join("sbin/sshd"));
+    command
+        .env("LD_LIBRARY_PATH", wrapper.parent().expect("a library lies in a directory"))
+        .env("LD_PRELOAD", &wrapper)
+        .env("NSS_WRAPPER_PASSWD", passwd)
+        .env("NSS_WRAPPER_GROUP", group);
+    command
 }
 
 /// rsyslog, unpacked and not installed, with the paths of its libraries and modules.

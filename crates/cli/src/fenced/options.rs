@@ -222,9 +222,6 @@ pub(crate) struct FenceOptions {
     pub(crate) read_only: bool,
 }
 
-/// Leaves every git directory outside the scope where it is.
-pub(crate) const NO_GIT_DIRECTORY: &str = "none";
-
 /// Stands for every name that `--allow-metadata` takes.
 pub(crate) const ALL_METADATA: &str = "all";
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
+use config::NO_GIT_DIRECTORY;
 use fence::{
     Allowance, FenceSettings, GitChoice, HostPattern, Limit, LimitOrigin, Limits, MetadataChoice, Network,
     ProtectionName, UnixSockets,
@@ -10,9 +11,11 @@ use fence::{
 
 use super::error::FencedCommandError;
 use super::options::{
-    ALL_METADATA, CacheLifetime, FenceOptions, HardlinkChoice, NO_GIT_DIRECTORY, NetworkChoice, Profile,
-    ReadChoice, TempChoice,
+    ALL_METADATA, CacheLifetime, FenceOptions, HardlinkChoice, NetworkChoice, Profile, ReadChoice, TempChoice,
 };
+
+/// The scope takes in what leads back to it.
+const NO_NAMED_GIT_DIRECTORY: GitChoice = GitChoice { leading_back: true, named: Vec::new() };
 
 /// The limit on processes if the user names none.
 const DEFAULT_PROCESSES: u64 = 2048;
@@ -51,7 +54,7 @@ pub(crate) fn settings(
             HardlinkChoice::Refuse => fence::HardlinkChoice::Refuse,
             HardlinkChoice::Protect => fence::HardlinkChoice::Protect,
         },
-        git: git(options),
+        git: with_git_directories(NO_NAMED_GIT_DIRECTORY, &options.git_directory),
         metadata: metadata(options, metadata_default),
         read_only: options.read_only,
         kept_caches: (options.caches == CacheLifetime::Workspace).then_some(options.cache_size),
@@ -60,12 +63,13 @@ pub(crate) fn settings(
     })
 }
 
-/// Git directories outside the scope that are taken in.
-fn git(options: &FenceOptions) -> GitChoice {
+/// Takes git directories outside the scope in, beside those that were chosen before.
+pub(crate) fn with_git_directories(choice: GitChoice, named: &[PathBuf]) -> GitChoice {
     let is_none = |named: &&PathBuf| *named == Path::new(NO_GIT_DIRECTORY);
+    let more = named.iter().filter(|named| !is_none(named)).cloned();
     GitChoice {
-        leading_back: !options.git_directory.iter().any(|named| is_none(&named)),
-        named: options.git_directory.iter().filter(|named| !is_none(named)).cloned().collect(),
+        leading_back: choice.leading_back && !named.iter().any(|named| is_none(&named)),
+        named: choice.named.into_iter().chain(more).collect(),
     }
 }
 

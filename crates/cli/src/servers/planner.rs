@@ -231,6 +231,7 @@ impl ServerPlanner {
         settings.deny_read.extend(policy.deny_read.iter().map(real));
         settings.read_only = policy.read_only.unwrap_or(settings.read_only);
         settings.metadata = fenced::with_writable_metadata(settings.metadata, &policy.allow_metadata);
+        settings.git = fenced::with_git_directories(settings.git, &policy.git_directories);
         settings.limits.memory = policy.memory_bytes.map(asked).or(settings.limits.memory);
         settings.limits.processes = policy.processes.map(asked).or(settings.limits.processes);
         settings.network = match policy.network {

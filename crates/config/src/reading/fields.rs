@@ -71,6 +71,16 @@ impl<'a> Fields<'a> {
         items.iter().filter_map(|item| path_of(item, item.text()?, findings)).collect()
     }
 
+    /// As [`Self::paths`], where an item may be a word that is no path.
+    pub(super) fn paths_or_word(&self, name: &str, word: &str, findings: &mut Findings<'_>) -> Vec<PathBuf> {
+        let items = self.get(name).and_then(Node::list).unwrap_or_default();
+        let read = |item: &Node| match item.text()? {
+            text if text == word => Some(PathBuf::from(word)),
+            text => path_of(item, text, findings),
+        };
+        items.iter().filter_map(read).collect()
+    }
+
     pub(super) fn seconds(&self, name: &str) -> Option<Duration> {
         self.get(name)?.number().and_then(duration_of)
     }

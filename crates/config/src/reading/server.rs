@@ -7,7 +7,7 @@ use super::{secret_source, with_defaults};
 use crate::diagnostic::Findings;
 use crate::document::{Entry, Node};
 use crate::keys::SERVER;
-use crate::model::names_a_secret;
+use crate::model::{NO_GIT_DIRECTORY, names_a_secret};
 use crate::shell_words;
 use crate::{
     ExecutionContext, FencePolicy, Lifecycle, NetworkMode, Piece, Secrets, Server, ServerLimits, Start,
@@ -243,6 +243,7 @@ fn fence(fields: &Fields<'_>, findings: &mut Findings<'_>) -> FencePolicy {
         allow_metadata: fence.texts("allowMetadata"),
         unix_sockets: fence.flag("unixSockets").unwrap_or(false),
         ssh_agent: fence.flag("sshAgent").unwrap_or(false),
+        git_directories: fence.paths_or_word("gitDirectories", NO_GIT_DIRECTORY, findings),
         read: fence.paths("read", findings),
         write: fence.paths("write", findings),
         deny_read: fence.paths("denyRead", findings),

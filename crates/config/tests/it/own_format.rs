@@ -107,7 +107,7 @@ fn every_key_of_a_server_has_its_effect() {
         "names: conflict\nlocalExecution: attachment\nservers:\n  all:\n    command: [run]\n    args: [x]\n    executionContext: local\n    \
          overridable: false\n    enabled: true\n    disabled: false\n    env: {MODE: test, PORT: 80}\n    cwd: /srv\n    \
          allowedDirectories: [\"{storage}\"]\n    lifecycle: shared\n    storage: persistent\n    start: eager\n    \
-         allowInstallScripts: true\n    timeout: 0.5\n    maxTimeout: 10\n    startTimeout: 5\n    fence:\n      network: http\n      allowHosts: [a.example]\n      allowMetadata: [.claude]\n      unixSockets: true\n      sshAgent: true\n      \
+         allowInstallScripts: true\n    timeout: 0.5\n    maxTimeout: 10\n    startTimeout: 5\n    fence:\n      network: http\n      allowHosts: [a.example]\n      allowMetadata: [.claude]\n      unixSockets: true\n      sshAgent: true\n      gitDirectories: [none, /g, ./g]\n      \
          read: [/r, sub/../d]\n      write: [./w]\n      denyRead: [/d]\n      readOnly: true\n      memory: 2G\n      processes: 64\n    \
          tools:\n      allow: [\"read_*\"]\n      deny: [x]\n      aliases: {a: b}\n  off: {command: [x], enabled: false}\n  \
          also-off: {command: [x], disabled: true}\n  bare: {command: [x], fence: {unfenced: true}}\n",
@@ -133,6 +133,7 @@ fn every_key_of_a_server_has_its_effect() {
         allow_metadata: vec![".claude".to_owned()],
         unix_sockets: true,
         ssh_agent: true,
+        git_directories: vec!["none".into(), "/g".into(), "/etc/rf/g".into()],
         read: vec!["/r".into(), "/etc/rf/sub/../d".into()],
         write: vec!["/etc/rf/w".into()],
         deny_read: vec!["/d".into()],

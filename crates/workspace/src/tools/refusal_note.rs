@@ -19,6 +19,11 @@ const UNREACHABLE: [&str; 8] = [
     "Socket operation not permitted",
 ];
 const NO_REPOSITORY: &str = "not a git repository";
+/// What ssh prints when it has no key that the server knows.
+const NO_KEY: &str = "Permission denied (publickey";
+/// What ssh prints when it does not know the server, and when it knows it under another key.
+const UNKNOWN_HOST: &str = "Host key verification failed";
+const CHANGED_HOST: &str = "HOST IDENTIFICATION HAS CHANGED";
 
 /// What the notes depend on.
 pub(super) struct FenceFacts {
@@ -29,6 +34,8 @@ pub(super) struct FenceFacts {
     is_read_only: bool,
     /// The workspace leads to a git directory elsewhere.
     has_git_link: bool,
+    /// The operator lends the ssh agent.
+    has_ssh_agent: bool,
 }
 
 impl FenceFacts {
@@ -45,6 +52,7 @@ impl FenceFacts {
                 .filter_map(|name| of_variable(name))
                 .chain([PathBuf::from("/tmp")])
                 .collect(),
+            has_ssh_agent: of_variable("SSH_AUTH_SOCK").is_some(),
             network: confinement.get("network").and_then(Value::as_str).unwrap_or("all").to_owned(),
             is_read_only: context.is_read_only,
         })
@@ -55,8 +63,8 @@ impl FenceFacts {
 pub(super) fn note(output: &str, facts: &FenceFacts) -> Option<String> {
     // What a command prints last is why it failed.
     let lines = || output.lines().rev().take(200);
-    lines()
-        .find_map(|line| note_on_path(line, facts))
+    note_on_ssh(output, facts)
+        .or_else(|| lines().find_map(|line| note_on_path(line, facts)))
         .or_else(|| lines().find_map(|line| note_on_network(line, facts)))
         .or_else(|| {
             let is_git = facts.has_git_link && lines().any(|line| line.contains(NO_REPOSITORY));
@@ -107,6 +115,23 @@ fn note_on_network(line: &str, facts: &FenceFacts) -> Option<String> {
     })
 }
 
+fn note_on_ssh(output: &str, facts: &FenceFacts) -> Option<String> {
+    if output.contains(NO_KEY) && !facts.has_ssh_agent {
+        return Some(
+            "[ringfence: the fence keeps ssh keys and the ssh agent away; the operator can lend the agent with \
+             --unix-sockets --allow-degraded unix_pathname --force-env SSH_AUTH_SOCK --read \"$SSH_AUTH_SOCK\"]"
+                .to_owned(),
+        );
+    }
+    let is_unknown = output.contains(UNKNOWN_HOST) && !output.contains(CHANGED_HOST);
+    is_unknown.then(|| {
+        "[ringfence: the fence keeps the list of known ssh hosts away; the operator can show it with --read \
+         ~/.ssh/known_hosts, and lend the ssh agent with --unix-sockets --allow-degraded unix_pathname --force-env SSH_AUTH_SOCK --read \
+         \"$SSH_AUTH_SOCK\"]"
+            .to_owned()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -118,6 +143,7 @@ mod tests {
             network: "none".to_owned(),
             is_read_only: false,
             has_git_link: true,
+            has_ssh_agent: false,
         }
     }
 
@@ -152,6 +178,15 @@ mod tests {
     }
 
     #[test]
+    fn what_ssh_lacks_has_its_own_remedy() {
+        let said = |line: &str| note(line, &facts()).unwrap_or_default();
+        let no_key =
+            said("git@host: Permission denied (publickey).\r\nfatal: Could not read from remote repository.");
+        assert!(no_key.contains("--force-env SSH_AUTH_SOCK") && !no_key.contains("known_hosts"), "{no_key}");
+        assert!(said("Host key verification failed.\r\n").contains("--read ~/.ssh/known_hosts"));
+    }
+
+    #[test]
     fn other_failures_are_not_blamed_on_the_fence() {
         for line in [
             "error[E0308]: mismatched types",
@@ -159,9 +194,13 @@ mod tests {
             "bash: line 1: ./build.sh: Permission denied",
             "rm: cannot remove '/home/ada/project/locked/x': Permission denied",
             "cp: cannot create regular file '/tmp/x/y': Permission denied",
-            "Permission denied (publickey).",
         ] {
             assert_eq!(note(line, &facts()), None, "{line}");
+        }
+        let with_agent = FenceFacts { has_ssh_agent: true, ..facts() };
+        let changed = "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.\n";
+        for output in ["git@host: Permission denied (publickey).", changed] {
+            assert_eq!(note(output, &with_agent), None, "{output}");
         }
         let open = FenceFacts { network: "all".to_owned(), has_git_link: false, ..facts() };
         assert_eq!(note("curl: (6) Could not resolve host: example.invalid", &open), None);

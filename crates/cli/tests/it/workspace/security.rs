@@ -2,7 +2,7 @@
 //! to test its own checks, and with one.
 
 mod contents;
-mod ground;
+pub(super) mod ground;
 mod races;
 mod read_only;
 mod requests;

@@ -6,6 +6,7 @@ mod commands;
 mod editing;
 mod finding;
 mod git_elsewhere;
+mod git_over_ssh;
 mod inspector;
 mod isolation;
 mod lifecycles;
@@ -24,6 +25,7 @@ mod rules;
 mod session_diff;
 mod session_tools;
 mod subscriptions;
+mod toolchain_layouts;
 mod toolchains;
 mod writing;
 

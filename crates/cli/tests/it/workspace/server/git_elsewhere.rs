@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::json;
-use testkit::{Gateway, Project, WorkspaceDir, workspace_dir};
+use testkit::{Gateway, GatewayBuilder, Project, WorkspaceDir, workspace_dir};
 
 use super::{Outcome, Session};
 
@@ -31,7 +31,17 @@ impl Place {
         if !home.join(".gitconfig").exists() {
             std::fs::write(home.join(".gitconfig"), AUTHOR).unwrap();
         }
-        let gateway = Gateway::built_in().flags(flags).current_dir(directory).env("HOME", home).start().await;
+        Self::start(Gateway::built_in().flags(flags), directory, home).await
+    }
+
+    /// With the servers of a configuration file.
+    async fn configured(directory: &Path, file: &Path, home: &Path) -> Self {
+        std::fs::write(home.join(".gitconfig"), AUTHOR).unwrap();
+        Self::start(Gateway::without_command().flag("--config").flag(file), directory, home).await
+    }
+
+    async fn start(builder: GatewayBuilder, directory: &Path, home: &Path) -> Self {
+        let gateway = builder.current_dir(directory).env("HOME", home).start().await;
         let session = Session::open(&gateway).await;
         Self { gateway, session, _home: None }
     }
@@ -202,6 +212,44 @@ async fn a_git_directory_elsewhere_is_used_if_the_operator_names_it() {
     place.run("echo more >> app/code.txt && git commit -qam second").await;
     place.fails("echo x > ../data.git/hooks/pre-commit").await;
     assert_eq!(ground.subjects("main", "HEAD"), "second\nfirst\n");
+}
+
+/// A configuration with the built-in server alone, whose fence takes these git directories in.
+fn write_configuration(file: &Path, git_directories: &[&Path]) {
+    let fence = json!({"gitDirectories": git_directories});
+    let files = json!({"command": ["ringfence", "workspace", "--structured"], "fence": fence});
+    let new = file.with_extension("new");
+    std::fs::write(&new, json!({"names": "none", "servers": {"files": files}}).to_string()).unwrap();
+    std::fs::rename(new, file).unwrap();
+}
+
+#[tokio::test]
+async fn a_configuration_names_git_directories_and_a_reload_takes_no_further_ones_in() {
+    let ground = Ground::new("configured");
+    ground.git("main", &["init", "--quiet", "--separate-git-dir", "../data.git"]);
+    let (main, data, file) = (ground.path("main"), ground.path("data.git"), ground.path("servers.yaml"));
+    let home = workspace_dir("configured-home");
+    write_configuration(&file, &[]);
+    let place = Place::configured(&main, &file, home.path()).await;
+    place.fails("git log").await;
+
+    write_configuration(&file, &[&data]);
+    let refused = place.gateway.wait_for_log("only a start may do").await;
+    assert!(refused.contains("gitDirectories"), "{refused}");
+    let later = Session::open(&place.gateway).await;
+    assert_ne!(later.run_to_end("git log").await.data["exit_code"], 0);
+
+    let place = Place::configured(&main, &file, home.path()).await;
+    place.run("echo more >> app/code.txt && git commit -qam second").await;
+    place.fails("echo x > ../data.git/hooks/pre-commit").await;
+    assert_eq!(ground.subjects("main", "refs/heads/main"), "second\nfirst\n");
+
+    // Those that lead back to the workspace can be left outside too.
+    let tree = ground.worktree();
+    write_configuration(&file, &[]);
+    Place::configured(&tree, &file, home.path()).await.run("git log").await;
+    write_configuration(&file, &[Path::new("none")]);
+    Place::configured(&tree, &file, home.path()).await.fails("git log").await;
 }
 
 #[tokio::test]
