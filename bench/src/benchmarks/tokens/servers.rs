@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -16,6 +17,9 @@ use crate::programs::Programs;
 const DESKTOP_COMMANDER: &str = "@wonderwhy-er/desktop-commander";
 const DESKTOP_COMMANDER_VERSION: &str = "0.2.52";
 const FILESYSTEM_ENTRY: &str = "node_modules/@modelcontextprotocol/server-filesystem/dist/index.js";
+
+/// Asking for the results of a search that goes on would cost tokens too.
+const SEARCH_TIME: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum TokenServer {
@@ -88,6 +92,7 @@ impl TokenServer {
         for (tool, mut arguments) in calls {
             if let Some(id) = arguments.get_mut("sessionId") {
                 *id = search.as_str().into();
+                std::thread::sleep(SEARCH_TIME);
             }
             let params = json!({ "name": tool, "arguments": arguments });
             let result = conversation.ask("tools/call", &params)?;
@@ -144,8 +149,7 @@ fn desktop_commander_calls(work: Work, scope: &Path) -> Vec<Call> {
         Work::ToolList => Vec::new(),
         Work::Read => vec![("read_file", json!({ "path": absolute(READ_FILE) }))],
         Work::Search => {
-            let search =
-                json!({ "path": absolute(LISTED_DIRECTORY), "pattern": SEARCHED, "searchType": "content" });
+            let search = json!({ "path": absolute(LISTED_DIRECTORY), "pattern": SEARCHED, "searchType": "content", "contextLines": 0 });
             // The id is in the first answer.
             vec![("start_search", search), ("get_more_search_results", json!({ "sessionId": "" }))]
         }
