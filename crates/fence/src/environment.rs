@@ -175,7 +175,8 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
 }
 
 /// Writes settings into a fresh home: those of the user's git that come along, which versions of tools the user chose,
-/// where pnpm keeps its packages, and that it copies them instead of linking them into projects. What an earlier command of the session has put there stays.
+/// where pnpm keeps its packages, and that it copies them instead of linking them into projects. What an earlier command
+/// of the session has put there stays.
 pub(crate) fn furnish_home(
     home: &PrivateTree,
     places: OwnPlaces<'_>,

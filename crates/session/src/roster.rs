@@ -49,20 +49,20 @@ pub(crate) struct Told {
 }
 
 /// Stands for a session where there is none: a server is probed before the first client.
-struct Nobody {
+struct NoSession {
     key: SessionKey,
     instance: Instance,
     rights: Rights,
 }
 
-impl Default for Nobody {
+impl Default for NoSession {
     fn default() -> Self {
         let key = SessionKey { principal: Principal::anonymous(), id: SessionId::random() };
         Self { key, instance: Instance::random(), rights: Rights::default() }
     }
 }
 
-impl Nobody {
+impl NoSession {
     fn as_beneficiary(&self) -> Beneficiary<'_> {
         Beneficiary { key: &self.key, instance: &self.instance, rights: &self.rights, scope: None }
     }
@@ -105,18 +105,18 @@ impl Roster {
     pub(crate) fn probe_all(self: &Arc<Self>) {
         let (roster, handshake) = (Arc::clone(self), Arc::new(handshake::expected()));
         self.context.tasks.spawn(async move {
-            let nobody = Nobody::default();
+            let no_session = NoSession::default();
             if let Some(server) = roster.sole() {
-                roster.advertise(server, nobody.as_beneficiary(), &handshake).await;
+                roster.advertise(server, no_session.as_beneficiary(), &handshake).await;
             } else {
-                roster.probed(nobody.as_beneficiary(), &handshake).await;
+                roster.probed(no_session.as_beneficiary(), &handshake).await;
             }
         });
     }
 
     /// Probes all servers that run here, and waits as long as that takes.
     pub(crate) async fn try_all(&self) -> Vec<(String, Result<usize, String>)> {
-        let (nobody, handshake) = (Nobody::default(), Arc::new(handshake::expected()));
+        let (no_session, handshake) = (NoSession::default(), Arc::new(handshake::expected()));
         let mut trials = JoinSet::new();
         let mut found = Vec::new();
         for (place, server) in self.servers.iter().enumerate() {
@@ -124,7 +124,7 @@ impl Roster {
             if server.plan.disabled.is_some() {
                 continue;
             }
-            match server.plan.for_session(&self.terms, nobody.as_beneficiary()) {
+            match server.plan.for_session(&self.terms, no_session.as_beneficiary()) {
                 Err(missing) => found.push((place, name, Err(missing.to_string()))),
                 Ok(upstream) => {
                     let (server, handshake) = (Arc::clone(server), server.greeting(&handshake));

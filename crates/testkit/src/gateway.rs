@@ -347,14 +347,15 @@ impl Drop for Gateway {
     }
 }
 
-/// Returns true for the zygote, which launches the others. Supervisors have the same command line, but live in
-/// namespaces of their own.
+/// Returns true for the zygote, which launches the others, and for a copy of it that waits for the next launch.
+/// Supervisors have the same command line, but live in namespaces of their own.
 fn is_zygote(pid: u32) -> bool {
     let read = |name: &str| std::fs::read(format!("/proc/{pid}/{name}")).unwrap_or_default();
     let status = String::from_utf8_lossy(&read("status")).into_owned();
     let namespaces = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
     let is_launcher = read("cmdline").split(|byte| *byte == 0).any(|word| word == b"fence-zygote");
-    is_launcher && namespaces.split_whitespace().count() == 1
+    let is_waiting = read("comm") == b"ringfence-ahead\n";
+    is_waiting || (is_launcher && namespaces.split_whitespace().count() == 1)
 }
 
 fn rustix_pid(pid: u32) -> Pid {

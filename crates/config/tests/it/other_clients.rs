@@ -204,7 +204,8 @@ fn servers_of_opencode() {
     assert_eq!(read.format, Format::OpenCode);
     let docs = server(&read, "docs");
     let words = vec![template("-y"), template("docs")];
-    assert_eq!(docs.transport, Transport::Command { program: template("npx"), arguments: words });
+    let Transport::Command { program, arguments } = &docs.transport else { panic!() };
+    assert_eq!((program, arguments), (&template("npx"), &words));
     assert_eq!(docs.environment["KEY"], template("${DOCS_KEY}"));
     assert_eq!((docs.limits.timeout, docs.limits.start_timeout), (None, Some(Duration::from_secs(20))));
     let Transport::Url { headers, .. } = &server(&read, "hub").transport else { panic!() };

@@ -6,6 +6,7 @@
 //! waits in them. Such a copy serves one request and no other, and is given up if none comes soon: it would keep file
 //! systems of the host busy.
 
+use std::ffi::CStr;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
@@ -24,6 +25,9 @@ const CLAIM_FD: i32 = REQUEST_FD + 1;
 /// How long a copy waits.
 const KEPT_AHEAD: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 const PID_BYTES: usize = size_of::<i32>();
+/// What process listings call a copy that waits, and one that serves.
+const WAITING_NAME: &CStr = c"ringfence-ahead";
+const SERVING_NAME: &CStr = c"ringfence";
 
 /// Serves requests until the parent closes the channel or ends.
 pub(super) fn serve() -> ! {
@@ -146,6 +150,7 @@ impl WaitingCopies {
 
 /// In the copy that waits: builds the root as for the request before, and goes on with the one that comes.
 fn wait_in_namespaces(end: &OwnedFd, earlier: &OwnedFd) -> ! {
+    let _ = rustix::thread::set_name(WAITING_NAME);
     keep_only(end, earlier);
     // SAFETY: `keep_only` has put the channel there, and nothing else uses it.
     let end = unsafe { OwnedFd::from_raw_fd(CLAIM_FD) };
@@ -157,6 +162,7 @@ fn wait_in_namespaces(end: &OwnedFd, earlier: &OwnedFd) -> ! {
     let received = fd_passing::receive(&end, &mut words, RecvFlags::empty());
     let Ok((length @ PID_BYTES.., descriptors)) = received else { sys::exit(0) };
     let (pid, numbers) = words[..length].split_at(PID_BYTES);
+    let _ = rustix::thread::set_name(SERVING_NAME);
     // `take_places` closes it.
     std::mem::forget(end);
     take_places(numbers, &descriptors);

@@ -346,7 +346,11 @@ async fn a_shared_server_that_does_not_start_is_an_error_of_serve() {
     assert_eq!(broken.status.code(), Some(1));
     assert_eq!(broken.stdout, "", "nothing listens");
     assert!(broken.stderr.contains("error: the MCP server exited with code 4"), "{}", broken.stderr);
-    assert!(broken.stderr.contains("stderr=\"the licence has expired\""), "{}", broken.stderr);
+    assert!(
+        broken.stderr.contains("before it answered initialize: the licence has expired"),
+        "{}",
+        broken.stderr
+    );
     Gateway::unfenced().flag("--shared").start().await;
 }
 

@@ -311,7 +311,7 @@ printf '%s\n' "${COMPREPLY[@]}"
 async fn a_shell_completes_the_options_that_only_help_all_shows_and_help_all_itself() {
     let script = run(["completions", "bash"]).await.stdout;
     for (line, offered) in [
-        ("ringfence serve --help", "--help\n--help-all\n"),
+        ("ringfence serve --help", "--help-all\n--help\n"),
         ("ringfence --help-", "--help-all\n"),
         ("ringfence serve --park", "--park-after\n"),
         ("ringfence serve --nothing-begins-so", "\n"),

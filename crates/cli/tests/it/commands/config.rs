@@ -272,7 +272,7 @@ fn the_servers_of_every_client_that_register_knows_are_imported() {
     assert_eq!(
         home.read(OWN),
         "servers:\n  gemini:\n    url: \"https://g.example\"\n    headers:\n      X-Key: \"${KEY}\"\n  qwen:\n    \
-         command: [q]\n    env:\n      KEY: \"${KEY}\"\n    timeout: 15.0\n  opencode:\n    command: [o, \"-x\"]\n    \
+         command: [q]\n    env:\n      KEY: \"${KEY}\"\n    timeout: 15.0\n  opencode:\n    command: [o, -x]\n    \
          env:\n      A: b\n  windsurf:\n    url: \"https://w.example/mcp\"\n  zed:\n    command: [z]\n  jetbrains:\n    \
          command: [j, \"-x\"]\n"
     );

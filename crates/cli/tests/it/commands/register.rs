@@ -334,7 +334,8 @@ async fn codex_works_in_its_own_project_and_with_exclusive_without_a_shell_of_it
     assert!(tools.iter().any(|tool| tool == "exec_command"), "the control: {tools:?}");
     assert!(output.contains(project.to_str().unwrap()), "{output}");
     home.succeeds("register --client codex --undo");
-    std::fs::remove_file(home.directory.join(".codex/config.toml")).unwrap();
+    // Codex may have left settings of its own.
+    let _ = std::fs::remove_file(home.directory.join(".codex/config.toml"));
     home.succeeds("register --client codex --exclusive");
     let (tools, _) = run_codex(&home).await;
     assert!(tools.iter().any(|tool| tool == "ringfence/run_terminal_cmd"), "{tools:?}");
