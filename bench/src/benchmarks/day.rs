@@ -203,12 +203,13 @@ fn markdown(measured: &[(Work, Outcome)], machine: &Machine, rounds: u32) -> Str
          outside |\n|---|--:|--:|--:|--:|\n"
     );
     for (work, outcome) in measured {
-        text += &match outcome {
+        let row = match outcome {
             Outcome::Measured(times) => times.row(work.name),
             Outcome::Missing => {
                 format!("| `{}` | not measured: {} is not installed | | | |\n", work.name, work.program)
             }
         };
+        text.push_str(&row);
     }
     text
 }

@@ -36,6 +36,7 @@ pub(crate) struct ServerOptions {
 }
 
 #[derive(Clone, Debug, Args)]
+#[allow(clippy::struct_excessive_bools, reason = "switches of the command line")]
 pub(crate) struct UpstreamOptions {
     /// Pass an environment variable to the server, or set one (repeatable). By default, only PATH, USER, LANG, LC_*,
     /// TERM, TZ and the variables that name CA certificates and toolchains are passed; HOME and TMPDIR are the

@@ -109,11 +109,11 @@ impl Inference<'_> {
             .filter(|interpreter| !is_shown_anyway(interpreter))
             .filter(|interpreter| self.may_lead_to(interpreter, None, false));
         // The Python of a virtual environment is a link.
-        let interpreted = interpreter.into_iter().flat_map(|interpreter| {
+        let runtimes = interpreter.into_iter().flat_map(|interpreter| {
             let real = Held::find(&interpreter).map(|held| held.path().to_owned());
             std::iter::once(interpreter).chain(real)
         });
-        let elsewhere = linked.chain(interpreted).filter(|path| !is_shown_anyway(path));
+        let elsewhere = linked.chain(runtimes).filter(|path| !is_shown_anyway(path));
         elsewhere.filter_map(|path| self.prefix(&path)).collect()
     }
 }

@@ -29,7 +29,7 @@ use crate::workers::Workers;
 
 #[derive(Debug)]
 pub(crate) enum Route {
-    PassThrough(PassThrough),
+    PassThrough(Box<PassThrough>),
     Merged(Arc<Aggregate>),
 }
 

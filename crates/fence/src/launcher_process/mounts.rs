@@ -65,11 +65,11 @@ fn make_private() -> Result<(), StepError> {
 }
 
 /// Places are made for the command to see; the umask of a launcher would hide them.
-fn with_open_umask<T>(build: impl FnOnce() -> Result<T, StepError>) -> Result<T, StepError> {
+fn with_open_umask<T>(make: impl FnOnce() -> Result<T, StepError>) -> Result<T, StepError> {
     let strict = rustix::process::umask(Mode::from_raw_mode(0o022));
-    let built = build();
+    let result = make();
     rustix::process::umask(strict);
-    built
+    result
 }
 
 /// Takes the steps that a host may refuse, to find out whether it does.
@@ -103,10 +103,14 @@ fn build(steps: &Steps, plan: &NamespacePlan, ahead: Option<SystemRoot>) -> Resu
         }
         None => SystemRoot::build(shown, plan)?,
     };
-    let places = writable.keys().chain(read_only.keys()).chain(in_temporary.keys());
+    let places = writable.keys().chain(read_only.keys());
     let places = places.chain(plan.mirrored.iter().map(|mirror| &mirror.at));
     make_places(places, &shown, &mut root)?;
+    for (path, tree) in &in_temporary {
+        root.make_place(path, tree.is_directory)?;
+    }
     make_masks(plan, &mut root)?;
+    root.make_read_only()?;
     for (path, tree) in &in_temporary {
         mount_with(&root, tree, path, READ_ONLY | NO_SETUID | NO_DEVICES)?;
     }

@@ -53,12 +53,31 @@ pub(super) fn mount_setattr(
     attributes: u64,
     recursive: bool,
 ) -> io::Result<()> {
+    let attribute = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
+    change_mount(directory, path, &attribute, recursive)
+}
+
+/// Takes attributes of a mount away.
+pub(super) fn mount_clear_attributes(
+    directory: Option<BorrowedFd<'_>>,
+    path: &CStr,
+    attributes: u64,
+) -> io::Result<()> {
+    let attribute = libc::mount_attr { attr_set: 0, attr_clr: attributes, propagation: 0, userns_fd: 0 };
+    change_mount(directory, path, &attribute, false)
+}
+
+fn change_mount(
+    directory: Option<BorrowedFd<'_>>,
+    path: &CStr,
+    attribute: &libc::mount_attr,
+    recursive: bool,
+) -> io::Result<()> {
     let fd = directory.map_or(libc::AT_FDCWD, |fd| fd.as_raw_fd());
     let mut flags = if recursive { libc::AT_RECURSIVE as u32 } else { 0 };
     if path.is_empty() {
         flags |= libc::AT_EMPTY_PATH as u32;
     }
-    let attribute = libc::mount_attr { attr_set: attributes, attr_clr: 0, propagation: 0, userns_fd: 0 };
     // SAFETY: the path is a string and the structure is as long as is said; both outlive the call.
     check(unsafe {
         libc::syscall(
@@ -66,7 +85,7 @@ pub(super) fn mount_setattr(
             fd,
             path.as_ptr(),
             flags,
-            &raw const attribute,
+            std::ptr::from_ref(attribute),
             size_of::<libc::mount_attr>(),
         )
     })?;

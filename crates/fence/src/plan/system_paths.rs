@@ -152,89 +152,87 @@ mod tests {
 
     /// Where programs of other distributions find their libraries, certificates and names. No such system is at hand, so
     /// only the list is looked at.
+    const LAYOUTS: &[(&str, &[&str])] = &[
+        (
+            "Debian and Ubuntu",
+            &[
+                "/lib/x86_64-linux-gnu/libc.so.6",
+                "/lib64/ld-linux-x86-64.so.2",
+                "/etc/debian_version",
+                "/etc/ssl/certs/ca-certificates.crt",
+                "/etc/ssl/openssl.cnf",
+                "/etc/alternatives/java",
+                "/etc/ld.so.conf.d/libc.conf",
+                "/etc/java-17-openjdk/security/java.security",
+                "/etc/python3.12/sitecustomize.py",
+            ],
+        ),
+        (
+            "Fedora",
+            &[
+                "/usr/lib64/libc.so.6",
+                "/etc/fedora-release",
+                "/etc/redhat-release",
+                "/etc/pki/tls/certs/ca-bundle.crt",
+                "/etc/pki/tls/openssl.cnf",
+                "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+                "/etc/pki/ca-trust/extracted/java/cacerts",
+                "/etc/crypto-policies/back-ends/opensslcnf.config",
+                "/etc/alternatives/java",
+                "/etc/bashrc",
+            ],
+        ),
+        (
+            "openSUSE",
+            &[
+                "/etc/ssl/ca-bundle.pem",
+                "/var/lib/ca-certificates/ca-bundle.pem",
+                "/etc/pki/trust/anchors",
+                "/etc/os-release",
+            ],
+        ),
+        (
+            "Arch",
+            &[
+                "/usr/lib/libc.so.6",
+                "/etc/arch-release",
+                "/etc/ssl/cert.pem",
+                "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
+                "/etc/locale.conf",
+            ],
+        ),
+        (
+            "Alpine",
+            &[
+                "/lib/ld-musl-x86_64.so.1",
+                "/etc/ld-musl-x86_64.path",
+                "/etc/alpine-release",
+                "/etc/ssl/cert.pem",
+                "/etc/ssl/openssl.cnf",
+            ],
+        ),
+        (
+            "NixOS",
+            &[
+                "/run/current-system/sw/bin/node",
+                "/nix/store/hash-nodejs/bin/node",
+                "/nix/var/nix/profiles/default/bin/nix",
+                "/etc/static/ssl/certs/ca-certificates.crt",
+                "/etc/ssl/certs/ca-certificates.crt",
+                "/etc/profiles/per-user/ada/bin/node",
+                "/etc/zoneinfo/UTC",
+            ],
+        ),
+        (
+            "Guix",
+            &["/gnu/store/hash-node/bin/node", "/run/current-system/profile/bin/node", "/var/guix/profiles"],
+        ),
+    ];
+
     #[test]
     fn the_layouts_of_distributions_are_readable() {
-        for (distribution, paths) in [
-            (
-                "Debian and Ubuntu",
-                &[
-                    "/lib/x86_64-linux-gnu/libc.so.6",
-                    "/lib64/ld-linux-x86-64.so.2",
-                    "/etc/debian_version",
-                    "/etc/ssl/certs/ca-certificates.crt",
-                    "/etc/ssl/openssl.cnf",
-                    "/etc/alternatives/java",
-                    "/etc/ld.so.conf.d/libc.conf",
-                    "/etc/java-17-openjdk/security/java.security",
-                    "/etc/python3.12/sitecustomize.py",
-                ][..],
-            ),
-            (
-                "Fedora",
-                &[
-                    "/usr/lib64/libc.so.6",
-                    "/etc/fedora-release",
-                    "/etc/redhat-release",
-                    "/etc/pki/tls/certs/ca-bundle.crt",
-                    "/etc/pki/tls/openssl.cnf",
-                    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
-                    "/etc/pki/ca-trust/extracted/java/cacerts",
-                    "/etc/crypto-policies/back-ends/opensslcnf.config",
-                    "/etc/alternatives/java",
-                    "/etc/bashrc",
-                ],
-            ),
-            (
-                "openSUSE",
-                &[
-                    "/etc/ssl/ca-bundle.pem",
-                    "/var/lib/ca-certificates/ca-bundle.pem",
-                    "/etc/pki/trust/anchors",
-                    "/etc/os-release",
-                ],
-            ),
-            (
-                "Arch",
-                &[
-                    "/usr/lib/libc.so.6",
-                    "/etc/arch-release",
-                    "/etc/ssl/cert.pem",
-                    "/etc/ca-certificates/extracted/tls-ca-bundle.pem",
-                    "/etc/locale.conf",
-                ],
-            ),
-            (
-                "Alpine",
-                &[
-                    "/lib/ld-musl-x86_64.so.1",
-                    "/etc/ld-musl-x86_64.path",
-                    "/etc/alpine-release",
-                    "/etc/ssl/cert.pem",
-                    "/etc/ssl/openssl.cnf",
-                ],
-            ),
-            (
-                "NixOS",
-                &[
-                    "/run/current-system/sw/bin/node",
-                    "/nix/store/hash-nodejs/bin/node",
-                    "/nix/var/nix/profiles/default/bin/nix",
-                    "/etc/static/ssl/certs/ca-certificates.crt",
-                    "/etc/ssl/certs/ca-certificates.crt",
-                    "/etc/profiles/per-user/ada/bin/node",
-                    "/etc/zoneinfo/UTC",
-                ],
-            ),
-            (
-                "Guix",
-                &[
-                    "/gnu/store/hash-node/bin/node",
-                    "/run/current-system/profile/bin/node",
-                    "/var/guix/profiles",
-                ],
-            ),
-        ] {
-            for path in paths {
+        for (distribution, paths) in LAYOUTS {
+            for path in *paths {
                 assert!(is_readable(path), "{distribution}: {path}");
             }
         }

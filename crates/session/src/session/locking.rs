@@ -115,7 +115,7 @@ async fn place(session: &Session, scope: &Arc<Scope>) -> Result<Placed, ScopeRef
 
 fn make_route(session: &Arc<Session>, placed: Placed) -> Route {
     match placed {
-        Placed::One(server, scope) => Route::PassThrough(pass_through(session, &server, &scope)),
+        Placed::One(server, scope) => Route::PassThrough(Box::new(pass_through(session, &server, &scope))),
         Placed::Many(members) => {
             Route::Merged(Aggregate::new(&session.client, &session.roster, session.rights(), members))
         }

@@ -238,12 +238,12 @@ fn the_servers_of_every_client_that_register_knows_are_imported() {
         (
             "qwen",
             ".qwen/settings.json",
-            r#"{"mcpServers": {"qwen": {"command": "q", "env": {"KEY": "$KEY"}, "timeout": 15000}}, "$version": 4}"#,
+            r#"{"mcpServers": {"qwen": {"command": "cat", "env": {"KEY": "$KEY"}, "timeout": 15000}}, "$version": 4}"#,
         ),
         (
             "opencode",
             ".config/opencode/opencode.jsonc",
-            "{\"mcp\": {\"opencode\": {\"type\": \"local\", \"command\": [\"o\", \"-x\"], \"environment\": {\"A\": \"b\"}}}} // mine",
+            "{\"mcp\": {\"opencode\": {\"type\": \"local\", \"command\": [\"env\", \"-x\"], \"environment\": {\"A\": \"b\"}}}} // mine",
         ),
         (
             "windsurf",
@@ -253,12 +253,12 @@ fn the_servers_of_every_client_that_register_knows_are_imported() {
         (
             "zed",
             ".config/zed/settings.json",
-            r#"{"theme": "x", "context_servers": {"zed": {"source": "custom", "command": "z", "args": [], "env": {}}}}"#,
+            r#"{"theme": "x", "context_servers": {"zed": {"source": "custom", "command": "true", "args": [], "env": {}}}}"#,
         ),
         (
             "jetbrains",
             ".junie/mcp/mcp.json",
-            r#"{"mcpServers": {"jetbrains": {"command": "j", "args": ["-x"]}}}"#,
+            r#"{"mcpServers": {"jetbrains": {"command": "sh", "args": ["-x"]}}}"#,
         ),
     ] {
         home.write(file, text);
@@ -272,9 +272,9 @@ fn the_servers_of_every_client_that_register_knows_are_imported() {
     assert_eq!(
         home.read(OWN),
         "servers:\n  gemini:\n    url: \"https://g.example\"\n    headers:\n      X-Key: \"${KEY}\"\n  qwen:\n    \
-         command: [q]\n    env:\n      KEY: \"${KEY}\"\n    timeout: 15.0\n  opencode:\n    command: [o, -x]\n    \
-         env:\n      A: b\n  windsurf:\n    url: \"https://w.example/mcp\"\n  zed:\n    command: [z]\n  jetbrains:\n    \
-         command: [j, \"-x\"]\n"
+         command: [cat]\n    env:\n      KEY: \"${KEY}\"\n    timeout: 15.0\n  opencode:\n    command: [env, -x]\n    \
+         env:\n      A: b\n  windsurf:\n    url: \"https://w.example/mcp\"\n  zed:\n    command: [\"true\"]\n  jetbrains:\n    \
+         command: [sh, -x]\n"
     );
     assert!(home.succeeds("config check").contains("6 servers"));
     let told = home.succeeds("import");

@@ -20,8 +20,6 @@ const BYTES_PER_FILE: u64 = 2048;
 
 pub(super) struct Root {
     directory: OwnedFd,
-    /// The same tmpfs, writable for as long as places are made, and without what is mounted in it.
-    places: OwnedFd,
     made: HashSet<PathBuf>,
 }
 
@@ -43,9 +41,7 @@ impl Root {
         rustix::mount::move_mount(&mount, c"", CWD, ATTACHED_AT, flags).step("tmpfs")?;
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let directory = rustix::fs::open(ATTACHED_AT, flags, Mode::empty()).step("tmpfs")?;
-        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-        let places = rustix::mount::open_tree(CWD, ATTACHED_AT, flags).step("tmpfs")?;
-        Ok(Self { directory, places, made: HashSet::new() })
+        Ok(Self { directory, made: HashSet::new() })
     }
 
     /// Makes a directory with those above it. Those that exist stay.
@@ -57,7 +53,7 @@ impl Root {
         if let Some(parent) = path.parent() {
             self.make_directory(parent)?;
         }
-        match rustix::fs::mkdirat(&self.places, path, Mode::from_raw_mode(0o755)) {
+        match rustix::fs::mkdirat(&self.directory, path, Mode::from_raw_mode(0o755)) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => {}
             Err(error) => return Err(failed("mount point", path, error)),
         }
@@ -79,7 +75,7 @@ impl Root {
             self.make_directory(parent)?;
         }
         let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = rustix::fs::openat(&self.places, path, flags, Mode::from_raw_mode(mode))
+        let file = rustix::fs::openat(&self.directory, path, flags, Mode::from_raw_mode(mode))
             .map_err(|error| failed("mount point", path, error))?;
         if !content.is_empty() {
             rustix::io::write(&file, content).map_err(|error| failed("mount point", path, error))?;
@@ -92,7 +88,7 @@ impl Root {
         if let Some(parent) = path.parent() {
             self.make_directory(parent)?;
         }
-        match rustix::fs::symlinkat(target, &self.places, path) {
+        match rustix::fs::symlinkat(target, &self.directory, path) {
             Ok(()) | Err(rustix::io::Errno::EXIST) => Ok(()),
             Err(error) => Err(failed("link", path, error)),
         }
@@ -127,21 +123,28 @@ impl Root {
         rustix::mount::open_tree(&self.directory, &name, flags).step("copy of a mount")
     }
 
-    /// Makes the root and everything that is mounted in it so far read-only. Mounts that follow are not affected.
+    /// Makes everything that is mounted in the root so far read-only. Mounts that follow are not affected.
+    pub(super) fn make_mounts_read_only(&self) -> Result<(), StepError> {
+        let root = Some(self.directory.as_fd());
+        sys::mount_setattr(root, c"", READ_ONLY | NO_SETUID | NO_DEVICES, true).step("read-only mounts")?;
+        // More places are made in the root itself.
+        sys::mount_clear_attributes(root, c"", READ_ONLY).step("read-only mounts")
+    }
+
+    /// Makes the root itself read-only, when it has all its places.
     pub(super) fn make_read_only(&self) -> Result<(), StepError> {
-        sys::mount_setattr(Some(self.directory.as_fd()), c"", READ_ONLY | NO_SETUID | NO_DEVICES, true)
-            .step("read-only root")
+        sys::mount_setattr(Some(self.directory.as_fd()), c"", READ_ONLY, false).step("read-only root")
     }
 
     /// Gives its descriptors numbers above this one.
     pub(super) fn above(self, number: i32) -> Result<Self, StepError> {
-        let move_up =
-            |descriptor: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(descriptor, number).step("tmpfs");
-        Ok(Self { directory: move_up(&self.directory)?, places: move_up(&self.places)?, made: self.made })
+        let directory = rustix::io::fcntl_dupfd_cloexec(&self.directory, number).step("tmpfs")?;
+        Ok(Self { directory, ..self })
     }
 
     /// Takes it away again.
     pub(super) fn detach(self) -> Result<(), StepError> {
+        drop(self.directory);
         rustix::mount::unmount(ATTACHED_AT, UnmountFlags::DETACH).step("tmpfs")
     }
 

@@ -55,7 +55,9 @@ impl SystemRoot {
         }
         let temporary = make_temporary(plan, &mut root)?;
         let is_in_temporary = |path: &Path| TEMPORARY.iter().any(|temp| path.starts_with(temp));
-        let in_temporary = shown.readable.extract_if(.., |path, _| is_in_temporary(path)).collect();
+        let (in_temporary, elsewhere) =
+            shown.readable.into_iter().partition(|(path, _): &(PathBuf, Tree)| is_in_temporary(path));
+        shown.readable = elsewhere;
         for (path, tree) in &shown.readable {
             root.make_place(path, tree.is_directory)?;
             if let Some(copy) = tree.copy(path)? {
@@ -68,7 +70,7 @@ impl SystemRoot {
         give_resolver(plan, &mut root)?;
         kernel_files::mount_sys(plan, &root)?;
         kernel_files::make_device_places(&devices, plan, &mut root)?;
-        root.make_read_only()?;
+        root.make_mounts_read_only()?;
         kernel_files::mount_proc(plan.writable_proc, &root)?;
         kernel_files::mount_devices(&devices, plan, &root)?;
         for (path, tree) in &temporary {
