@@ -83,7 +83,7 @@ async fn npm_installs_a_package_and_node_uses_it() {
     let bench = Bench::open("toolchain-npm").await;
     let script = format!(
         "set -e
-         npm init --yes > /dev/null
+         npm init --yes --no-update-notifier > /dev/null
          npm install --silent --no-audit --no-fund --no-update-notifier --registry {registry} semver@7.6.3
          node -p 'require(\"semver\").inc(\"1.2.3\", \"minor\")'"
     );

@@ -158,7 +158,7 @@ fn from_the_second_crash_in_a_row_each_start_waits_twice_as_long() {
         let refused = rig.tool("a", id);
         let reason = format!("fail a #{id}: the MCP server crashed {} times in a row", doubling + 2);
         assert!(refused[0].starts_with(&reason), "{refused:?}");
-        assert!(refused[0].ends_with("(was lost (gone))"), "{refused:?}");
+        assert!(refused[0].ends_with("(was lost (gone)): its last words"), "{refused:?}");
         rig.pass(moment);
     }
     assert_eq!(rig.tool("a", 7), ["start 10"]);
