@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 const ASDF: [&str; 2] = [".tool-versions", ".asdfrc"];
 /// The settings of mise.
 const MISE: &str = ".config/mise/config.toml";
-/// The tables of them that are copied. Variables and hooks are not, which can hold keys.
+/// The table of them that is copied. Variables and hooks are not, which can hold keys.
 const MISE_TABLE: &str = "tools";
 /// Longer settings are not read.
 const MAX_BYTES: u64 = 64 * 1024;
@@ -34,19 +34,9 @@ pub(crate) fn trust(
 }
 
 fn tools_of(settings: &str) -> String {
-    let mut is_copied = false;
-    let mut copied = String::new();
-    for line in settings.lines() {
-        if let Some(header) = line.trim_start().strip_prefix('[') {
-            let table = header.split([']', '.']).next().unwrap_or_default();
-            is_copied = table.trim() == MISE_TABLE;
-        }
-        if is_copied {
-            copied.push_str(line);
-            copied.push('\n');
-        }
-    }
-    copied
+    let Ok(mut settings) = settings.parse::<toml_edit::DocumentMut>() else { return String::new() };
+    settings.retain(|table, _| table == MISE_TABLE);
+    settings.to_string()
 }
 
 fn read_text(file: &Path) -> Option<String> {

@@ -42,9 +42,9 @@ pub(super) fn fork_ahead(has_network: bool) -> Result<i32, StepError> {
         | libc::CLONE_NEWUTS
         | if has_network { libc::CLONE_NEWNET } else { 0 };
     let pid = sys::fork_sibling_into(flags).step("clone")?;
-    if pid == 0 {
-        ids.map().step("user map")?;
-        name_host()?;
+    // A child that returned with an error would take itself for the zygote.
+    if pid == 0 && ids.map().step("user map").and_then(|()| name_host()).is_err() {
+        sys::exit(0);
     }
     Ok(pid)
 }

@@ -1,5 +1,5 @@
 //! Packages that are not installed yet, that do not exist, or that do not start: a list does not wait for them, and each
-//! failure is told once, with its reason, wherever somebody may look for it.
+//! failure is told once, with its reason, in the log, in listings and in answers.
 
 use std::process::Output;
 

@@ -358,7 +358,7 @@ async fn codex_at_a_gateway_works_in_the_directory_of_its_entry() {
     assert!(output.contains(project.to_str().unwrap()) && !output.contains("elsewhere"), "{output}");
 }
 
-/// A client of which nobody asks to connect again.
+/// Codex connects again without its user.
 #[tokio::test]
 async fn codex_comes_back_by_itself_after_the_gateway_restarted() {
     let home = Home::new();

@@ -48,33 +48,15 @@ impl Kinds {
 
 impl SystemRoot {
     pub(super) fn build(mut shown: Shown, plan: &NamespacePlan) -> Result<Self, StepError> {
-        let devices = kernel_files::open_devices();
-        let mut root = Root::attach(plan.temp_bytes)?;
-        for path in ALWAYS {
-            root.make_directory(Path::new(path))?;
-        }
-        let temporary = make_temporary(plan, &mut root)?;
         let is_in_temporary = |path: &Path| TEMPORARY.iter().any(|temp| path.starts_with(temp));
         let (in_temporary, elsewhere) =
             shown.readable.into_iter().partition(|(path, _): &(PathBuf, Tree)| is_in_temporary(path));
         shown.readable = elsewhere;
-        for (path, tree) in &shown.readable {
-            root.make_place(path, tree.is_directory)?;
-            if let Some(copy) = tree.copy(path)? {
-                root.mount(&copy, path)?;
-            }
-        }
-        for (path, target) in &shown.links {
-            root.make_link(path, target)?;
-        }
-        give_resolver(plan, &mut root)?;
-        kernel_files::mount_sys(plan, &root)?;
-        kernel_files::make_device_places(&devices, plan, &mut root)?;
-        root.make_mounts_read_only()?;
-        kernel_files::mount_proc(plan.writable_proc, &root)?;
-        kernel_files::mount_devices(&devices, plan, &root)?;
-        for (path, tree) in &temporary {
-            root.mount(tree, path)?;
+        let devices = kernel_files::open_devices();
+        let mut root = Root::attach(plan.temp_bytes)?;
+        if let Err(error) = fill(&mut root, &shown, &devices, plan) {
+            root.detach()?;
+            return Err(error);
         }
         Ok(Self { root, shown, in_temporary, kinds: Kinds::of(plan) })
     }
@@ -93,6 +75,37 @@ impl SystemRoot {
     pub(super) fn take_away(self) -> Result<(), StepError> {
         self.root.detach()
     }
+}
+
+fn fill(
+    root: &mut Root,
+    shown: &Shown,
+    devices: &[(&'static Path, OwnedFd)],
+    plan: &NamespacePlan,
+) -> Result<(), StepError> {
+    for path in ALWAYS {
+        root.make_directory(Path::new(path))?;
+    }
+    let temporary = make_temporary(plan, root)?;
+    for (path, tree) in &shown.readable {
+        root.make_place(path, tree.is_directory)?;
+        if let Some(copy) = tree.copy(path)? {
+            root.mount(&copy, path)?;
+        }
+    }
+    for (path, target) in &shown.links {
+        root.make_link(path, target)?;
+    }
+    give_resolver(plan, root)?;
+    kernel_files::mount_sys(plan, root)?;
+    kernel_files::make_device_places(devices, plan, root)?;
+    root.make_mounts_read_only()?;
+    kernel_files::mount_proc(plan.writable_proc, root)?;
+    kernel_files::mount_devices(devices, plan, root)?;
+    for (path, tree) in &temporary {
+        root.mount(tree, path)?;
+    }
+    Ok(())
 }
 
 fn make_temporary(plan: &NamespacePlan, root: &mut Root) -> Result<Vec<(&'static Path, OwnedFd)>, StepError> {
