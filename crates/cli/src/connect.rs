@@ -1,17 +1,16 @@
 //! `ringfence connect`: one client on stdin and stdout, with servers for its files here and the rest on a gateway.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use clap::Args;
 use config::{Configuration, ExecutionContext};
 use connect::{Connection, GatewayAddress, GatewaySession};
-use fence::HostEnvironment;
 
 use crate::audit_options::close_audit_log;
 use crate::error::Error;
+use crate::guarded_host::TrustedFiles;
 use crate::server_options::ServerOptions;
-use crate::servers::{ClientPlace, ConfigurationFile, ServerPlanner};
+use crate::servers::{ClientPlace, ConfigurationFile, ServerPlanner, guarded_host, scope_rules};
 use crate::{environment, logging, signals, text_file};
 
 const EXAMPLES: &str = "\
@@ -45,6 +44,17 @@ pub(crate) struct ConnectArguments {
     server: ServerOptions,
 }
 
+impl ConnectArguments {
+    /// The files by which this end knows its gateway, and the gateway and other clients know this end.
+    fn trusted_files(&self) -> TrustedFiles {
+        let named = [&self.token_file, &self.ca, &self.session_file];
+        TrustedFiles {
+            what: "a file that decides which gateway is trusted, and by whom",
+            files: named.into_iter().flatten().cloned().collect(),
+        }
+    }
+}
+
 pub(crate) fn run(mut arguments: ConnectArguments) -> Result<(), Error> {
     logging::start(arguments.server.upstream.log);
     // No fenced server may read the token. A link must not lead around the rule.
@@ -76,12 +86,10 @@ fn connection(arguments: ConnectArguments) -> Result<Connection, Error> {
         return Err(Error::ConfigurationAndCommand);
     }
     let gateway = GatewayAddress::new(&arguments.url, token(arguments.token_file.as_deref())?)?;
-    let configuration = match ConfigurationFile::of(options)? {
-        Some(file) => file.configuration,
-        None => Configuration::of_built_in(),
-    };
-    let host_environment = Arc::new(HostEnvironment::of_this_process()?);
-    let planner = ServerPlanner::new(options, Arc::clone(&host_environment))?;
+    let file = ConfigurationFile::of(options)?;
+    let host = guarded_host(options, file.as_ref(), arguments.trusted_files())?;
+    let configuration = file.map_or_else(Configuration::of_built_in, |file| file.configuration);
+    let planner = ServerPlanner::new(options, &host)?;
     let is_local = |server: &&config::Server| server.context == ExecutionContext::Local;
     Ok(Connection {
         gateway,
@@ -89,7 +97,7 @@ fn connection(arguments: ConnectArguments) -> Result<Connection, Error> {
         terms: planner.terms(&configuration, ClientPlace::Stdin),
         settings: options.settings(),
         audit: options.upstream.audit.open()?,
-        rules: options.scope.rules(&options.fence.scope, &host_environment)?,
+        rules: scope_rules(options, &host)?,
         instance: environment::instance(),
         on_gateway_session: Box::new(move |session| {
             if let Some(file) = &arguments.session_file {

@@ -16,6 +16,7 @@ mod discovery;
 mod environment;
 mod error;
 mod fenced;
+mod guarded_host;
 mod http_options;
 mod import;
 mod logging;

@@ -12,6 +12,7 @@ use fence::HostEnvironment;
 use session::{OnRootsChange, RootsChoice, ScopeRules};
 
 use crate::error::Error;
+use crate::guarded_host::GuardedHost;
 use crate::seconds::seconds;
 
 #[derive(Clone, Debug, Args)]
@@ -75,11 +76,8 @@ impl FromStr for NamedWorkspace {
 
 impl ScopeOptions {
     /// The rules for sessions. `default` holds the directories of `--scope`.
-    pub(crate) fn rules(
-        &self,
-        default: &[PathBuf],
-        host_environment: &Arc<HostEnvironment>,
-    ) -> Result<ScopeRules, Error> {
+    pub(crate) fn rules(&self, default: &[PathBuf], host: &GuardedHost) -> Result<ScopeRules, Error> {
+        let host_environment = host.environment();
         Ok(ScopeRules {
             roots: match self.roots {
                 Roots::First => RootsChoice::First,

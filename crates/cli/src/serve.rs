@@ -18,6 +18,7 @@ use crate::access_options::Access;
 use crate::audit_options::close_audit_log;
 use crate::discovery::{self, Announcement};
 use crate::error::Error;
+use crate::guarded_host::TrustedFiles;
 use crate::http_options::HttpOptions;
 use crate::operator_socket::OperatorSocket;
 use crate::server_options::ServerOptions;
@@ -101,8 +102,9 @@ pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
     let users = arguments.http.access.principal_users()?.map(Arc::new);
     arguments.server.fence.user = users.as_ref().map(|users| users.common());
     let clients = if address.ip().is_loopback() { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
-    let trusted_files = arguments.http.access.files();
-    let mut servers = Servers::of(&arguments.server, arguments.lifecycle(), clients, &trusted_files)?;
+    let trusted =
+        TrustedFiles { what: "a file that decides who may connect", files: arguments.http.access.files() };
+    let mut servers = Servers::of(&arguments.server, arguments.lifecycle(), clients, trusted)?;
     servers.grants.users = users;
     // On a thread of the runtime: a thread that only waits here would have to be woken for every connection.
     let served = runtime.spawn(serve(arguments, address, access, servers));

@@ -10,19 +10,17 @@ mod configuration_file;
 mod planner;
 mod server_program;
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 
-use clap::ValueEnum;
-use fence::HostEnvironment;
 use packages::InstalledProgram;
 use session::{Grants, ScopeRules, ServerSet};
 use upstream::Lifecycle;
 
 pub(crate) use self::configuration_file::{ConfigurationFile, Reload};
 pub(crate) use self::planner::{ClientPlace, ServerPlanner};
-use crate::clients::Client;
 use crate::error::Error;
+use crate::guarded_host::{GuardedHost, TrustedFiles};
 use crate::server_options::ServerOptions;
 
 pub(crate) struct Servers {
@@ -37,7 +35,7 @@ pub(crate) struct Servers {
 }
 
 impl Servers {
-    /// `trusted_files` are more files that no scope may reach, such as those with tokens.
+    /// `trusted` are more files that no scope may reach, such as those with tokens.
     ///
     /// Takes the servers of the configuration file, or else the one of the command line, which has this lifecycle.
     /// Blocks, for minutes if a package has to be installed.
@@ -45,28 +43,20 @@ impl Servers {
         options: &ServerOptions,
         lifecycle: Lifecycle,
         clients: ClientPlace,
-        trusted_files: &[PathBuf],
+        trusted: TrustedFiles,
     ) -> Result<Self, Error> {
         let file = ConfigurationFile::of(options)?;
-        let host_environment = HostEnvironment::of_this_process()?;
-        let has_users = options.fence.user.is_some();
-        let host_environment =
-            Arc::new(if has_users { host_environment.with_users() } else { host_environment });
-        reserve(options, trusted_files, &host_environment);
-        if let Some(file) = &file {
-            file.reserve(&host_environment);
-        }
-        let rules = options.scope.rules(&options.fence.scope, &host_environment)?;
-        check_default_scope(&rules, !options.fence.scope.is_empty())?;
+        let host = guarded_host(options, file.as_ref(), trusted)?;
+        let rules = scope_rules(options, &host)?;
         let mut grants =
             Grants { scopes: rules.allowed.clone(), workspaces: rules.names.clone(), ..Grants::default() };
         let Some(file) = file else {
-            let (server, package) = command_line::server(options, lifecycle, &host_environment)?;
-            let storage = planner::storage_directory(&host_environment);
+            let (server, package) = command_line::server(options, lifecycle, host.environment())?;
+            let storage = host.storage();
             let set = ServerSet::One { server: Box::new(server), storage };
             return Ok(Self { set, rules, grants, package, reload: None });
         };
-        let planner = Arc::new(ServerPlanner::new(options, host_environment)?);
+        let planner = Arc::new(ServerPlanner::new(options, &host)?);
         let set = planner.server_set(&file.configuration, clients);
         grants.principals = planner::with_canonical_scopes(file.configuration.principals.clone());
         let reload = Reload { file, planner, clients, grants: None };
@@ -74,20 +64,25 @@ impl Servers {
     }
 }
 
-/// Keeps what this process trusts out of every scope.
-fn reserve(options: &ServerOptions, trusted_files: &[PathBuf], host_environment: &HostEnvironment) {
-    for file in options.upstream.audit.files() {
-        host_environment.reserve("the audit log or a secret of it", file);
-    }
-    if let Some(storage) = planner::storage_directory(host_environment) {
-        host_environment.reserve("the data of servers", &storage);
-    }
-    for file in trusted_files {
-        host_environment.reserve("a file that decides who may connect", file);
-    }
-    for file in Client::value_variants().iter().flat_map(|client| client.files()) {
-        host_environment.reserve("the settings of a client", &file);
-    }
+/// The host, without the files that the options, the configuration and the command trust.
+pub(crate) fn guarded_host(
+    options: &ServerOptions,
+    file: Option<&ConfigurationFile>,
+    trusted: TrustedFiles,
+) -> Result<GuardedHost, Error> {
+    let audit = TrustedFiles {
+        what: "the audit log or a secret of it",
+        files: options.upstream.audit.files().map(Path::to_owned).collect(),
+    };
+    let configuration = file.map(ConfigurationFile::trusted_files).into_iter().flatten();
+    GuardedHost::new(configuration.chain([audit, trusted]), options.fence.user.is_some())
+}
+
+/// The rules for where sessions work.
+pub(crate) fn scope_rules(options: &ServerOptions, host: &GuardedHost) -> Result<ScopeRules, Error> {
+    let rules = options.scope.rules(&options.fence.scope, host)?;
+    check_default_scope(&rules, !options.fence.scope.is_empty())?;
+    Ok(rules)
 }
 
 /// Checks the directory of clients that name none. One that the operator named must be usable. The working directory
@@ -98,9 +93,10 @@ fn check_default_scope(rules: &ScopeRules, is_named: bool) -> Result<(), Error> 
             Ok(_) => tracing::info!(directory = %path.display(), "clients that name no directory work here"),
             Err(error) if is_named => return Err(error.into()),
             Err(error) => tracing::warn!(
-                "clients that name no directory are refused, because ringfence was started in {}: {error}; hint: \
-                 start it in the directory of a project, or name one with --sandbox-scope DIR",
-                path.display()
+                "clients that name no directory are refused, because ringfence was started in {}: {error}; hint: {}, \
+                 or start ringfence in the directory of a project, or name one with --sandbox-scope DIR",
+                path.display(),
+                error.hint()
             ),
         }
     }

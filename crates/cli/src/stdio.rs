@@ -7,6 +7,7 @@ use upstream::Lifecycle;
 
 use crate::audit_options::close_audit_log;
 use crate::error::Error;
+use crate::guarded_host::TrustedFiles;
 use crate::server_options::ServerOptions;
 use crate::servers::{ClientPlace, Servers};
 use crate::{environment, logging, signals};
@@ -22,7 +23,7 @@ Examples:
 
 pub(crate) fn run(options: &ServerOptions) -> Result<(), Error> {
     logging::start(options.upstream.log);
-    let servers = Servers::of(options, Lifecycle::Session, ClientPlace::Stdin, &[])?;
+    let servers = Servers::of(options, Lifecycle::Session, ClientPlace::Stdin, TrustedFiles::none())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let served = runtime.block_on(serve(options, servers));
     // A read of stdin may still block a thread, and cannot be interrupted.

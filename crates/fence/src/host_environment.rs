@@ -59,9 +59,17 @@ impl HostEnvironment {
         if let Ok(program) = std::env::current_exe() {
             self.reserve(reserved::PROGRAM, &program);
         }
-        for name in [".config/ringfence", ".local/state/ringfence", ".local/share/ringfence"] {
-            if let Some(home) = &self.home {
-                self.reserve("ringfence's own files", &home.join(name));
+        let directories = [
+            ("XDG_CONFIG_HOME", ".config"),
+            ("XDG_STATE_HOME", ".local/state"),
+            ("XDG_DATA_HOME", ".local/share"),
+        ];
+        for (variable, usual) in directories {
+            let named = self.environment.get(OsStr::new(variable)).map(PathBuf::from);
+            let named = named.filter(|path| path.is_absolute());
+            // Both: another start of ringfence may have the variable, or not.
+            for directory in named.into_iter().chain(self.home.as_ref().map(|home| home.join(usual))) {
+                self.reserve("ringfence's own files", &directory.join("ringfence"));
             }
         }
     }

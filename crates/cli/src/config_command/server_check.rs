@@ -12,6 +12,7 @@ use session::Sessions;
 use upstream::Lifecycle;
 
 use crate::error::Error;
+use crate::guarded_host::TrustedFiles;
 use crate::logging;
 use crate::server_options::ServerOptions;
 use crate::servers::{ClientPlace, Servers};
@@ -54,7 +55,7 @@ pub(super) fn start_all(file: &Path) -> Result<Trials, Error> {
     let options = Defaults::parse_from(words).options;
     // Installing packages may take long, and the log says what goes on.
     logging::start(options.upstream.log);
-    let servers = Servers::of(&options, Lifecycle::Session, ClientPlace::ThisMachine, &[])?;
+    let servers = Servers::of(&options, Lifecycle::Session, ClientPlace::ThisMachine, TrustedFiles::none())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         upstream::adopt_orphans()?;

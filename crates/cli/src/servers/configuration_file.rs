@@ -12,10 +12,14 @@ use super::planner::{ClientPlace, ServerPlanner, with_canonical_scopes};
 use crate::config_file_error::ConfigFileError;
 use crate::config_path;
 use crate::error::Error;
+use crate::guarded_host::TrustedFiles;
 use crate::server_options::ServerOptions;
 
 /// How often the file is checked for changes.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+
+/// What the files are that hold variables and secrets.
+const SECRETS: &str = "a file with secrets";
 
 /// A configuration and its file.
 pub(crate) struct ConfigurationFile {
@@ -40,10 +44,12 @@ impl ConfigurationFile {
         Self::read(path).map(Some)
     }
 
-    /// Keeps the file, and the files that it names, out of every scope.
-    pub(super) fn reserve(&self, host_environment: &HostEnvironment) {
-        host_environment.reserve("the configuration", &self.path);
-        reserve_secret_files(&self.configuration, host_environment);
+    /// The file, and the files that it names.
+    pub(super) fn trusted_files(&self) -> [TrustedFiles; 2] {
+        [
+            TrustedFiles { what: "the configuration", files: vec![self.path.clone()] },
+            TrustedFiles { what: SECRETS, files: self.configuration.secret_files() },
+        ]
     }
 
     fn read(path: PathBuf) -> Result<Self, Error> {
@@ -59,7 +65,7 @@ impl ConfigurationFile {
 
 fn reserve_secret_files(configuration: &Configuration, host_environment: &HostEnvironment) {
     for file in configuration.secret_files() {
-        host_environment.reserve("a file with secrets", &file);
+        host_environment.reserve(SECRETS, &file);
     }
 }
 

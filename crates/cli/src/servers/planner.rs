@@ -17,6 +17,7 @@ use upstream::{Address, FenceHost, Lifecycle, Program, Timeouts, Transport, Upst
 use super::server_program::{PackageChoice, built_in, fence_host, plain_program, preparation};
 use crate::error::Error;
 use crate::fenced;
+use crate::guarded_host::GuardedHost;
 use crate::presets;
 use crate::server_options::ServerOptions;
 use crate::workspace_options::WorkspaceOptions;
@@ -61,10 +62,7 @@ pub(crate) struct ServerPlanner {
 }
 
 impl ServerPlanner {
-    pub(crate) fn new(
-        options: &ServerOptions,
-        host_environment: Arc<HostEnvironment>,
-    ) -> Result<Self, Error> {
+    pub(crate) fn new(options: &ServerOptions, host: &GuardedHost) -> Result<Self, Error> {
         if !options.upstream.env.is_empty() || !options.upstream.force_env.is_empty() {
             return Err(Error::NotWithConfiguration("--env"));
         }
@@ -76,8 +74,8 @@ impl ServerPlanner {
         }
         let settings = options.fence_settings()?;
         let planner = Self {
-            storage: storage_directory(&host_environment),
-            host_environment,
+            storage: host.storage(),
+            host_environment: Arc::clone(host.environment()),
             settings,
             unfenced: options.scope.unfenced,
             read_only: options.fence.read_only,
@@ -338,13 +336,6 @@ fn with_canonical_workspaces(mut secrets: Secrets) -> Secrets {
     let canonical = |path: PathBuf| path.canonicalize().unwrap_or(path);
     secrets.workspaces = workspaces.into_iter().map(|(path, own)| (canonical(path), own)).collect();
     secrets
-}
-
-pub(super) fn storage_directory(host_environment: &HostEnvironment) -> Option<PathBuf> {
-    let variable = |name: &str| host_environment.environment.get(OsStr::new(name)).map(PathBuf::from);
-    let data = variable("XDG_DATA_HOME").filter(|path| path.is_absolute());
-    let data = data.or_else(|| Some(host_environment.home.as_ref()?.join(".local/share")))?;
-    Some(data.join("ringfence-storage"))
 }
 
 #[cfg(test)]

@@ -14,6 +14,7 @@ mod recorder;
 mod sharing;
 mod tls;
 mod tokens;
+mod trusted_files;
 mod untrusted_gateway;
 
 use std::path::PathBuf;
@@ -93,9 +94,14 @@ impl Site {
 
     /// An IDE whose ringfence has the servers `local` and `filesystem` and connects to `url`.
     fn ide(&self, url: &str) -> IdeBuilder {
+        self.ide_with(url, self.directory.join("client.yaml"))
+    }
+
+    /// The same with the servers of another configuration.
+    fn ide_with(&self, url: &str, configuration: PathBuf) -> IdeBuilder {
         IdeBuilder::new(url, self.project())
             .flag("--config")
-            .flag(self.directory.join("client.yaml"))
+            .flag(configuration)
             .env("HOME", self.directory.join("home"))
             .env("XDG_CACHE_HOME", self.directory.join("client-caches"))
             .env("XDG_CONFIG_HOME", self.directory.join("home"))

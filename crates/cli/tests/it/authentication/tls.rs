@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, NEWEST, WorkspaceDir, ringfence_binary, wait_until};
+use testkit::{Gateway, NEWEST, ringfence_binary, wait_until};
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::process::Command;
@@ -12,7 +12,8 @@ use tokio::process::Command;
 use super::{ALICE, Site, write_private};
 
 /// Writes a self-signed certificate for this host, and its key.
-pub(crate) fn write_certificate(directory: &WorkspaceDir) -> (PathBuf, PathBuf) {
+pub(crate) fn write_certificate(directory: impl AsRef<Path>) -> (PathBuf, PathBuf) {
+    let directory = directory.as_ref();
     let made = rcgen::generate_simple_self_signed(["localhost".to_owned(), "127.0.0.1".to_owned()]).unwrap();
     let (certificate, key) = (directory.join("cert.pem"), directory.join("key.pem"));
     write_private(&key, &made.signing_key.serialize_pem());
