@@ -94,6 +94,12 @@ impl Principals {
         self.entries.values_mut().chain(groups).filter_map(|rights| rights.scopes.as_mut()).flatten()
     }
 
+    /// Whether an entry names the tools that it gives or takes.
+    pub(crate) fn has_tool_rules(&self) -> bool {
+        let groups = self.groups.values().map(|group| &group.rights);
+        self.entries.values().chain(groups).any(|rights| rights.tools != ToolRules::default())
+    }
+
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty() && self.groups.is_empty()
     }

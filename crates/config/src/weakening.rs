@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::model::{Configuration, FencePolicy, NO_GIT_DIRECTORY, NetworkMode, Server};
+use crate::model::{Configuration, FencePolicy, Lifecycle, NO_GIT_DIRECTORY, NetworkMode, Server};
 use crate::principals::PrincipalRights;
 
 /// A setting that a running gateway does not take from a changed file.
@@ -11,8 +11,14 @@ use crate::principals::PrincipalRights;
 pub enum Weakening {
     #[error("`{setting}` of the server `{server}` would weaken its fence, which only a start may do")]
     Fence { server: String, setting: &'static str },
+    #[error(
+        "`{setting}` of the server `{server}` would let clients do more with it, which only a start may do"
+    )]
+    Server { server: String, setting: &'static str },
     #[error("`{setting}` would give the principal `{principal}` more rights, which only a start may do")]
     Rights { principal: String, setting: &'static str },
+    #[error("`{0}` would change the names by which principals have rights, which only a start may do")]
+    Names(&'static str),
 }
 
 impl Configuration {
@@ -22,16 +28,62 @@ impl Configuration {
     pub fn weakened_by(&self, new: &Self) -> Option<Weakening> {
         let fence = new.servers.iter().find_map(|server| {
             let old = self.servers.iter().find(|old| old.name == server.name);
-            let setting = weaker_setting(old, server)?;
-            Some(Weakening::Fence { server: server.name.clone(), setting })
+            let name = || server.name.clone();
+            let of_fence = weaker_setting(old, server);
+            let of_fence = of_fence.map(|setting| Weakening::Fence { server: name(), setting });
+            of_fence.or_else(|| {
+                let setting = opened_setting(old?, server)?;
+                Some(Weakening::Server { server: name(), setting })
+            })
         });
         let (before, now) = (&self.principals, &new.principals);
-        fence.or_else(|| {
+        fence.or_else(|| self.renamed_by(new)).or_else(|| {
             before.names().chain(now.names()).find_map(|name| {
                 let setting = wider_right(&before.written_for(name), &now.written_for(name))?;
                 Some(Weakening::Rights { principal: name.to_owned(), setting })
             })
         })
+    }
+}
+
+impl Configuration {
+    /// The setting that gives tools other names, where principals have tools by name: a tool that is denied could get
+    /// another name.
+    fn renamed_by(&self, new: &Self) -> Option<Weakening> {
+        if !self.principals.has_tool_rules() {
+            return None;
+        }
+        let has_other_aliases = |server: &Server| {
+            let old = self.servers.iter().find(|old| old.name == server.name);
+            old.is_some_and(|old| old.tools.aliases != server.tools.aliases)
+        };
+        let checks =
+            [("names", self.names != new.names), ("aliases", new.servers.iter().any(has_other_aliases))];
+        checks.into_iter().find(|(_, is_other)| *is_other).map(|(setting, _)| Weakening::Names(setting))
+    }
+}
+
+/// The setting by which a server that was there at the start does more for clients. A new server is the operator's to
+/// add: it holds nothing of any session yet. `storage` and `start` are no rights: a storage is a new directory of the
+/// principal and workspace alone.
+fn opened_setting(old: &Server, new: &Server) -> Option<&'static str> {
+    let (rules, old_rules) = (&new.tools, &old.tools);
+    let checks = [
+        // What a session left in a process would reach those that share the process then.
+        ("lifecycle", sharing(new.lifecycle) > sharing(old.lifecycle)),
+        ("tools.allow", has_more_names(some(&rules.allow), some(&old_rules.allow))),
+        ("tools.deny", has_more(&old_rules.deny, &rules.deny)),
+    ];
+    checks.into_iter().find(|(_, is_open)| *is_open).map(|(setting, _)| setting)
+}
+
+/// How many share a running server: the calls of one session are the fewest.
+fn sharing(lifecycle: Lifecycle) -> u8 {
+    match lifecycle {
+        Lifecycle::Call => 0,
+        Lifecycle::Session => 1,
+        Lifecycle::Workspace => 2,
+        Lifecycle::Shared => 3,
     }
 }
 
@@ -82,9 +134,13 @@ fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
     let now = &new.fence;
     let allowed = old.and_then(|old| old.allowed_directories.as_ref());
     let is_wider_scope = match (&new.allowed_directories, allowed) {
-        (None, _) => false,
+        // The server would write in the whole workspace.
+        (None, before) => before.is_some(),
         (Some(now), before) => now.iter().any(|now| !before.is_some_and(|before| before.contains(now))),
     };
+    let scripts = (old.and_then(|old| old.allows_install_scripts), new.allows_install_scripts);
+    // Without a setting of its own a server has the gateway's, which is not known here.
+    let runs_scripts = scripts.1 != scripts.0 && scripts.1 != Some(false) && scripts.0 != Some(true);
     let checks = [
         ("unfenced", now.unfenced && !before.unfenced),
         ("write", has_more(&now.write, &before.write)),
@@ -100,6 +156,7 @@ fn weaker_setting(old: Option<&Server>, new: &Server) -> Option<&'static str> {
         ("memory", is_higher(now.memory_bytes, before.memory_bytes)),
         ("processes", is_higher(now.processes, before.processes)),
         ("allowedDirectories", is_wider_scope),
+        ("allowInstallScripts", runs_scripts),
     ];
     checks.into_iter().find(|(_, is_weaker)| *is_weaker).map(|(setting, _)| setting)
 }
@@ -151,7 +208,10 @@ mod tests {
 
     fn weakened(old: &Configuration, new: &Configuration) -> Option<&'static str> {
         old.weakened_by(new).map(|weakening| match weakening {
-            Weakening::Fence { setting, .. } | Weakening::Rights { setting, .. } => setting,
+            Weakening::Fence { setting, .. }
+            | Weakening::Server { setting, .. }
+            | Weakening::Rights { setting, .. }
+            | Weakening::Names(setting) => setting,
         })
     }
 
@@ -216,5 +276,54 @@ mod tests {
             assert_eq!(weakened(&fence(text), &plain), Some(setting), "{text}");
         }
         assert_eq!(weakened(&Configuration::default(), &plain), None, "a new server with the usual fence");
+    }
+
+    #[test]
+    fn a_server_that_was_there_is_opened_by_a_start_alone() {
+        let of = |settings: &str| configuration(&format!("    {settings}\n"));
+        for (setting, less, more) in [
+            ("lifecycle", "lifecycle: session", "lifecycle: workspace"),
+            ("lifecycle", "lifecycle: call", "lifecycle: session"),
+            ("lifecycle", "lifecycle: workspace", "lifecycle: shared"),
+            ("tools.allow", "tools: {allow: [a]}", "tools: {allow: [a, b]}"),
+            ("tools.allow", "tools: {allow: [a]}", "tools: {}"),
+            ("tools.deny", "tools: {deny: [a, b]}", "tools: {deny: [a]}"),
+            ("allowedDirectories", "allowedDirectories: [/srv/a]", "start: lazy"),
+            ("allowInstallScripts", "start: lazy", "allowInstallScripts: true"),
+            ("allowInstallScripts", "allowInstallScripts: false", "start: lazy"),
+        ] {
+            assert_eq!(weakened(&of(less), &of(more)), Some(setting), "{less} → {more}");
+            assert_eq!(weakened(&of(more), &of(more)), None, "as at the start: {more}");
+            if setting != "allowedDirectories" {
+                assert_eq!(weakened(&of(more), &of(less)), None, "{more} → {less}");
+            }
+        }
+        let nothing = Configuration::default();
+        for new in ["lifecycle: shared", "storage: persistent", "tools: {deny: [a]}"] {
+            assert_eq!(weakened(&nothing, &of(new)), None, "a new server: {new}");
+        }
+        assert_eq!(weakened(&nothing, &of("allowInstallScripts: true")), Some("allowInstallScripts"));
+        assert_eq!(weakened(&of("start: lazy"), &of("storage: persistent")), None);
+    }
+
+    #[test]
+    fn tools_keep_their_names_where_principals_have_rights_by_name() {
+        let of = |text: &str, principals: &str| {
+            let text = format!("{text}\n{principals}");
+            Configuration::parse(&text, Path::new("/c.yaml")).unwrap().configuration
+        };
+        let server = |tools: &str| format!("servers: {{a: {{command: [a], tools: {{{tools}}}}}}}");
+        let rules = "principals: {alice: {tools: {deny: [a_push]}}}";
+        let aliased = server("aliases: {push: send}");
+        for (setting, text) in
+            [("aliases", aliased.clone()), ("names", format!("names: none\n{}", server("")))]
+        {
+            let (before, now) = (of(&server(""), rules), of(&text, rules));
+            assert_eq!(weakened(&before, &now), Some(setting), "{text}");
+            assert_eq!(weakened(&now, &before), Some(setting), "back: {text}");
+            assert_eq!(weakened(&now, &now), None, "as at the start: {text}");
+            assert_eq!(weakened(&of(&server(""), ""), &of(&text, "")), None, "without rules: {text}");
+        }
+        assert_eq!(weakened(&of("", rules), &of(&aliased, rules)), None, "a new server");
     }
 }
