@@ -1,13 +1,18 @@
 //! What the gateway itself trusts is in no scope: configuration, tokens, logs, its data, its own program. And a
 //! changed configuration widens no fence.
 
+use std::ffi::OsString;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use testkit::{Gateway, GatewayBuilder, NEWEST, RawClient, Reply, fixture_binary, wait_until, workspace_dir};
+use testkit::{
+    Gateway, GatewayBuilder, NEWEST, RawClient, Reply, fixture_binary, ringfence_binary, wait_until,
+    workspace_dir,
+};
 
 use super::{assert_refused_with_403, working_directory};
+use crate::authentication::{write_certificate, write_private};
 
 const HEADER: &str = "ringfence-workspace";
 
@@ -277,4 +282,110 @@ async fn a_directory_with_a_file_that_register_writes_is_no_scope() {
         assert_refused(&gateway, &dotfiles(place)).await;
     }
     assert_served(&gateway, &home.join("project")).await;
+}
+
+const ALICE: &str = "alices-token-0123456789";
+
+/// A file by which callers are known has a gateway of its own, because every caller then needs a token.
+#[tokio::test]
+async fn neither_is_a_directory_with_the_tokens_of_callers() {
+    let site = Site::new("reserved-tokens");
+    std::fs::create_dir(site.path("tokens")).unwrap();
+    write_private(&site.path("tokens/file"), &format!("alice:{ALICE}\n"));
+    let tokens = site.path("tokens/file");
+    let builder = site.builder().flag("--auth-token-file").flag(tokens);
+    let gateway = builder.flag("--allow-scope").flag(&site.directory).start().await;
+    let ask = async |directory: &str| {
+        let client = gateway.client().with_header("authorization", &format!("Bearer {ALICE}"));
+        let client = client.with_header(HEADER, site.path(directory).to_str().unwrap());
+        client.post_initialize(&json!(1), json!({}), NEWEST).await
+    };
+    let refused = ask("tokens").await;
+    assert_refused_with_403(&refused, &json!(1));
+    let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("not apart") && message.contains("tokens/file"), "{message}");
+    assert_eq!(ask("project").await.status, 200, "the control");
+}
+
+/// Whether a gateway starts whose clients work in this directory, and if not, what it says.
+async fn refusal_to_work_in(builder: GatewayBuilder, scope: &Path) -> Option<String> {
+    let failed = builder.flag("--sandbox-scope").flag(scope).try_start().await.err()?;
+    assert_eq!(failed.status.code(), Some(2), "{}", failed.stderr);
+    assert!(failed.stderr.contains("error: ") && failed.stderr.contains("hint: "), "{}", failed.stderr);
+    Some(failed.stderr)
+}
+
+#[tokio::test]
+async fn a_gateway_does_not_start_in_the_directory_of_a_key_its_state_its_packages_or_its_program() {
+    let site = Site::new("reserved-at-start");
+    for directory in [
+        "certificate",
+        "key",
+        "tokens",
+        "audit-key",
+        "program",
+        "state/ringfence",
+        "home/.local/state/ringfence",
+    ] {
+        std::fs::create_dir_all(site.path(directory)).unwrap();
+    }
+    let (certificate, key) = write_certificate(&site.directory);
+    std::fs::rename(certificate, site.path("certificate/pem")).unwrap();
+    std::fs::rename(key, site.path("key/pem")).unwrap();
+    write_private(&site.path("tokens/file"), &format!("alice:{ALICE}\n"));
+    write_private(&site.path("audit-key/file"), &"0123456789abcdef".repeat(4));
+    std::fs::hard_link(ringfence_binary(), site.path("program/ringfence")).unwrap();
+    let builder = || {
+        let mut builder = site.builder().binary(site.path("program/ringfence"));
+        for (option, file) in [
+            ("--tls-cert", "certificate/pem"),
+            ("--tls-key", "key/pem"),
+            ("--auth-token-file", "tokens/file"),
+            ("--audit-log", "audit.jsonl"),
+            ("--audit-key", "audit-key/file"),
+        ] {
+            builder = builder.flag(option).flag(site.path(file));
+        }
+        let home = builder.env("HOME", site.path("home")).env("XDG_STATE_HOME", site.path("state"));
+        home.env("XDG_CACHE_HOME", site.path("caches"))
+    };
+    let refused = refusal_to_work_in(builder(), &site.path("project")).await;
+    assert_eq!(refused, None, "the control, which also makes the directory of packages");
+    let packages = site.path("caches/ringfence/packages");
+    std::fs::create_dir_all(&packages).unwrap();
+    for (directory, named) in [
+        ("certificate", "certificate/pem"),
+        ("key", "key/pem"),
+        ("tokens", "tokens/file"),
+        ("audit-key", "audit-key/file"),
+        ("program", "program/ringfence"),
+        ("state", "state/ringfence"),
+        ("home/.local/state", "home/.local/state/ringfence"),
+        ("caches", "ringfence's own files"),
+        ("caches/ringfence/packages", "ringfence's own files"),
+    ] {
+        let refused = refusal_to_work_in(builder(), &site.path(directory)).await;
+        let refused = refused.unwrap_or_else(|| panic!("a gateway works in {directory}"));
+        assert!(refused.contains(named), "{directory}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_bind_mount_of_the_configuration_is_as_good_as_the_file() {
+    const BIND: &str = r#"mount --bind "$1" "$2" && shift 2 && exec "$@""#;
+    let site = Site::new("reserved-bind-mount");
+    for directory in ["etc", "alias", "other"] {
+        std::fs::create_dir(site.path(directory)).unwrap();
+    }
+    std::fs::rename(site.path("servers.yaml"), site.path("etc/servers.yaml")).unwrap();
+    let builder = |mounted: &str| {
+        let mut words: Vec<OsString> = ["unshare", "--mount", "sh", "-c", BIND, "sh"].map(Into::into).into();
+        words.extend([site.path(mounted).into(), site.path("alias").into()]);
+        let builder = Gateway::without_command().under(words).current_dir(site.path("project"));
+        builder.flag("--config").flag(site.path("etc/servers.yaml"))
+    };
+    assert_eq!(refusal_to_work_in(builder("other"), &site.path("alias")).await, None, "the control");
+    let refused =
+        refusal_to_work_in(builder("etc"), &site.path("alias")).await.expect("it is the same directory");
+    assert!(refused.contains("not apart") && refused.contains("etc/servers.yaml"), "{refused}");
 }
