@@ -3,7 +3,8 @@
 //! Sessions appear by handle only. Texts from clients are bounded here, so that a line is.
 
 use serde::{Serialize, Serializer};
-use serde_json::value::RawValue;
+use serde_json::Value;
+use serde_json::value::{RawValue, to_raw_value};
 
 use identity::{Handle, Principal};
 
@@ -205,6 +206,16 @@ impl AuditArguments {
         };
         RawValue::from_string(text).ok().map(Self)
     }
+
+    /// Changes the arguments where `change` finds something and says so. Others stay as they arrived.
+    #[must_use]
+    pub fn changed(self, change: impl FnOnce(&mut Value) -> bool) -> Self {
+        let Ok(mut value) = serde_json::from_str(self.0.get()) else { return self };
+        match change(&mut value).then(|| to_raw_value(&value)) {
+            Some(Ok(changed)) => Self(changed),
+            _ => self,
+        }
+    }
 }
 
 impl Serialize for AuditArguments {
@@ -232,6 +243,13 @@ mod tests {
         let arguments = AuditArguments::from_json(&long).unwrap();
         assert_eq!(arguments.0.get(), format!("\"{} bytes, too long for the log\"", long.len()));
         assert!(AuditArguments::from_json("{").is_none());
+        let as_arrived = AuditArguments::from_json("{ \"a\":1.50 }").unwrap();
+        assert_eq!(as_arrived.clone().changed(|_| false).0.get(), "{ \"a\":1.50 }");
+        let shown = as_arrived.changed(|value| {
+            value["a"] = "x".into();
+            true
+        });
+        assert_eq!(shown.0.get(), r#"{"a":"x"}"#);
     }
 
     #[test]

@@ -229,7 +229,7 @@ impl Client {
             self.context.counters.call_errors.add();
         }
         if let Some(record) = call.record() {
-            let upstream = call.assignment().map_or("", |assignment| assignment.upstream.name.as_str());
+            let upstream = call.assignment().map(|assignment| &*assignment.upstream);
             self.context.record(|| record.entry(self.handle, upstream, outcome, took, text.len()));
         }
         call.stream.answer(text);

@@ -337,7 +337,7 @@ impl Worker {
             Action::LogLevel { client, level } => client.record().log_level = Some(level),
             Action::RecordFiles { session, files } => {
                 for operation in &files.operations {
-                    self.context.record(|| operation.entry(session, self.name(), &files.tool));
+                    self.context.record(|| operation.entry(session, &self.upstream, &files.tool));
                 }
             }
             Action::Settle { generation } => {

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+use serde_json::Value;
 
 /// What stands in the place of a secret.
 const REDACTED: &str = "[redacted]";
@@ -60,8 +61,39 @@ impl Redaction {
         String::from_utf8_lossy(&self.bytes(text.as_bytes())).into_owned()
     }
 
-    /// The same for the beginning of a text that was cut off. Its last bytes may begin a secret, so they go.
-    pub(crate) fn beginning<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+    /// Takes secrets out of the texts of a JSON value, however they are escaped there. Returns true if there were any. A
+    /// number that is a secret becomes a text.
+    pub fn value(&self, value: &mut Value) -> bool {
+        match value {
+            Value::String(text) => match self.bytes(text.as_bytes()) {
+                Cow::Owned(redacted) => {
+                    *text = String::from_utf8_lossy(&redacted).into_owned();
+                    true
+                }
+                Cow::Borrowed(_) => false,
+            },
+            Value::Number(number) if self.text(&number.to_string()) == REDACTED => {
+                *value = REDACTED.into();
+                true
+            }
+            Value::Array(items) => {
+                items.iter_mut().fold(false, |had_some, item| self.value(item) || had_some)
+            }
+            Value::Object(members) => {
+                let mut had_some = false;
+                for (name, mut value) in std::mem::take(members) {
+                    let shown = self.text(&name);
+                    had_some |= self.value(&mut value) || shown != name;
+                    members.insert(shown, value);
+                }
+                had_some
+            }
+            _ => false,
+        }
+    }
+
+    /// The same as `bytes` for the beginning of a text that was cut off. Its last bytes may begin a secret, so they go.
+    pub fn beginning<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
         let Some(secrets) = &self.0 else { return bytes.into() };
         let mut redacted = self.bytes(bytes).into_owned();
         redacted.truncate(redacted.len().saturating_sub(secrets.longest));
@@ -167,6 +199,19 @@ mod tests {
         }
         assert!(Redaction::of([]).is_empty() && Redaction::of(["abc"]).is_empty(), "too short to be found");
         assert_eq!(Redaction::of(["abc"]).text("abc"), "abc");
+    }
+
+    #[test]
+    fn texts_of_json_are_redacted_however_they_are_escaped_and_it_stays_json() {
+        let redaction = Redaction::of([SECRET, "1234"]);
+        let text = r#"{"s3cr3t\/\u00e4+token value": ["s\u0033cr3t/ä+token value", 1234, 12345, true, {"a": "plain"}]}"#;
+        let mut value: Value = serde_json::from_str(text).unwrap();
+        assert!(redaction.value(&mut value));
+        assert_eq!(
+            value.to_string(),
+            r#"{"[redacted]":["[redacted]","[redacted]",12345,true,{"a":"plain"}]}"#
+        );
+        assert!(!redaction.value(&mut value), "nothing is left");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use std::time::Duration;
 use identity::Handle;
 use serde::Deserialize;
 use serde_json::value::RawValue;
+use upstream::{Redaction, Upstream};
 use wire::{Notification, Outcome, Request, Response, method, read_object};
 
 use crate::gateway_context::GatewayContext;
@@ -19,10 +20,19 @@ pub(crate) struct CallRecord {
     method: String,
     tool: Option<String>,
     request_bytes: usize,
-    /// What a shell tool of the built-in server is to run, redacted.
-    command: Option<AuditText>,
+    command: Option<ShellCommand>,
     arguments: Option<AuditArguments>,
 }
+
+/// What a shell tool of the built-in server is to run.
+#[derive(Debug)]
+struct ShellCommand {
+    text: String,
+    is_cut: bool,
+}
+
+/// Longer commands are cut. An entry has less, but a secret may begin there and end here.
+const MAX_COMMAND: usize = 16 * 1024;
 
 impl CallRecord {
     /// `None` for requests that reach no data, such as lists.
@@ -54,39 +64,60 @@ impl CallRecord {
         }))
     }
 
+    /// Without the secrets of the server that the call was given to, if it was.
     pub(crate) fn entry(
         &self,
         session: Handle,
-        upstream: &str,
+        upstream: Option<&Upstream>,
         outcome: CallOutcome,
         took: Duration,
         answer_bytes: usize,
     ) -> AuditEntry {
+        let unknown = Redaction::default();
+        let redaction = upstream.map_or(&unknown, |upstream| &upstream.redaction);
+        let arguments = self.arguments.clone();
         AuditEntry::ToolCalled {
             session,
-            upstream: upstream.into(),
-            tool: self.tool.as_deref().map(Into::into),
+            upstream: upstream.map_or("", |upstream| &upstream.name).into(),
+            tool: self.tool.as_deref().map(|tool| redaction.text(tool).into()),
             method: self.method.as_str().into(),
             outcome,
             milliseconds: took.as_secs_f64() * 1000.0,
             request_bytes: self.request_bytes as u64,
             answer_bytes: answer_bytes as u64,
-            command: self.command.clone(),
-            arguments: self.arguments.clone(),
+            command: self.command.as_ref().map(|command| command.shown(redaction)),
+            arguments: match redaction.is_empty() {
+                true => arguments,
+                false => arguments.map(|arguments| arguments.changed(|value| redaction.value(value))),
+            },
         }
     }
 }
 
+impl ShellCommand {
+    /// The command without the secrets that are known, and then without what looks like one.
+    fn shown(&self, redaction: &Redaction) -> AuditText {
+        let text = self.text.as_bytes();
+        let known = if self.is_cut { redaction.beginning(text) } else { redaction.bytes(text) };
+        audit::redact_command(&String::from_utf8_lossy(&known)).into()
+    }
+}
+
 /// The command of a shell tool of the built-in server, whose name may have a prefix here.
-fn command(tool: &str, arguments: &RawValue) -> Option<AuditText> {
+fn command(tool: &str, arguments: &RawValue) -> Option<ShellCommand> {
     #[derive(Deserialize)]
     struct Shell {
         #[serde(alias = "script")]
         command: String,
     }
     SHELL_TOOLS.iter().find(|name| tool.ends_with(**name))?;
-    let shell = serde_json::from_str::<Shell>(arguments.get()).ok()?;
-    Some(audit::redact_command(&shell.command).into())
+    let mut text = serde_json::from_str::<Shell>(arguments.get()).ok()?.command;
+    let is_cut = text.len() > MAX_COMMAND;
+    if is_cut {
+        let end = (0..=MAX_COMMAND).rev().find(|end| text.is_char_boundary(*end)).unwrap_or(0);
+        text.truncate(end);
+    }
+    Some(ShellCommand { text, is_cut })
 }
 
 /// How an upstream's answer counts.
@@ -134,13 +165,13 @@ impl ReportedFiles {
 }
 
 impl ReportedFile {
-    pub(crate) fn entry(&self, session: Option<Handle>, upstream: &str, tool: &str) -> AuditEntry {
+    pub(crate) fn entry(&self, session: Option<Handle>, upstream: &Upstream, tool: &str) -> AuditEntry {
         AuditEntry::FileOperation {
             session,
-            upstream: upstream.into(),
+            upstream: upstream.name.as_str().into(),
             tool: tool.into(),
             operation: self.operation.as_str().into(),
-            path: self.path.as_str().into(),
+            path: upstream.redaction.text(&self.path).into(),
             bytes: self.bytes,
             outcome: self.outcome.as_str().into(),
         }

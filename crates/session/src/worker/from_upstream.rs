@@ -1,16 +1,18 @@
 //! Messages of an upstream, and the session that each belongs to. Every message goes to exactly one session, except a
 //! changed list, which concerns all of them.
 
+mod without_secrets;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use audit::CallOutcome;
-use bytes::Bytes;
 use serde_json::Value;
 use wire::{
     ErrorReply, Id, LineTooLong, Message, Notification, Outcome, Request, Response, Text, code, method,
 };
 
+use self::without_secrets::{Words, without_secrets};
 use super::action::{Action, Note};
 use super::client_handle::{ClientHandle, WorkerEvent};
 use super::routing::{Pending, Routing};
@@ -78,7 +80,7 @@ impl Routing {
         } else {
             response.with_id(&call.client_id)
         };
-        let text = if response.is_error() { self.without_secrets(text) } else { text };
+        let text = if response.is_error() { self.without_secrets(text, Words::Error) } else { text };
         actions.extend(self.refused_write(response).map(|hint| Action::Note(Note::RefusedWrite(hint))));
         actions.push(Action::Answer { call, text, outcome });
         actions.extend(self.terms.retire());
@@ -103,13 +105,8 @@ impl Routing {
         self.terms.hint_on_refused_write(&words.join("\n"))
     }
 
-    /// Takes the secrets of the server out of an error: servers and HTTP clients quote what they were given.
-    fn without_secrets(&self, text: Text) -> Text {
-        let redaction = &self.terms.upstream.redaction;
-        if redaction.is_empty() {
-            return text;
-        }
-        Text::from(Bytes::from(redaction.bytes(&text.into_bytes()).into_owned()))
+    fn without_secrets(&self, text: Text, words: Words) -> Text {
+        without_secrets(&self.terms.upstream.redaction, text, words)
     }
 
     fn keep_task_progress(&mut self, call: &Call) {
@@ -142,7 +139,13 @@ impl Routing {
                 if let Some(list) = List::of_change(other) {
                     return self.list_changed(list, notification);
                 }
-                deliver(self.owner(notification).as_slice(), notification, Prefer::Call)
+                let owner = self.owner(notification);
+                let text = notification.text().into();
+                let text = match other {
+                    method::LOG_MESSAGE => self.without_secrets(text, Words::Log),
+                    _ => text,
+                };
+                deliver_text(owner.as_slice(), notification, &text, Prefer::Call)
             }
         }
     }
@@ -181,6 +184,7 @@ impl Routing {
         if let Some(Pending::Call(call, _)) = self.pending.get(&id) {
             call.clock().refresh(now);
             let text = call.progress_token.as_ref().map(|token| notification.with_progress_token(token));
+            let text = text.map(|text| self.without_secrets(text, Words::Progress));
             return text.map(|text| Action::Progress { call: Arc::clone(call), text }).into_iter().collect();
         }
         let task = self.task_progress.iter().find(|(task, ..)| *task == id);
@@ -189,7 +193,8 @@ impl Routing {
         else {
             return dropped();
         };
-        let (client, text) = (Arc::clone(client), notification.with_progress_token(token));
+        let text = self.without_secrets(notification.with_progress_token(token), Words::Progress);
+        let client = Arc::clone(client);
         vec![Action::Deliver { client, text, prefer: Prefer::Standalone }]
     }
 
@@ -280,14 +285,21 @@ impl Routing {
 
 /// Gives a notification to clients; without any it is dropped and counted.
 fn deliver(clients: &[Arc<Client>], notification: &Notification, prefer: Prefer) -> Vec<Action> {
+    deliver_text(clients, notification, &notification.text().into(), prefer)
+}
+
+/// The same with another text than the notification has.
+fn deliver_text(
+    clients: &[Arc<Client>],
+    notification: &Notification,
+    text: &Text,
+    prefer: Prefer,
+) -> Vec<Action> {
     if clients.is_empty() {
         return vec![Action::Note(Note::DroppedNotification(notification.method.clone()))];
     }
-    let deliver = |client: &Arc<Client>| Action::Deliver {
-        client: Arc::clone(client),
-        text: notification.text().into(),
-        prefer,
-    };
+    let deliver =
+        |client: &Arc<Client>| Action::Deliver { client: Arc::clone(client), text: text.clone(), prefer };
     clients.iter().map(deliver).collect()
 }
 

@@ -101,7 +101,7 @@ fn reports_about_files_are_read_whole_or_not_at_all() {
 fn a_report_about_a_file_names_its_session_and_tool() {
     let operation = r#"{"operation":"write","path":"/a","bytes":3,"outcome":"ok"}"#;
     let file: ReportedFile = serde_json::from_str(operation).unwrap();
-    let entry = file.entry(None, "workspace", "edit");
+    let entry = file.entry(None, &crate::testing::upstream(upstream::Lifecycle::Session), "edit");
     let entry = serde_json::to_value(&entry).unwrap();
     assert_eq!((&entry["tool"], &entry["path"], &entry["bytes"]), (&"edit".into(), &"/a".into(), &3.into()));
 }
