@@ -5,6 +5,7 @@ mod below_temporary_directories;
 pub(crate) mod fenced_run;
 mod languages;
 mod mcp_server;
+mod own_root;
 mod package_tools;
 mod plain_user;
 mod reads_and_temporary_files;
