@@ -103,6 +103,39 @@ async fn limits_are_those_of_the_principal() {
     assert_eq!(site.ask(&gateway, ALICE, "alice").await.status, 200, "a place is free again");
 }
 
+/// What a command of the built-in server tells two principals, of whom the first one has these limits.
+async fn told_with_limits(name: &str, limits: &Value, command: &str) -> [String; 2] {
+    let site = Site::new(name);
+    let principals = principals(&site, &json!({"limits": limits}));
+    site.configure(&json!({"servers": {"filesystem": {}}, "principals": principals}));
+    let gateway = site.builder().start().await;
+    let mut told = [String::new(), String::new()];
+    for ((token, project), told) in [(ALICE, "alice"), (BOB, "bob")].into_iter().zip(&mut told) {
+        let client = site.open(&gateway, token, project).await;
+        let answer = client.call_tool("filesystem_run_terminal_cmd", json!({"command": command})).await;
+        *told = answer.to_string();
+    }
+    told
+}
+
+#[tokio::test]
+async fn the_processes_of_a_principal_are_limited_in_its_fences() {
+    let command = "for n in $(seq 200); do sleep 60 & done; kill $(jobs -p); echo started all";
+    let [alice, bob] = told_with_limits("rights-processes", &json!({"processes": 40}), command).await;
+    assert!(!alice.contains("started all") && alice.contains("fork"), "{alice}");
+    assert!(bob.contains("started all"), "the control: {bob}");
+}
+
+#[tokio::test]
+async fn the_memory_of_a_principal_is_limited_in_its_fences() {
+    let command = "python3 -c 'print(len(bytearray(400 << 20)) >> 20, \"MiB\")'";
+    let [alice, bob] = told_with_limits("rights-memory", &json!({"memory": "128M"}), command).await;
+    // Where the host gives no control group, the server of a principal with a limit does not start.
+    let is_ended = alice.contains("SIGKILL") || alice.contains("memory");
+    assert!(!alice.contains("400 MiB") && is_ended, "{alice}");
+    assert!(bob.contains("400 MiB"), "the control: {bob}");
+}
+
 #[tokio::test]
 async fn secrets_of_a_workspace_are_for_those_who_may_work_in_it() {
     let site = Site::new("rights-secrets");
