@@ -131,6 +131,12 @@ fn attacks_on_the_repository() -> Vec<Attack> {
             outside: "git add -A",
         },
         Attack {
+            name: "a filter of the user, by the attributes of the repository",
+            prepare: PLAIN,
+            inside: "mkdir -p .git/info; echo '* filter=x' > .git/info/attributes; echo y >> a.txt",
+            outside: "git -c filter.x.clean='touch MARK;cat' add -A",
+        },
+        Attack {
             name: "alias",
             prepare: PLAIN,
             inside: "git config alias.st '!touch MARK'",
@@ -175,6 +181,13 @@ fn attacks_by_detours() -> Vec<Attack> {
             prepare: add_submodule,
             inside: "git config -f .git/modules/sub/config core.fsmonitor 'touch MARK;:'",
             outside: "git status",
+        },
+        Attack {
+            name: "hook of a submodule",
+            prepare: add_submodule,
+            inside: "mkdir -p .git/modules/sub/hooks; HOOK > .git/modules/sub/hooks/pre-commit;
+                     chmod +x .git/modules/sub/hooks/pre-commit",
+            outside: "cd sub && git -c user.name=x -c user.email=x@example.org commit -q --allow-empty -m x",
         },
         Attack {
             name: "submodule that is led elsewhere",
