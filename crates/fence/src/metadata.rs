@@ -60,12 +60,12 @@ pub(crate) fn find(scope: &[VettedDirectory], choice: &MetadataChoice) -> KeptPa
     let MetadataChoice::Kept { except } = choice else { return KeptPaths::default() };
     let mut kept = KeptPaths::default();
     for tree in scope.iter().filter_map(ScopeTree::open) {
-        let mut keeper = Keeper { tree: &tree, kept: &mut kept, repositories: BTreeSet::new() };
+        let mut finder = KeptPathsFinder { tree: &tree, kept: &mut kept, repositories: BTreeSet::new() };
         for name in METADATA.iter().filter(|name| !except.contains(**name)) {
-            keeper.keep(&tree.top().join(name), PlaceholderKind::Directory);
+            finder.keep(&tree.top().join(name), PlaceholderKind::Directory);
         }
         if !except.contains(".git") {
-            keeper.keep_from_being_repository();
+            finder.keep_from_being_repository();
         }
     }
     kept
@@ -76,27 +76,27 @@ pub(crate) fn find_in_git_directories(directories: &[GitDirectory], scope: &[Vet
     let mut kept = KeptPaths::default();
     for directory in directories {
         let Some(tree) = ScopeTree::open(&directory.directory) else { continue };
-        let mut keeper = Keeper { tree: &tree, kept: &mut kept, repositories: BTreeSet::new() };
-        keeper.keep_taken_in();
+        let mut finder = KeptPathsFinder { tree: &tree, kept: &mut kept, repositories: BTreeSet::new() };
+        finder.keep_taken_in();
         let Some(worktree) = &directory.worktree else { continue };
         let named = git::named_by_repository(&tree, worktree);
         for scope in scope.iter().filter_map(ScopeTree::open) {
-            let mut keeper = Keeper { tree: &scope, kept: &mut kept, repositories: BTreeSet::new() };
-            keeper.keep_named(&named, worktree);
+            let mut finder = KeptPathsFinder { tree: &scope, kept: &mut kept, repositories: BTreeSet::new() };
+            finder.keep_named(&named, worktree);
         }
     }
     kept
 }
 
-/// Collects what is kept below the top of a scope.
-struct Keeper<'a> {
+/// Finds what is kept below the top of a scope.
+struct KeptPathsFinder<'a> {
     tree: &'a ScopeTree,
     kept: &'a mut KeptPaths,
     /// Those that were looked at. They may lead to one another.
     repositories: BTreeSet<PathBuf>,
 }
 
-impl Keeper<'_> {
+impl KeptPathsFinder<'_> {
     /// Keeps a path of the scope: the links on the way, what they lead to, or the name if nothing is there yet.
     fn keep(&mut self, path: &Path, placeholder: PlaceholderKind) {
         let mut links = Vec::new();

@@ -150,7 +150,7 @@ pub(crate) fn profile(request: &SeatbeltRequest) -> Result<SeatbeltProfile, Seat
 
 /// Refuses a writable path with a symbolic link in it, below the system's own `/tmp`, `/var` and `/etc`.
 ///
-/// Whoever can replace such a link chooses what is writable. The generator looks at no file system, so the
+/// A process that can replace such a link chooses what is writable. The generator looks at no file system, so the
 /// caller says what is a link; on macOS that is `Path::is_symlink`.
 pub(crate) fn refuse_linked_writable(
     request: &SeatbeltRequest,

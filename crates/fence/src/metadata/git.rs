@@ -7,7 +7,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::Keeper;
+use super::KeptPathsFinder;
 use super::scope_tree::ScopeTree;
 use crate::placeholders::PlaceholderKind;
 use crate::scope_scan::lexical;
@@ -27,7 +27,7 @@ pub(super) fn is_repository(tree: &ScopeTree, directory: &Path) -> bool {
     tree.kind(&directory.join("HEAD")).is_some() && tree.is_directory(&directory.join("objects"))
 }
 
-impl Keeper<'_> {
+impl KeptPathsFinder<'_> {
     pub(super) fn keep_repository(&mut self, directory: &Path) {
         if !self.repositories.insert(directory.to_owned()) {
             return;

@@ -313,7 +313,7 @@ async fn a_mirrored_port_reaches_the_same_port_of_the_host() {
 
 #[tokio::test]
 async fn a_mirrored_port_falls_back_to_ipv6() {
-    // Bound and not listening: the port refuses connections by IPv4, and nobody else can take it.
+    // Bound and not listening: the port refuses connections by IPv4, and no other process can take it.
     let reserved = tokio::net::TcpSocket::new_v4().unwrap();
     reserved.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let port = reserved.local_addr().unwrap().port();

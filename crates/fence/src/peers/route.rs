@@ -80,7 +80,7 @@ mod tests {
         for own in ["127.0.0.1", "127.9.9.9", "::1"] {
             assert!(is_own(own).unwrap(), "{own}");
         }
-        // For documentation: nobody's, and without a way to it an error.
+        // For documentation: no host has them, and without a way to one it is an error.
         assert!(!is_own("198.51.100.1").unwrap_or(false));
         assert!(!is_own("2001:db8::1").unwrap_or(false));
     }

@@ -335,8 +335,8 @@ impl Generator<'_> {
         rules
     }
 
-    /// Whoever renames a directory takes all below it out of the rules that name it, so none that a rule
-    /// depends on can be moved or removed.
+    /// A renamed directory takes all below it out of the rules that name it, so none that a rule depends on can be
+    /// moved or removed.
     fn deny_moving(&mut self) -> Option<Expression> {
         let roots = spellings(&self.paths.writable);
         let inner = spellings(self.paths.protected.iter().chain(&self.paths.denied));

@@ -75,7 +75,7 @@ pub(super) const MACH_NETWORK: &[&str] = &[
     "com.apple.trustd.agent",
 ];
 
-/// Services that read preference files for whoever asks.
+/// Services that read preference files for every process.
 pub(super) const MACH_PREFERENCES: &[&str] = &["com.apple.cfprefsd.agent", "com.apple.cfprefsd.daemon"];
 
 /// Where the system's resolver listens.

@@ -4,9 +4,9 @@
 //! The verdict rests on the effect, observed from outside after the run, then on the error. No test skips
 //! itself: the first one asserts that the kernel has the features that the others need.
 
-mod aftermath;
 mod expected;
 pub(crate) mod ground;
+mod post_run_scan;
 mod rows;
 mod stage;
 mod verdict;
@@ -37,8 +37,8 @@ async fn without_a_fence_the_attempts_succeed() {
     for caller in callers() {
         let mut stage = Stage::new(caller, None).await;
         let run = stage.run_without_fence().await;
-        let aftermath = stage.finish(&run.results).await;
-        let findings = aftermath.compare(&run.results, |id| expected_without_fence(id, caller));
+        let scan = stage.finish(&run.results).await;
+        let findings = scan.compare(&run.results, |id| expected_without_fence(id, caller));
         found.extend(surprises(&format!("no fence, {caller}"), &findings, None));
     }
     assert_no_surprise(&found);
@@ -66,9 +66,9 @@ async fn surprises_in(
 ) -> Vec<String> {
     let mut stage = Stage::new(caller, Some(fence)).await;
     let run = stage.run_fenced(fence, options).await;
-    let aftermath = stage.finish(&run.results).await;
+    let scan = stage.finish(&run.results).await;
     let expected = |id: &str| otherwise(id).unwrap_or_else(|| expected_in(id, fence, caller));
-    let findings = aftermath.compare(&run.results, expected);
+    let findings = scan.compare(&run.results, expected);
     let title = format!("{fence}, {caller}");
     let report = run.report();
     let found = surprises(&title, &findings, Some(&report));

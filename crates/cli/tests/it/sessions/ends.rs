@@ -189,17 +189,17 @@ async fn a_server_that_exceeds_its_memory_is_stopped_and_the_error_names_the_lim
 }
 
 #[tokio::test]
-async fn clients_that_leave_during_a_trial_do_not_add_up() {
+async fn clients_that_leave_during_a_probe_do_not_add_up() {
     let flags = ["--start-timeout", "3600", "--max-sessions", "1"];
     let gateway = Gateway::builder().flags(flags).fixture_flags(["--no-initialize-answer"]).start().await;
-    wait_until("the first trial runs", async || !gateway.descendants().is_empty()).await;
-    let trial = gateway.descendants();
+    wait_until("the first probe runs", async || !gateway.descendants().is_empty()).await;
+    let probe = gateway.descendants();
     for number in 0..20 {
         // Some of the clients have equal capabilities, others differ.
         let capabilities = json!({"roots": {}, "elicitation": {}, "experimental": {"n": number % 5}});
         let leaving =
             tokio::spawn(gateway.client().post_initialize(&json!(1), capabilities, NEWEST).into_future());
-        wait_until("it was sent", async || gateway.descendants().len() > trial.len() || number > 0).await;
+        wait_until("it was sent", async || gateway.descendants().len() > probe.len() || number > 0).await;
         leaving.abort();
     }
     // At most two probes run at once, each with a supervisor and a server.

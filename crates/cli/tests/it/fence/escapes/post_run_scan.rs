@@ -43,11 +43,11 @@ impl Before {
 }
 
 /// The rows with an observable effect, and whether it occurred.
-pub(super) struct Aftermath {
+pub(super) struct PostRunScan {
     effects: BTreeMap<&'static str, bool>,
 }
 
-impl Aftermath {
+impl PostRunScan {
     /// Joins each attempt with its observed effect and its expected outcome.
     pub(super) fn compare<'a>(
         &self,

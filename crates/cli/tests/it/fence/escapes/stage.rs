@@ -13,9 +13,9 @@ use testkit::{
 };
 use tokio::process::Command;
 
-use super::aftermath::{Aftermath, Before};
 use super::expected::{Fence, Network, ReadMode, Tier, all_ids};
 use super::ground::{Caller, Ground, copy_program};
+use super::post_run_scan::{Before, PostRunScan};
 
 /// The text of each file outside until an attempt changes it.
 pub(super) const ORIGINAL: &str = "original\n";
@@ -154,10 +154,10 @@ impl Stage {
     }
 
     /// Observes all effects from outside, then ends the victim and the other command.
-    pub(super) async fn finish(mut self, results: &[AttackResult]) -> Aftermath {
+    pub(super) async fn finish(mut self, results: &[AttackResult]) -> PostRunScan {
         self.victim.write_line("report").await;
         let victim: VictimReport = serde_json::from_value(self.victim.read().await).unwrap();
-        let aftermath = Aftermath::look(&self.attack, &self.before, &victim, results);
+        let scan = PostRunScan::look(&self.attack, &self.before, &victim, results);
         self.victim.close_stdin();
         let status = self.victim.exit_status().await;
         assert!(status.success(), "the victim ended badly: {status}");
@@ -166,7 +166,7 @@ impl Stage {
             let status = other_command.exit_status().await;
             assert!(status.success(), "the other command ended badly: {status}");
         }
-        aftermath
+        scan
     }
 }
 
