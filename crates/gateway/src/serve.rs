@@ -60,6 +60,13 @@ pub struct Listeners {
     pub operator: Option<UnixListener>,
 }
 
+/// Why a connection gets no place.
+enum NotAdmitted {
+    Refused(RequestError),
+    /// The client has closed it already.
+    Gone,
+}
+
 impl Gateway {
     /// Serves until `stop` resolves, then gives calls in flight until `drain`, ends every session and its
     /// processes, and closes the connections.
@@ -106,9 +113,10 @@ impl Gateway {
                 drop(judge);
                 match admitted {
                     Ok(place) => serve_client(stream, tls, place, address, router, closing).await,
+                    Err(NotAdmitted::Gone) => tracing::debug!(%address, "closed before it could be judged"),
                     // What is not encrypted means nothing to a client that speaks TLS.
-                    Err(_) if tls.is_some() => {}
-                    Err(error) => refused.answer(stream, &last_response(&error)).await,
+                    Err(NotAdmitted::Refused(_)) if tls.is_some() => {}
+                    Err(NotAdmitted::Refused(error)) => refused.answer(stream, &last_response(&error)).await,
                 }
             });
         }
@@ -137,7 +145,11 @@ impl Gateway {
                     Peer::OwnUser | Peer::OtherUser(0) => {
                         serve_connection(stream, &place, None, router, closing).await;
                     }
-                    peer => gateway.report_refusal(&refusal_of(peer), "the operator's socket", peer),
+                    peer => {
+                        if let NotAdmitted::Refused(error) = refusal_of(peer) {
+                            gateway.report_refusal(&error, "the operator's socket", peer);
+                        }
+                    }
                 }
             });
         }
@@ -166,17 +178,18 @@ impl Gateway {
         self: &Arc<Self>,
         stream: &TcpStream,
         address: SocketAddr,
-    ) -> Result<Place, RequestError> {
+    ) -> Result<Place, NotAdmitted> {
         let peer = self.judge_client(stream, address).await;
-        if !self.is_welcome(peer) {
-            let error = refusal_of(peer);
-            self.report_refusal(&error, &address.to_string(), peer);
-            return Err(error);
+        let admitted = if self.is_welcome(peer) {
+            let place = self.places.take(self.origin_of(peer, address));
+            place.ok_or(NotAdmitted::Refused(RequestError::TooManyConnections))
+        } else {
+            Err(refusal_of(peer))
+        };
+        if let Err(NotAdmitted::Refused(error)) = &admitted {
+            self.report_refusal(error, &address.to_string(), peer);
         }
-        self.places.take(self.origin_of(peer, address)).ok_or_else(|| {
-            self.report_refusal(&RequestError::TooManyConnections, &address.to_string(), peer);
-            RequestError::TooManyConnections
-        })
+        admitted
     }
 
     /// A process inside a fence could open a session with a wider scope than its own. Without tokens, only the user
@@ -186,7 +199,7 @@ impl Gateway {
             Peer::OwnUser => true,
             Peer::OtherUser(uid) => self.wants_tokens() || self.config.allowed_uids.contains(&uid),
             Peer::Remote => self.wants_tokens(),
-            Peer::Fenced | Peer::Unknown => false,
+            Peer::Fenced | Peer::Gone | Peer::Unknown => false,
         }
     }
 
@@ -195,7 +208,7 @@ impl Gateway {
             Peer::OwnUser => Origin::OwnUser,
             _ if self.config.is_behind_proxy => Origin::Proxy,
             Peer::OtherUser(uid) => Origin::OtherUser(uid),
-            Peer::Remote | Peer::Fenced | Peer::Unknown => Origin::host(address.ip()),
+            Peer::Remote | Peer::Fenced | Peer::Gone | Peer::Unknown => Origin::host(address.ip()),
         }
     }
 
@@ -224,6 +237,9 @@ impl Gateway {
             RequestError::TooManyConnections => {
                 ("too_many", "a connection beyond the limit", &self.refused_connections)
             }
+            _ if peer == Peer::Unknown => {
+                ("fenced_peer", "a connection of a process that cannot be identified", &counters.fenced_peers)
+            }
             _ => ("fenced_peer", "a connection from inside a fence", &counters.fenced_peers),
         };
         counters.denials.add(label);
@@ -234,10 +250,11 @@ impl Gateway {
     }
 }
 
-fn refusal_of(peer: Peer) -> RequestError {
+fn refusal_of(peer: Peer) -> NotAdmitted {
     match peer {
-        Peer::OwnUser | Peer::OtherUser(_) | Peer::Remote => RequestError::ForeignPeer,
-        Peer::Fenced | Peer::Unknown => RequestError::FencedPeer,
+        Peer::OwnUser | Peer::OtherUser(_) | Peer::Remote => NotAdmitted::Refused(RequestError::ForeignPeer),
+        Peer::Fenced | Peer::Unknown => NotAdmitted::Refused(RequestError::FencedPeer),
+        Peer::Gone => NotAdmitted::Gone,
     }
 }
 
