@@ -1,7 +1,7 @@
 //! What all sessions and workers of one gateway share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use audit::{AuditEntry, AuditLog};
@@ -35,8 +35,8 @@ pub(crate) struct GatewayContext {
     pub(crate) audit: Option<Arc<AuditLog>>,
     /// Turns of launching a server that is probed.
     pub(crate) probe_launches: Semaphore,
-    /// Probes have ended since unused memory was given back.
-    pub(crate) had_probes: AtomicBool,
+    /// Something large was freed since unused memory was given back to the kernel.
+    has_freed_memory: AtomicBool,
     /// Every task that runs on its own.
     pub(crate) tasks: TaskTracker,
     /// What is still being cleared away after workers that have ended.
@@ -55,7 +55,7 @@ impl GatewayContext {
             ticker: Ticker::default(),
             audit,
             probe_launches: Semaphore::new(PROBE_LAUNCHES),
-            had_probes: AtomicBool::new(false),
+            has_freed_memory: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             clearing: TaskTracker::new(),
             watching: TaskTracker::new(),
@@ -65,6 +65,16 @@ impl GatewayContext {
     /// What a principal may do now.
     pub(crate) fn rights_of(&self, principal: &Principal) -> Result<Rights, RightsError> {
         self.rights.read().of(principal, Timestamp::now())
+    }
+
+    /// Notes that a process or a client is gone, and with it what it used here.
+    pub(crate) fn note_freed_memory(&self) {
+        self.has_freed_memory.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether memory was freed since this was last asked.
+    pub(crate) fn take_freed_memory(&self) -> bool {
+        self.has_freed_memory.swap(false, Ordering::Relaxed)
     }
 
     /// Drops what may take long to go on a thread that may block.

@@ -219,7 +219,7 @@ impl Sessions {
                 reaped = now;
             }
             if now.duration_since(given_back) >= GIVE_BACK_INTERVAL
-                && self.context.had_probes.swap(false, Ordering::Relaxed)
+                && self.context.take_freed_memory()
             {
                 tokio::task::spawn_blocking(fence::give_back_memory);
                 given_back = now;

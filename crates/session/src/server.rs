@@ -2,7 +2,7 @@
 //! different sharing keys never share a process, a directory, an environment or a stream.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -248,7 +248,7 @@ impl Server {
         }
         drop(place);
         worker.stop().await;
-        self.context.had_probes.store(true, Ordering::Relaxed);
+        self.context.note_freed_memory();
     }
 
     async fn look_at(&self, worker: &Arc<Worker>) -> ProbeResult {
