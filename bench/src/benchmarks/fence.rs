@@ -76,12 +76,8 @@ mod tests {
     fn an_earlier_build_is_measured_beside_this_one() {
         assert_eq!(chosen_variants(&parse(&["--fence"])).len(), 6);
         let line = parse(&["--fence", "--before", "/old/ringfence", "--only", "bubblewrap"]);
-        let variants = [
-            FenceVariant::Unfenced,
-            FenceVariant::Bubblewrap,
-            FenceVariant::Run,
-            FenceVariant::RunBefore,
-        ];
+        let variants =
+            [FenceVariant::Unfenced, FenceVariant::Bubblewrap, FenceVariant::Run, FenceVariant::RunBefore];
         assert_eq!(chosen_variants(&line), variants);
     }
 }

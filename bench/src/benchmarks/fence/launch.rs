@@ -84,7 +84,8 @@ impl FenceHost {
             (FenceVariant::Run, Some(programs.ringfence.clone())),
             (FenceVariant::RunBefore, programs.before.clone()),
         ];
-        let own_programs = own_programs.into_iter().filter_map(|(variant, it)| Some((variant, it?))).collect();
+        let own_programs =
+            own_programs.into_iter().filter_map(|(variant, it)| Some((variant, it?))).collect();
         let run_caches = programs.work_directory.join("run-caches");
         let mounted = Vec::new();
         Ok(Self {

@@ -89,7 +89,7 @@ pub(crate) fn fence_reach_rows(results: &FenceResults) -> Vec<ReachRow> {
         bound: Some(Bound::AtMost(SUPERVISOR_KIB)),
     };
     let (launch, open) = (FenceFigure::Launch, FenceFigure::OpenClose);
-    let has_before = results.samples.has(V::RunBefore);
+    let has_before = results.samples.has(&V::RunBefore);
     let before = has_before.then(|| both("launch and wait", launch, V::Run, V::RunBefore, 1.0));
     [
         both("launch and wait", launch, V::TierA, V::Unfenced, 5.0),
