@@ -289,14 +289,6 @@ impl Client {
         stream.push(text, keep);
     }
 
-    pub(crate) fn deliver_progress(&self, call: &Call, text: Text) {
-        if call.stream.answer_only {
-            self.standalone().push(text, Keep::IfRoom);
-        } else {
-            call.stream.push(text, Keep::IfRoom);
-        }
-    }
-
     /// Asks the client for its roots on a stream.
     pub(crate) fn request_roots(&self, stream: Option<Arc<Stream>>, purpose: RootsPurpose) {
         let mut state = self.state.lock();

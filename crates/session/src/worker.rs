@@ -332,7 +332,7 @@ impl Worker {
             Action::Answer { call, text, outcome } => call.answer(text, outcome),
             Action::Fail { call, error } => call.fail(&error),
             Action::Deliver { client, text, prefer } => client.deliver(text, Keep::IfRoom, prefer),
-            Action::Progress { call, text } => call.client.deliver_progress(&call, text),
+            Action::Progress { call, text } => call.deliver_progress(text),
             Action::AskClient { client, request } => self.ask_client(&client, &request),
             Action::WithdrawRequest { client, number, notice } => client.withdraw_request(number, notice),
             Action::Tell(handle, event) => handle.tell(event),
