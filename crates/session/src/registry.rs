@@ -118,13 +118,12 @@ impl Sessions {
 
     /// A name for what is served, in a word or two.
     pub fn name(&self) -> String {
-        let roster = self.roster();
-        roster.sole().map_or_else(|| "servers".to_owned(), |server| server.name().to_owned())
+        self.roster().name().to_owned()
     }
 
     /// Which sessions share processes; each of several servers has its own answer.
     pub fn lifecycle(&self) -> &'static str {
-        self.roster().sole().map_or("mixed", |server| server.lifecycle().as_str())
+        self.roster().lifecycle()
     }
 
     /// The names of all servers.
