@@ -151,7 +151,7 @@ impl Roster {
             if let Some(server) = roster.sole() {
                 roster.advertise(server, no_session.as_beneficiary(), &handshake).await;
             } else {
-                roster.probed(no_session.as_beneficiary(), &handshake).await;
+                roster.probed(no_session.as_beneficiary(), &handshake, PROBE_WITHIN).await;
             }
         });
     }
@@ -193,7 +193,7 @@ impl Roster {
         starts_now: bool,
     ) -> Welcome {
         let Some(server) = self.sole() else {
-            let answer = self.answer(whom, handshake, requested).await;
+            let answer = self.answer(whom, handshake, requested, PROBE_WITHIN).await;
             return Welcome::Gateway(Told { version: Some(requested), answer });
         };
         if starts_now && server.lifecycle() != Lifecycle::Call {
@@ -231,6 +231,7 @@ impl Roster {
         &self,
         whom: Beneficiary<'_>,
         handshake: &Arc<Request>,
+        within: Duration,
     ) -> Vec<(String, Option<Arc<Catalogue>>)> {
         let terms = &self.terms;
         let is_here = |server: &&Arc<Server>| {
@@ -244,7 +245,7 @@ impl Roster {
             let Ok(upstream) = server.plan.for_session(terms, whom) else { continue };
             let (server, handshake) = (Arc::clone(server), server.greeting(handshake));
             probes.spawn(async move {
-                let found = tokio::time::timeout(PROBE_WITHIN, server.catalogue(upstream, handshake)).await;
+                let found = tokio::time::timeout(within, server.catalogue(upstream, handshake)).await;
                 (place, server.name().to_owned(), found.ok().and_then(Result::ok))
             });
         }
@@ -254,8 +255,14 @@ impl Roster {
     }
 
     /// The answer to a client's `initialize`: what all servers together can do.
-    async fn answer(&self, whom: Beneficiary<'_>, handshake: &Arc<Request>, version: Version) -> String {
-        let known = self.probed(whom, handshake).await;
+    async fn answer(
+        &self,
+        whom: Beneficiary<'_>,
+        handshake: &Arc<Request>,
+        version: Version,
+        within: Duration,
+    ) -> String {
+        let known = self.probed(whom, handshake, within).await;
         let mut answer = json!({
             "protocolVersion": version.as_str(),
             "capabilities": self.capabilities(&known, whom.rights),
@@ -333,3 +340,6 @@ fn instructions(known: &[(String, Option<Arc<Catalogue>>)]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

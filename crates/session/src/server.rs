@@ -280,6 +280,12 @@ impl Server {
         }
     }
 
+    /// Lets no probe begin from now on, so that nothing becomes known.
+    #[cfg(test)]
+    pub(crate) fn hold_probes(&self) {
+        self.probe_places.forget_permits(MAX_PROBES);
+    }
+
     /// Gives up every worker that several sessions share.
     pub(crate) fn take_shared(&self) -> Vec<Arc<Worker>> {
         self.shared.lock().drain().map(|(_, worker)| worker).collect()
