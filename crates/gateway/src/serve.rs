@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
+use tokio_util::task::TaskTracker;
 
 use crate::authentication::ConnectedFrom;
 use crate::places::{Connection, Origin, Place, Places};
@@ -60,6 +61,23 @@ pub struct Listeners {
     pub operator: Option<UnixListener>,
 }
 
+/// The connections that are being served or refused.
+#[derive(Default)]
+struct Connections {
+    tasks: TaskTracker,
+    /// Tells them that the gateway shuts down.
+    closing: watch::Sender<()>,
+}
+
+impl Connections {
+    /// Ends those that are idle, and waits for the last responses of the others, but not for long.
+    async fn close(&self) {
+        self.closing.send_replace(());
+        self.tasks.close();
+        let _ = tokio::time::timeout(LAST_WRITES, self.tasks.wait()).await;
+    }
+}
+
 /// Why a connection gets no place.
 enum NotAdmitted {
     Refused(RequestError),
@@ -77,7 +95,7 @@ impl Gateway {
         drain: Duration,
     ) {
         let Listeners { clients, tls, operator } = listeners;
-        let connections = watch::Sender::new(());
+        let connections = Connections::default();
         tokio::select! {
             () = self.accept_clients(&connections, clients, tls) => {}
             () = self.accept_operator(&connections, operator) => {}
@@ -85,14 +103,13 @@ impl Gateway {
             () = stop => {}
         }
         self.sessions.shut_down(drain).await;
-        connections.send_replace(());
-        let _ = tokio::time::timeout(LAST_WRITES, connections.closed()).await;
+        connections.close().await;
     }
 
     /// Accepts connections until it is dropped. A slow connection does not delay the others.
     async fn accept_clients(
         self: &Arc<Self>,
-        connections: &watch::Sender<()>,
+        connections: &Connections,
         listener: TcpListener,
         tls: Option<Tls>,
     ) {
@@ -106,9 +123,9 @@ impl Gateway {
                     continue;
                 }
             };
-            let (gateway, tls, closing) = (Arc::clone(self), tls.clone(), connections.subscribe());
+            let (gateway, tls, closing) = (Arc::clone(self), tls.clone(), connections.closing.subscribe());
             let (router, refused) = (router.clone(), refused.clone());
-            tokio::spawn(async move {
+            connections.tasks.spawn(async move {
                 let admitted = gateway.admit_client(&stream, address).await;
                 drop(judge);
                 match admitted {
@@ -123,11 +140,7 @@ impl Gateway {
     }
 
     /// The operator's listener. Peers must be processes of this user or of root, outside all fences.
-    async fn accept_operator(
-        self: &Arc<Self>,
-        connections: &watch::Sender<()>,
-        listener: Option<UnixListener>,
-    ) {
+    async fn accept_operator(self: &Arc<Self>, connections: &Connections, listener: Option<UnixListener>) {
         let Some(listener) = listener else { return std::future::pending().await };
         let (router, places) = (operator_router(self), Places::new(MAX_OPERATOR_CONNECTIONS));
         loop {
@@ -139,8 +152,9 @@ impl Gateway {
                 }
             };
             let Some(place) = places.take(Origin::OwnUser) else { continue };
-            let (gateway, router, closing) = (Arc::clone(self), router.clone(), connections.subscribe());
-            tokio::spawn(async move {
+            let (gateway, router, closing) =
+                (Arc::clone(self), router.clone(), connections.closing.subscribe());
+            connections.tasks.spawn(async move {
                 match gateway.judge_operator(&stream).await {
                     Peer::OwnUser | Peer::OtherUser(0) => {
                         serve_connection(stream, &place, None, router, closing).await;

@@ -9,6 +9,7 @@ use identity::Principal;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
@@ -41,6 +42,8 @@ pub(crate) struct GatewayContext {
     pub(crate) tasks: TaskTracker,
     /// What is still being cleared away after workers that have ended.
     clearing: TaskTracker,
+    /// Sessions that are ending.
+    departing: TaskTracker,
     /// What still watches a process to its end, and records that end.
     watching: TaskTracker,
 }
@@ -58,6 +61,7 @@ impl GatewayContext {
             has_freed_memory: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             clearing: TaskTracker::new(),
+            departing: TaskTracker::new(),
             watching: TaskTracker::new(),
         })
     }
@@ -85,6 +89,19 @@ impl GatewayContext {
     /// Waits until everything is cleared away.
     pub(crate) async fn cleared(&self) {
         wait_for_all(&self.clearing).await;
+    }
+
+    /// Ends a session, or a part of it, whether or not the caller waits for that. Returns when it is done.
+    pub(crate) fn depart<Done: Send + 'static>(
+        &self,
+        end: impl Future<Output = Done> + Send + 'static,
+    ) -> JoinHandle<Done> {
+        self.tasks.spawn(self.departing.track_future(end))
+    }
+
+    /// Waits until the sessions that were told to end have ended.
+    pub(crate) async fn departed(&self) {
+        wait_for_all(&self.departing).await;
     }
 
     /// Watches a process to its end.

@@ -93,13 +93,16 @@ impl Sessions {
             if self.may_go_on(&session) {
                 continue;
             }
-            tracing::info!(session = %session.handle(), "ending the session: its principal has other rights now");
-            let sessions = Arc::clone(self);
-            // An error says that it has ended by itself.
-            self.context
-                .tasks
-                .spawn(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
+            self.withdraw_access(session, "its principal has other rights now");
         }
+    }
+
+    /// Ends a session whose caller may not have it any more, without being waited for.
+    pub fn withdraw_access(self: &Arc<Self>, session: Arc<Session>, why: &str) {
+        tracing::info!(session = %session.handle(), "ending the session: {why}");
+        let sessions = Arc::clone(self);
+        // An error says that it has ended by itself.
+        self.context.depart(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
     }
 
     /// Whether the access of a principal has expired.
@@ -217,9 +220,7 @@ impl Sessions {
                 self.rest_idle();
                 reaped = now;
             }
-            if now.duration_since(given_back) >= GIVE_BACK_INTERVAL
-                && self.context.take_freed_memory()
-            {
+            if now.duration_since(given_back) >= GIVE_BACK_INTERVAL && self.context.take_freed_memory() {
                 tokio::task::spawn_blocking(fence::give_back_memory);
                 given_back = now;
             }
@@ -233,7 +234,7 @@ impl Sessions {
             is_busy |= session.calls_in_flight() > 0;
             let Some(reason) = session.tick(now) else { continue };
             let (sessions, key) = (Arc::clone(self), session.key().clone());
-            self.context.tasks.spawn(async move { sessions.end(&key, reason).await });
+            self.context.depart(async move { sessions.end(&key, reason).await });
         }
         is_busy
     }
@@ -274,6 +275,7 @@ impl Sessions {
         for roster in retired.into_iter().chain([self.roster()]) {
             roster.stop_all().await;
         }
+        self.context.departed().await;
         self.context.cleared().await;
         self.context.ends_recorded().await;
     }

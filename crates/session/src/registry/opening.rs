@@ -244,7 +244,8 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
-            tokio::spawn(async move { session.end(EndReason::Abandoned).await });
+            let context = Arc::clone(session.client().context());
+            context.depart(async move { session.end(EndReason::Abandoned).await });
         }
     }
 }
