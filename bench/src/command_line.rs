@@ -34,7 +34,7 @@ pub(crate) struct CommandLine {
     #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace", "servers", "day"])]
     pub(crate) tokens: bool,
     /// Measure this other build of ringfence too, in the same rounds, and compare
-    #[arg(long, value_name = "BINARY", conflicts_with_all = ["fence", "packages", "workspace", "servers", "day", "tokens"])]
+    #[arg(long, value_name = "BINARY", conflicts_with_all = ["packages", "workspace", "servers", "day", "tokens"])]
     pub(crate) before: Option<PathBuf>,
     /// Put the directories that the built-in server works in below this one, to measure another file system:
     /// in ringfence-bench-scopes, which is cleared [default: target/bench/workspace-scopes]
@@ -43,7 +43,7 @@ pub(crate) struct CommandLine {
     /// A short smoke run: the figures mean little
     #[arg(long)]
     pub(crate) quick: bool,
-    /// Run only these legs and measurements (latency, throughput, creation, big, memory, held, processes; of the fence
+    /// Run only these legs and measurements (latency, throughput, creation, big, memory, held, vanished, processes; of the fence
     /// launch, open, supervisor; of the built-in server overhead, peer, grep, idle, start)
     #[arg(long, value_delimiter = ',', value_name = "NAME")]
     only: Vec<String>,

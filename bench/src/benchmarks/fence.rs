@@ -20,7 +20,8 @@ use crate::report::{RunDescription, fail_on, write_json};
 pub(crate) fn run(command_line: &CommandLine) -> Result<(), Error> {
     check_names(command_line)?;
     let (variants, measurements) = (chosen_variants(command_line), chosen_measurements(command_line));
-    let programs = programs::build_and_locate()?;
+    let mut programs = programs::build_and_locate()?;
+    programs.before = command_line.before.as_deref().map(std::path::absolute).transpose()?;
     let started = Instant::now();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let rounds = command_line.rounds() as usize;
@@ -44,7 +45,12 @@ fn check_names(command_line: &CommandLine) -> Result<(), Error> {
 /// Always includes the unfenced variant: the others are compared with it.
 fn chosen_variants(command_line: &CommandLine) -> Vec<FenceVariant> {
     let chosen = command_line.chosen(&FenceVariant::ALL, FenceVariant::name);
-    let is_measured = |variant: &FenceVariant| *variant == FenceVariant::Unfenced || chosen.contains(variant);
+    let is_measured = |variant: &FenceVariant| match variant {
+        FenceVariant::Unfenced => true,
+        // An earlier build is compared whatever `--only` names.
+        _ if variant.is_for_before() => command_line.before.is_some(),
+        _ => chosen.contains(variant),
+    };
     FenceVariant::ALL.into_iter().filter(is_measured).collect()
 }
 
@@ -64,5 +70,14 @@ mod tests {
         assert_eq!(chosen_variants(&line), [FenceVariant::Unfenced, FenceVariant::TierA]);
         assert_eq!(chosen_measurements(&line), [FenceMeasurement::Launch]);
         check_names(&parse(&["--fence", "--only", "latency"])).unwrap_err();
+    }
+
+    #[test]
+    fn an_earlier_build_is_measured_beside_this_one() {
+        assert_eq!(chosen_variants(&parse(&["--fence"])).len(), 6);
+        let line = parse(&["--fence", "--before", "/old/ringfence", "--only", "bubblewrap"]);
+        let variants =
+            [FenceVariant::Unfenced, FenceVariant::Bubblewrap, FenceVariant::Run, FenceVariant::RunBefore];
+        assert_eq!(chosen_variants(&line), variants);
     }
 }

@@ -46,6 +46,11 @@ impl Drop for Gateway {
 
 impl RunningLeg {
     pub(crate) async fn start(leg: Leg, programs: &Programs) -> Result<Self, Error> {
+        Self::start_with(leg, programs, &[]).await
+    }
+
+    /// The same with these options for one of our gateways.
+    pub(crate) async fn start_with(leg: Leg, programs: &Programs, options: &[&str]) -> Result<Self, Error> {
         match leg {
             Leg::DirectStdio => {
                 let endpoint = StdioEndpoint { program: programs.fixture.clone() };
@@ -57,7 +62,7 @@ impl RunningLeg {
             | Leg::RingfenceFenced
             | Leg::BeforeSession
             | Leg::BeforeShared
-            | Leg::BeforeFenced => start_and_read_where_it_listens(leg, programs).await,
+            | Leg::BeforeFenced => start_and_read_where_it_listens(leg, programs, options).await,
             Leg::Supergateway | Leg::NpmMcpProxy | Leg::PypiMcpProxy => start_peer(leg, programs).await,
         }
     }
@@ -134,8 +139,13 @@ impl RunningLeg {
     }
 }
 
-async fn start_and_read_where_it_listens(leg: Leg, programs: &Programs) -> Result<RunningLeg, Error> {
-    let mut gateway = spawn(leg.name(), programs, &own_command_line(leg, programs), Stdio::piped())?;
+async fn start_and_read_where_it_listens(
+    leg: Leg,
+    programs: &Programs,
+    options: &[&str],
+) -> Result<RunningLeg, Error> {
+    let words = own_command_line(leg, programs, options);
+    let mut gateway = spawn(leg.name(), programs, &words, Stdio::piped())?;
     let output =
         gateway.process.stdout.take().ok_or_else(|| Error::new("the gateway has no standard output"))?;
     let mut endpoint = tokio::time::timeout(START_LIMIT, read_listening_line(output))
@@ -147,7 +157,7 @@ async fn start_and_read_where_it_listens(leg: Leg, programs: &Programs) -> Resul
     Ok(RunningLeg { endpoint: Endpoint::Http(endpoint), gateway: Some(gateway) })
 }
 
-fn own_command_line(leg: Leg, programs: &Programs) -> Vec<OsString> {
+fn own_command_line(leg: Leg, programs: &Programs, options: &[&str]) -> Vec<OsString> {
     if leg == Leg::BareAxum {
         return vec![programs.bench.clone().into_os_string(), "bare-axum-server".into()];
     }
@@ -162,6 +172,7 @@ fn own_command_line(leg: Leg, programs: &Programs) -> Vec<OsString> {
         Leg::RingfenceFenced | Leg::BeforeFenced => {}
         _ => words.push("--unfenced".into()),
     }
+    words.extend(options.iter().map(OsString::from));
     words.extend(["--".into(), programs.fixture.clone().into_os_string()]);
     words
 }

@@ -64,10 +64,24 @@ impl Channels {
         };
         let (lines, incoming) = mpsc::channel(INPUT_LINES);
         self.open.insert(channel, lines);
-        let output = output_of(channel, toward_gateway);
+        let output = self.output_of(channel, toward_gateway);
         let instance = self.local.connection.instance.clone();
         let client = Client::new(&sessions, output, instance, self.workspace.clone());
-        tokio::spawn(converse(client, incoming));
+        self.local.conversations.spawn(converse(client, incoming));
+    }
+
+    /// Sends the answers of one channel to the gateway as frames.
+    fn output_of(&self, channel: u64, toward_gateway: &mpsc::Sender<Frame>) -> mpsc::Sender<Bytes> {
+        let (output, mut lines) = mpsc::channel::<Bytes>(OUTPUT_LINES);
+        let toward_gateway = toward_gateway.clone();
+        self.local.conversations.spawn(async move {
+            while let Some(line) = lines.recv().await {
+                if toward_gateway.send(Frame::Line { channel, line }).await.is_err() {
+                    return;
+                }
+            }
+        });
+        output
     }
 
     /// Ends all channels and their sessions.
@@ -83,20 +97,6 @@ async fn converse(mut client: Client, mut incoming: mpsc::Receiver<Bytes>) {
         client.take(line).await;
     }
     client.leave().await;
-}
-
-/// Sends the answers of one channel to the gateway as frames.
-fn output_of(channel: u64, toward_gateway: &mpsc::Sender<Frame>) -> mpsc::Sender<Bytes> {
-    let (output, mut lines) = mpsc::channel::<Bytes>(OUTPUT_LINES);
-    let toward_gateway = toward_gateway.clone();
-    tokio::spawn(async move {
-        while let Some(line) = lines.recv().await {
-            if toward_gateway.send(Frame::Line { channel, line }).await.is_err() {
-                return;
-            }
-        }
-    });
-    output
 }
 
 #[cfg(test)]

@@ -13,6 +13,8 @@ pub(crate) const OUTPUT_LINES: usize = 256;
 
 pub(crate) struct Client {
     sessions: Arc<Sessions>,
+    /// Each task that copies a stream holds one of these until its stream ends, and what reads the lines waits for the
+    /// last of them: no other count of the tasks is needed.
     output: mpsc::Sender<Bytes>,
     instance: Option<Instance>,
     /// The workspace, if it is known without asking the client.

@@ -6,14 +6,19 @@ pub(crate) mod testing;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use audit::AuditLog;
 use identity::Instance;
 use parking_lot::Mutex;
 use session::{ScopeRules, ServerPlan, ServerSet, Sessions, Settings, Terms};
+use tokio_util::task::TaskTracker;
 
 use crate::gateway_address::GatewayAddress;
 use crate::gateway_server::gateway_server;
+
+/// How long the end waits for conversations whose server is still starting.
+const CONVERSATIONS_END_WITHIN: Duration = Duration::from_secs(5);
 
 /// A client's own servers, and the gateway for the rest.
 pub struct Connection {
@@ -77,11 +82,13 @@ pub(crate) struct LocalServers {
     pub(crate) connection: Connection,
     /// The sessions that the gateway opened, by server. They outlive a connection to the gateway.
     channel_sessions: Mutex<HashMap<String, Arc<Sessions>>>,
+    /// What carries the gateway's conversations with them.
+    pub(crate) conversations: TaskTracker,
 }
 
 impl LocalServers {
     pub(crate) fn new(connection: Connection) -> Self {
-        Self { connection, channel_sessions: Mutex::default() }
+        Self { connection, channel_sessions: Mutex::default(), conversations: TaskTracker::new() }
     }
 
     /// Returns the sessions of one server for the gateway, or `None` if the client's configuration does not name it.
@@ -98,12 +105,15 @@ impl LocalServers {
         Some(made)
     }
 
-    /// Ends the sessions that the gateway opened.
+    /// Ends the sessions that the gateway opened, and waits for their conversations: one may just be opening another.
     pub(crate) async fn end_channel_sessions(&self) {
         let sessions: Vec<_> = self.channel_sessions.lock().values().cloned().collect();
         for sessions in sessions {
             sessions.end_all().await;
         }
+        self.conversations.close();
+        let _ = tokio::time::timeout(CONVERSATIONS_END_WITHIN, self.conversations.wait()).await;
+        self.conversations.reopen();
     }
 }
 

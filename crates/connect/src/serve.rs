@@ -30,6 +30,8 @@ pub async fn serve_connected(connection: Connection, stop: impl Future<Output = 
     let attaching = tokio::spawn(keep_attached(Arc::clone(&local), front.opened()));
     let writer = front.take_messages(connection.settings.max_message, stop).await;
     attaching.abort();
+    // Its channels close when it is dropped.
+    let _ = attaching.await;
     local.end_channel_sessions().await;
     finish(&sessions, writer).await;
 }

@@ -17,6 +17,8 @@ mod socket;
 use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::thread::sleep;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rustix::process::Pid;
@@ -24,9 +26,15 @@ use rustix::process::Pid;
 use crate::supervisor_registry::{SUPERVISORS, Snapshot, Supervisors};
 use fences::Fences;
 use holders::{Identity, Look, Process};
+use socket::Socket;
 
 /// Processes of each kind that are looked at first. A host has a handful of clients, each with many connections.
 const MAX_REMEMBERED: usize = 8;
+
+/// How often a connection whose other end cannot be identified is looked at again, and how long between: a process lets
+/// go of a socket before the kernel closes it.
+const CLOSING_LOOKS: usize = 10;
+const CLOSING_PAUSE: Duration = Duration::from_millis(2);
 
 /// Who is at the other end of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +47,10 @@ pub enum Peer {
     OtherUser(u32),
     /// A process inside a fence, or this process on behalf of one.
     Fenced,
-    /// Not found: the other end is closed already, or is being passed between processes. To be refused.
+    /// The other end was closed before it could be judged, which every client may do. To be refused all the same: what
+    /// it sent before must not be trusted.
+    Gone,
+    /// The other end is open and its process cannot be identified, or not yet. To be refused.
     Unknown,
 }
 
@@ -105,12 +116,14 @@ impl Peers {
         Self { supervisors, fences: Fences::new(own), remembered: Mutex::default() }
     }
 
-    /// Judges the peer of a TCP connection that was accepted at `local`. Blocks, on the kernel alone.
+    /// Judges the peer of a TCP connection that was accepted at `local`. Blocks, on the kernel alone, and for some
+    /// milliseconds more where the peer cannot be identified.
     pub fn judge(&self, peer: SocketAddr, local: SocketAddr) -> Peer {
         // Before all else: what has connected by now descends from a supervisor that is known by now.
         let supervisors = self.supervisors.snapshot();
         let (peer, local) = (canonical(peer), canonical(local));
-        match socket::find(peer, local) {
+        let found = socket::find(peer, local);
+        let judged = match &found {
             Ok(Some(found)) if found.inode == 0 => Peer::Unknown,
             Ok(Some(found)) if found.user != rustix::process::geteuid().as_raw() => {
                 Peer::OtherUser(found.user)
@@ -119,6 +132,10 @@ impl Peers {
             Ok(None) if is_of_this_host(peer) => Peer::Unknown,
             Ok(None) => Peer::Remote,
             Err(_) => Peer::Unknown,
+        };
+        match (judged, found) {
+            (Peer::Unknown, Ok(found)) if is_being_closed(found, peer, local) => Peer::Gone,
+            _ => judged,
         }
     }
 
@@ -129,8 +146,10 @@ impl Peers {
         let supervisors = self.supervisors.snapshot();
         // Without a pid it is in a pid namespace that this process cannot see into.
         let Some(pid) = pid else { return Peer::Unknown };
-        match self.fences.judge(Process::from_number(pid.as_raw_nonzero().get()), &supervisors) {
+        let process = Process::from_number(pid.as_raw_nonzero().get());
+        match self.fences.judge(process, &supervisors) {
             Standing::Outside if user != rustix::process::geteuid().as_raw() => Peer::OtherUser(user),
+            Standing::Unknown if process.identity().is_none() => Peer::Gone,
             standing => standing.as_peer(),
         }
     }
@@ -220,6 +239,25 @@ impl Findings {
             Standing::Unknown => None,
         }
     }
+}
+
+/// Whether the other end of a connection is closed, or closes while this looks. Not so where the socket is being passed
+/// between processes, or belongs to a network that this process does not see.
+fn is_being_closed(found: Option<Socket>, peer: SocketAddr, local: SocketAddr) -> bool {
+    let is_closed = |other_end: Option<Socket>| match other_end {
+        Some(other_end) => other_end.inode == 0,
+        // This end tells whether the other one was closed, or was never to be seen from here.
+        None => socket::find_own(local, peer).is_ok_and(|own| own.is_none_or(|own| !own.is_established)),
+    };
+    if is_closed(found) {
+        return true;
+    }
+    (0..CLOSING_LOOKS).any(|_| {
+        sleep(CLOSING_PAUSE);
+        // What was not found once is not searched again: that reads long tables.
+        let other_end = found.and_then(|_| socket::find(peer, local).unwrap_or(found));
+        is_closed(other_end)
+    })
 }
 
 /// An IPv4 address in its own form: that is how the kernel files the connection.

@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use identity::Principal;
 use jiff::Timestamp;
-use session::{EndReason, Session};
 
 use crate::Gateway;
 use crate::token_file::TokenTable;
@@ -36,7 +35,7 @@ pub(crate) async fn watch(gateway: &Gateway) {
             if !is_revoked(&session.key().principal, &before, &now) {
                 continue;
             }
-            end(gateway, session, "the token of its caller was removed");
+            gateway.sessions.withdraw_access(session, "the token of its caller was removed");
         }
         before = now;
     }
@@ -47,16 +46,9 @@ fn end_expired(gateway: &Gateway, tokens: &TokenTable) {
     for session in gateway.sessions.all() {
         let principal = &session.key().principal;
         if tokens.has_expired(principal, now) || gateway.sessions.has_expired(principal) {
-            end(gateway, session, "the access of its caller has expired");
+            gateway.sessions.withdraw_access(session, "the access of its caller has expired");
         }
     }
-}
-
-fn end(gateway: &Gateway, session: Arc<Session>, reason: &str) {
-    tracing::info!(session = %session.handle(), "ending the session: {reason}");
-    let sessions = Arc::clone(&gateway.sessions);
-    // An error says that it has ended by itself.
-    tokio::spawn(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
 }
 
 /// Returns true if the caller's token is gone or was replaced. A caller that had none before, such as `anonymous`,

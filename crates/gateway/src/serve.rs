@@ -21,6 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::time::sleep;
+use tokio_util::task::TaskTracker;
 
 use crate::authentication::ConnectedFrom;
 use crate::places::{Connection, Origin, Place, Places};
@@ -60,6 +61,30 @@ pub struct Listeners {
     pub operator: Option<UnixListener>,
 }
 
+/// The connections that are being served or refused.
+#[derive(Default)]
+struct Connections {
+    tasks: TaskTracker,
+    /// Tells them that the gateway shuts down.
+    closing: watch::Sender<()>,
+}
+
+impl Connections {
+    /// Ends those that are idle, and waits for the last responses of the others, but not for long.
+    async fn close(&self) {
+        self.closing.send_replace(());
+        self.tasks.close();
+        let _ = tokio::time::timeout(LAST_WRITES, self.tasks.wait()).await;
+    }
+}
+
+/// Why a connection gets no place.
+enum NotAdmitted {
+    Refused(RequestError),
+    /// The client has closed it already.
+    Gone,
+}
+
 impl Gateway {
     /// Serves until `stop` resolves, then gives calls in flight until `drain`, ends every session and its
     /// processes, and closes the connections.
@@ -70,7 +95,7 @@ impl Gateway {
         drain: Duration,
     ) {
         let Listeners { clients, tls, operator } = listeners;
-        let connections = watch::Sender::new(());
+        let connections = Connections::default();
         tokio::select! {
             () = self.accept_clients(&connections, clients, tls) => {}
             () = self.accept_operator(&connections, operator) => {}
@@ -78,14 +103,13 @@ impl Gateway {
             () = stop => {}
         }
         self.sessions.shut_down(drain).await;
-        connections.send_replace(());
-        let _ = tokio::time::timeout(LAST_WRITES, connections.closed()).await;
+        connections.close().await;
     }
 
     /// Accepts connections until it is dropped. A slow connection does not delay the others.
     async fn accept_clients(
         self: &Arc<Self>,
-        connections: &watch::Sender<()>,
+        connections: &Connections,
         listener: TcpListener,
         tls: Option<Tls>,
     ) {
@@ -99,27 +123,24 @@ impl Gateway {
                     continue;
                 }
             };
-            let (gateway, tls, closing) = (Arc::clone(self), tls.clone(), connections.subscribe());
+            let (gateway, tls, closing) = (Arc::clone(self), tls.clone(), connections.closing.subscribe());
             let (router, refused) = (router.clone(), refused.clone());
-            tokio::spawn(async move {
+            connections.tasks.spawn(async move {
                 let admitted = gateway.admit_client(&stream, address).await;
                 drop(judge);
                 match admitted {
                     Ok(place) => serve_client(stream, tls, place, address, router, closing).await,
+                    Err(NotAdmitted::Gone) => tracing::debug!(%address, "closed before it could be judged"),
                     // What is not encrypted means nothing to a client that speaks TLS.
-                    Err(_) if tls.is_some() => {}
-                    Err(error) => refused.answer(stream, &last_response(&error)).await,
+                    Err(NotAdmitted::Refused(_)) if tls.is_some() => {}
+                    Err(NotAdmitted::Refused(error)) => refused.answer(stream, &last_response(&error)).await,
                 }
             });
         }
     }
 
     /// The operator's listener. Peers must be processes of this user or of root, outside all fences.
-    async fn accept_operator(
-        self: &Arc<Self>,
-        connections: &watch::Sender<()>,
-        listener: Option<UnixListener>,
-    ) {
+    async fn accept_operator(self: &Arc<Self>, connections: &Connections, listener: Option<UnixListener>) {
         let Some(listener) = listener else { return std::future::pending().await };
         let (router, places) = (operator_router(self), Places::new(MAX_OPERATOR_CONNECTIONS));
         loop {
@@ -131,13 +152,18 @@ impl Gateway {
                 }
             };
             let Some(place) = places.take(Origin::OwnUser) else { continue };
-            let (gateway, router, closing) = (Arc::clone(self), router.clone(), connections.subscribe());
-            tokio::spawn(async move {
+            let (gateway, router, closing) =
+                (Arc::clone(self), router.clone(), connections.closing.subscribe());
+            connections.tasks.spawn(async move {
                 match gateway.judge_operator(&stream).await {
                     Peer::OwnUser | Peer::OtherUser(0) => {
                         serve_connection(stream, &place, None, router, closing).await;
                     }
-                    peer => gateway.report_refusal(&refusal_of(peer), "the operator's socket", peer),
+                    peer => {
+                        if let NotAdmitted::Refused(error) = refusal_of(peer) {
+                            gateway.report_refusal(&error, "the operator's socket", peer);
+                        }
+                    }
                 }
             });
         }
@@ -166,17 +192,18 @@ impl Gateway {
         self: &Arc<Self>,
         stream: &TcpStream,
         address: SocketAddr,
-    ) -> Result<Place, RequestError> {
+    ) -> Result<Place, NotAdmitted> {
         let peer = self.judge_client(stream, address).await;
-        if !self.is_welcome(peer) {
-            let error = refusal_of(peer);
-            self.report_refusal(&error, &address.to_string(), peer);
-            return Err(error);
+        let admitted = if self.is_welcome(peer) {
+            let place = self.places.take(self.origin_of(peer, address));
+            place.ok_or(NotAdmitted::Refused(RequestError::TooManyConnections))
+        } else {
+            Err(refusal_of(peer))
+        };
+        if let Err(NotAdmitted::Refused(error)) = &admitted {
+            self.report_refusal(error, &address.to_string(), peer);
         }
-        self.places.take(self.origin_of(peer, address)).ok_or_else(|| {
-            self.report_refusal(&RequestError::TooManyConnections, &address.to_string(), peer);
-            RequestError::TooManyConnections
-        })
+        admitted
     }
 
     /// A process inside a fence could open a session with a wider scope than its own. Without tokens, only the user
@@ -186,7 +213,7 @@ impl Gateway {
             Peer::OwnUser => true,
             Peer::OtherUser(uid) => self.wants_tokens() || self.config.allowed_uids.contains(&uid),
             Peer::Remote => self.wants_tokens(),
-            Peer::Fenced | Peer::Unknown => false,
+            Peer::Fenced | Peer::Gone | Peer::Unknown => false,
         }
     }
 
@@ -195,7 +222,7 @@ impl Gateway {
             Peer::OwnUser => Origin::OwnUser,
             _ if self.config.is_behind_proxy => Origin::Proxy,
             Peer::OtherUser(uid) => Origin::OtherUser(uid),
-            Peer::Remote | Peer::Fenced | Peer::Unknown => Origin::host(address.ip()),
+            Peer::Remote | Peer::Fenced | Peer::Gone | Peer::Unknown => Origin::host(address.ip()),
         }
     }
 
@@ -224,6 +251,9 @@ impl Gateway {
             RequestError::TooManyConnections => {
                 ("too_many", "a connection beyond the limit", &self.refused_connections)
             }
+            _ if peer == Peer::Unknown => {
+                ("fenced_peer", "a connection of a process that cannot be identified", &counters.fenced_peers)
+            }
             _ => ("fenced_peer", "a connection from inside a fence", &counters.fenced_peers),
         };
         counters.denials.add(label);
@@ -234,10 +264,11 @@ impl Gateway {
     }
 }
 
-fn refusal_of(peer: Peer) -> RequestError {
+fn refusal_of(peer: Peer) -> NotAdmitted {
     match peer {
-        Peer::OwnUser | Peer::OtherUser(_) | Peer::Remote => RequestError::ForeignPeer,
-        Peer::Fenced | Peer::Unknown => RequestError::FencedPeer,
+        Peer::OwnUser | Peer::OtherUser(_) | Peer::Remote => NotAdmitted::Refused(RequestError::ForeignPeer),
+        Peer::Fenced | Peer::Unknown => NotAdmitted::Refused(RequestError::FencedPeer),
+        Peer::Gone => NotAdmitted::Gone,
     }
 }
 

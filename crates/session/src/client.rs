@@ -262,7 +262,7 @@ impl Client {
         let mut state = self.state.lock();
         state.last_used = now;
         if let Some(event) = after {
-            let stream = state.streams.with_number(event.stream).ok_or(Refusal::UnknownEvent)?;
+            let stream = state.streams.resume(event.stream).ok_or(Refusal::UnknownEvent)?;
             return Ok(stream.attach(Some(event.sequence)));
         }
         Ok(state.streams.listen(client, is_opener, now)?.attach(None))
@@ -287,14 +287,6 @@ impl Client {
         let stream = state.choose_stream(prefer);
         drop(state);
         stream.push(text, keep);
-    }
-
-    pub(crate) fn deliver_progress(&self, call: &Call, text: Text) {
-        if call.stream.answer_only {
-            self.standalone().push(text, Keep::IfRoom);
-        } else {
-            call.stream.push(text, Keep::IfRoom);
-        }
     }
 
     /// Asks the client for its roots on a stream.
@@ -410,6 +402,11 @@ impl Client {
             Some((call, error))
         });
         Overdues { calls: overdue.collect(), server_requests, end, is_deserted }
+    }
+
+    /// Lets go of what a client that seems to be gone can do without. Returns false if there is nothing to do.
+    pub(crate) fn shed(&self, now: Instant) -> bool {
+        self.state.lock().shed(now, &self.context.settings)
     }
 
     /// Ends the conversation: calls in flight get an error, streams end. Returns false if it had ended before.

@@ -1,7 +1,7 @@
 //! What all sessions and workers of one gateway share.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use audit::{AuditEntry, AuditLog};
@@ -9,6 +9,7 @@ use identity::Principal;
 use jiff::Timestamp;
 use parking_lot::RwLock;
 use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
@@ -35,12 +36,14 @@ pub(crate) struct GatewayContext {
     pub(crate) audit: Option<Arc<AuditLog>>,
     /// Turns of launching a server that is probed.
     pub(crate) probe_launches: Semaphore,
-    /// Probes have ended since unused memory was given back.
-    pub(crate) had_probes: AtomicBool,
+    /// Something large was freed since unused memory was given back to the kernel.
+    has_freed_memory: AtomicBool,
     /// Every task that runs on its own.
     pub(crate) tasks: TaskTracker,
     /// What is still being cleared away after workers that have ended.
     clearing: TaskTracker,
+    /// Sessions that are ending.
+    departing: TaskTracker,
     /// What still watches a process to its end, and records that end.
     watching: TaskTracker,
 }
@@ -55,9 +58,10 @@ impl GatewayContext {
             ticker: Ticker::default(),
             audit,
             probe_launches: Semaphore::new(PROBE_LAUNCHES),
-            had_probes: AtomicBool::new(false),
+            has_freed_memory: AtomicBool::new(false),
             tasks: TaskTracker::new(),
             clearing: TaskTracker::new(),
+            departing: TaskTracker::new(),
             watching: TaskTracker::new(),
         })
     }
@@ -65,6 +69,16 @@ impl GatewayContext {
     /// What a principal may do now.
     pub(crate) fn rights_of(&self, principal: &Principal) -> Result<Rights, RightsError> {
         self.rights.read().of(principal, Timestamp::now())
+    }
+
+    /// Notes that a process or a client is gone, and with it what it used here.
+    pub(crate) fn note_freed_memory(&self) {
+        self.has_freed_memory.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether memory was freed since this was last asked.
+    pub(crate) fn take_freed_memory(&self) -> bool {
+        self.has_freed_memory.swap(false, Ordering::Relaxed)
     }
 
     /// Drops what may take long to go on a thread that may block.
@@ -75,6 +89,19 @@ impl GatewayContext {
     /// Waits until everything is cleared away.
     pub(crate) async fn cleared(&self) {
         wait_for_all(&self.clearing).await;
+    }
+
+    /// Ends a session, or a part of it, whether or not the caller waits for that. Returns when it is done.
+    pub(crate) fn depart<Done: Send + 'static>(
+        &self,
+        end: impl Future<Output = Done> + Send + 'static,
+    ) -> JoinHandle<Done> {
+        self.tasks.spawn(self.departing.track_future(end))
+    }
+
+    /// Waits until the sessions that were told to end have ended.
+    pub(crate) async fn departed(&self) {
+        wait_for_all(&self.departing).await;
     }
 
     /// Watches a process to its end.

@@ -93,13 +93,16 @@ impl Sessions {
             if self.may_go_on(&session) {
                 continue;
             }
-            tracing::info!(session = %session.handle(), "ending the session: its principal has other rights now");
-            let sessions = Arc::clone(self);
-            // An error says that it has ended by itself.
-            self.context
-                .tasks
-                .spawn(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
+            self.withdraw_access(session, "its principal has other rights now");
         }
+    }
+
+    /// Ends a session whose caller may not have it any more, without being waited for.
+    pub fn withdraw_access(self: &Arc<Self>, session: Arc<Session>, why: &str) {
+        tracing::info!(session = %session.handle(), "ending the session: {why}");
+        let sessions = Arc::clone(self);
+        // An error says that it has ended by itself.
+        self.context.depart(async move { sessions.end(session.key(), EndReason::AccessWithdrawn).await });
     }
 
     /// Whether the access of a principal has expired.
@@ -118,13 +121,12 @@ impl Sessions {
 
     /// A name for what is served, in a word or two.
     pub fn name(&self) -> String {
-        let roster = self.roster();
-        roster.sole().map_or_else(|| "servers".to_owned(), |server| server.name().to_owned())
+        self.roster().name().to_owned()
     }
 
     /// Which sessions share processes; each of several servers has its own answer.
     pub fn lifecycle(&self) -> &'static str {
-        self.roster().sole().map_or("mixed", |server| server.lifecycle().as_str())
+        self.roster().lifecycle()
     }
 
     /// The names of all servers.
@@ -218,9 +220,7 @@ impl Sessions {
                 self.rest_idle();
                 reaped = now;
             }
-            if now.duration_since(given_back) >= GIVE_BACK_INTERVAL
-                && self.context.had_probes.swap(false, Ordering::Relaxed)
-            {
+            if now.duration_since(given_back) >= GIVE_BACK_INTERVAL && self.context.take_freed_memory() {
                 tokio::task::spawn_blocking(fence::give_back_memory);
                 given_back = now;
             }
@@ -234,7 +234,7 @@ impl Sessions {
             is_busy |= session.calls_in_flight() > 0;
             let Some(reason) = session.tick(now) else { continue };
             let (sessions, key) = (Arc::clone(self), session.key().clone());
-            self.context.tasks.spawn(async move { sessions.end(&key, reason).await });
+            self.context.depart(async move { sessions.end(&key, reason).await });
         }
         is_busy
     }
@@ -275,6 +275,7 @@ impl Sessions {
         for roster in retired.into_iter().chain([self.roster()]) {
             roster.stop_all().await;
         }
+        self.context.departed().await;
         self.context.cleared().await;
         self.context.ends_recorded().await;
     }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use config::{NameMode, Secrets};
+use config::{NameMode, Secrets, Storage};
 use identity::{Instance, Principal, SessionId, SessionKey};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -19,6 +19,8 @@ use crate::handshake;
 use crate::plan::{Beneficiary, ServerSet, Terms};
 use crate::probe::Advertised;
 use crate::rights::Rights;
+use crate::route::{Placed, Placing};
+use crate::scope::{Scope, ScopeRefusal};
 use crate::server::Server;
 use crate::view::Views;
 
@@ -91,14 +93,54 @@ impl Roster {
         Arc::new(Self { context, servers, terms, is_passed_through, views: Views::default() })
     }
 
-    /// The server that is passed through, if one is.
-    pub(crate) fn sole(&self) -> Option<&Arc<Server>> {
+    /// The server that is passed through, if one is. What depends on that is asked with the methods below; a route is
+    /// made for what [`Roster::placed_at_once`] says.
+    fn sole(&self) -> Option<&Arc<Server>> {
         if self.is_passed_through { self.servers.first() } else { None }
+    }
+
+    /// A name for what is served, in a word or two.
+    pub(crate) fn name(&self) -> &str {
+        self.sole().map_or("servers", |server| server.name())
+    }
+
+    /// Which sessions share processes; each of several servers has its own answer.
+    pub(crate) fn lifecycle(&self) -> &'static str {
+        self.sole().map_or("mixed", |server| server.lifecycle().as_str())
+    }
+
+    /// The server whose one process all sessions share, if that is all there is.
+    pub(crate) fn shared_server(&self) -> Option<&Arc<Server>> {
+        self.sole().filter(|server| server.lifecycle() == Lifecycle::Shared)
     }
 
     /// Whether all sessions work in the scope of one process.
     pub(crate) fn shares_scope(&self) -> bool {
-        self.sole().is_some_and(|server| server.lifecycle() == Lifecycle::Shared)
+        self.shared_server().is_some()
+    }
+
+    /// Whether what a session works with may serve others at the same time, all of it.
+    pub(crate) fn serves_many(&self) -> bool {
+        self.sole().is_some_and(|server| server.lifecycle().serves_many())
+    }
+
+    /// Whether the gateway itself answers `initialize`, and so speaks every revision. One server has decided for itself.
+    pub(crate) fn answers_for_itself(&self) -> bool {
+        self.sole().is_none()
+    }
+
+    /// Where the servers of a session run.
+    pub(crate) fn place(&self, placing: &Placing) -> Result<Placed, ScopeRefusal> {
+        match self.sole() {
+            Some(server) => Ok(Placed::One(Arc::clone(server), placing.scope_of_one(server)?)),
+            None => Ok(Placed::Many(placing.members())),
+        }
+    }
+
+    /// The same, where no file has to be looked at for it.
+    pub(crate) fn placed_at_once(&self, scope: &Arc<Scope>) -> Option<Placed> {
+        let server = self.sole().filter(|server| server.plan.storage == Storage::None)?;
+        Some(Placed::One(Arc::clone(server), Arc::clone(scope)))
     }
 
     /// Probes all servers in the background, with what the next client most probably says.
@@ -109,7 +151,7 @@ impl Roster {
             if let Some(server) = roster.sole() {
                 roster.advertise(server, no_session.as_beneficiary(), &handshake).await;
             } else {
-                roster.probed(no_session.as_beneficiary(), &handshake).await;
+                roster.probed(no_session.as_beneficiary(), &handshake, PROBE_WITHIN).await;
             }
         });
     }
@@ -151,7 +193,7 @@ impl Roster {
         starts_now: bool,
     ) -> Welcome {
         let Some(server) = self.sole() else {
-            let answer = self.answer(whom, handshake, requested).await;
+            let answer = self.answer(whom, handshake, requested, PROBE_WITHIN).await;
             return Welcome::Gateway(Told { version: Some(requested), answer });
         };
         if starts_now && server.lifecycle() != Lifecycle::Call {
@@ -175,9 +217,8 @@ impl Roster {
     /// The result for a client of the one server. A client of a shared upstream gets the older of the revision that it
     /// asked for and the one that the upstream speaks.
     pub(crate) fn negotiate(&self, requested: Version, result: &InitializeResult) -> Told {
-        let serves_many = self.sole().is_some_and(|server| server.lifecycle().serves_many());
         match result.version {
-            Some(upstream) if serves_many => {
+            Some(upstream) if self.serves_many() => {
                 let version = requested.min(upstream);
                 Told { version: Some(version), answer: result.with_version(version) }
             }
@@ -190,6 +231,7 @@ impl Roster {
         &self,
         whom: Beneficiary<'_>,
         handshake: &Arc<Request>,
+        within: Duration,
     ) -> Vec<(String, Option<Arc<Catalogue>>)> {
         let terms = &self.terms;
         let is_here = |server: &&Arc<Server>| {
@@ -203,7 +245,7 @@ impl Roster {
             let Ok(upstream) = server.plan.for_session(terms, whom) else { continue };
             let (server, handshake) = (Arc::clone(server), server.greeting(handshake));
             probes.spawn(async move {
-                let found = tokio::time::timeout(PROBE_WITHIN, server.catalogue(upstream, handshake)).await;
+                let found = tokio::time::timeout(within, server.catalogue(upstream, handshake)).await;
                 (place, server.name().to_owned(), found.ok().and_then(Result::ok))
             });
         }
@@ -213,8 +255,14 @@ impl Roster {
     }
 
     /// The answer to a client's `initialize`: what all servers together can do.
-    async fn answer(&self, whom: Beneficiary<'_>, handshake: &Arc<Request>, version: Version) -> String {
-        let known = self.probed(whom, handshake).await;
+    async fn answer(
+        &self,
+        whom: Beneficiary<'_>,
+        handshake: &Arc<Request>,
+        version: Version,
+        within: Duration,
+    ) -> String {
+        let known = self.probed(whom, handshake, within).await;
         let mut answer = json!({
             "protocolVersion": version.as_str(),
             "capabilities": self.capabilities(&known, whom.rights),
@@ -292,3 +340,6 @@ fn instructions(known: &[(String, Option<Arc<Catalogue>>)]) -> String {
     }
     text
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,6 @@
 //! Where a session's calls go once its scope is locked. A session with one server has a route that passes everything
-//! through; a session with several has an aggregate. This is the only place that tells the two apart.
+//! through; a session with several has an aggregate. From here on only this file tells the two apart; before there is a
+//! route, `Roster` does.
 
 mod aggregate;
 mod calls;
@@ -15,9 +16,8 @@ use upstream::Attachment;
 use wire::Request;
 
 pub(crate) use self::aggregate::Aggregate;
-pub(crate) use self::member::Member;
 pub use self::member::MemberReport;
-pub(crate) use self::placement::Placing;
+pub(crate) use self::placement::{Placed, Placing};
 use crate::catalogue::list_all;
 use crate::client::Call;
 use crate::list::List;

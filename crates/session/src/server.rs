@@ -2,7 +2,7 @@
 //! different sharing keys never share a process, a directory, an environment or a stream.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -248,7 +248,7 @@ impl Server {
         }
         drop(place);
         worker.stop().await;
-        self.context.had_probes.store(true, Ordering::Relaxed);
+        self.context.note_freed_memory();
     }
 
     async fn look_at(&self, worker: &Arc<Worker>) -> ProbeResult {
@@ -278,6 +278,12 @@ impl Server {
                 .tasks
                 .spawn(async move { if stays { worker.rest(after).await } else { worker.stop().await } });
         }
+    }
+
+    /// Lets no probe begin from now on, so that nothing becomes known.
+    #[cfg(test)]
+    pub(crate) fn hold_probes(&self) {
+        self.probe_places.forget_permits(MAX_PROBES);
     }
 
     /// Gives up every worker that several sessions share.

@@ -275,8 +275,7 @@ impl Session {
         let mut record = self.client.record();
         record.initialize = Arc::new(request.clone());
         let mut answer = record.answer.clone().unwrap_or_default();
-        // Several servers are answered for by the gateway, which speaks every revision; one server has decided.
-        if self.roster.sole().is_none()
+        if self.roster.answers_for_itself()
             && let Ok(result) = InitializeResult::read(&answer)
         {
             answer = result.with_version(params.version());

@@ -21,8 +21,8 @@ pub struct Settings {
     /// A session without a request or an open stream for this long ends.
     pub idle_timeout: Duration,
     /// The servers of a session are stopped when its client has read no stream and sent nothing for this long; the next
-    /// request starts them again. A client that never read a stream gets [`SILENT_CLIENTS_GET`] times as long, because
-    /// it cannot be told from one that is gone.
+    /// request starts them again. A client that never read a stream, or that resumes streams, gets [`LONGER_GRACE`]
+    /// times as long.
     pub client_grace: Duration,
     /// A session that never finished its handshake ends after this long without a request.
     pub handshake_timeout: Duration,
@@ -79,8 +79,11 @@ impl Default for Settings {
     }
 }
 
-/// How many times longer than others a client is waited for that has never read a stream.
-pub(crate) const SILENT_CLIENTS_GET: u32 = 3;
+/// How many times longer than others a client is waited for that has never read a stream, or that resumes streams.
+pub(crate) const LONGER_GRACE: u32 = 3;
+
+/// What each stream of a client that seems to be gone keeps of the news that it has not had.
+pub(crate) const MAX_DESERTED_BYTES: usize = 16 * 1024;
 
 /// A call that is answered sooner, with no message before its answer, is answered as plain JSON.
 pub(crate) const ANSWERED_SOON: Duration = Duration::from_millis(100);

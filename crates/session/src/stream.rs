@@ -123,6 +123,18 @@ impl Stream {
         self.state.lock().buffer.is_ended()
     }
 
+    /// Whether the client was told to come back and has not.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.state.lock().buffer.is_parked()
+    }
+
+    /// Lets go of what a client that seems to be gone can do without.
+    pub(crate) fn shed(&self) {
+        for _ in 0..self.state.lock().buffer.shed() {
+            self.counters.dropped_notifications.add();
+        }
+    }
+
     pub(crate) fn kept_bytes(&self) -> usize {
         self.state.lock().buffer.kept_bytes()
     }

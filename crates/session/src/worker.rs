@@ -19,7 +19,6 @@ mod terms;
 mod testing;
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -224,18 +223,22 @@ impl Worker {
         self.rest_if(|machine| machine.rest(after, Instant::now())).await;
     }
 
-    /// Whether it is a process for one session alone that has nothing to do.
-    pub(crate) fn can_rest_unattended(&self) -> bool {
+    /// Whether a process runs for one session alone.
+    pub(crate) fn has_own_process(&self) -> bool {
         let core = self.core.lock();
         let is_process = core.connection.as_ref().is_some_and(|connection| connection.pid().is_some());
-        is_process && !self.serves_many() && core.machine.can_rest_unattended()
+        is_process && !self.serves_many()
+    }
+
+    /// Whether it is a process for one session alone that has nothing to do.
+    pub(crate) fn can_rest_unattended(&self) -> bool {
+        self.has_own_process() && self.core.lock().machine.can_rest_unattended()
     }
 
     /// Ends the process of a session whose client is gone; the next call starts another.
     pub(crate) async fn rest_unattended(&self) {
         self.rest_if(WorkerMachine::rest_unattended).await;
-        // What the process has used here goes back to the system.
-        self.context.had_probes.store(true, Ordering::Relaxed);
+        self.context.note_freed_memory();
     }
 
     async fn rest_if(&self, rests: impl FnOnce(&mut WorkerMachine) -> bool) {
@@ -329,7 +332,7 @@ impl Worker {
             Action::Answer { call, text, outcome } => call.answer(text, outcome),
             Action::Fail { call, error } => call.fail(&error),
             Action::Deliver { client, text, prefer } => client.deliver(text, Keep::IfRoom, prefer),
-            Action::Progress { call, text } => call.client.deliver_progress(&call, text),
+            Action::Progress { call, text } => call.deliver_progress(text),
             Action::AskClient { client, request } => self.ask_client(&client, &request),
             Action::WithdrawRequest { client, number, notice } => client.withdraw_request(number, notice),
             Action::Tell(handle, event) => handle.tell(event),

@@ -122,6 +122,7 @@ impl Process {
         let (exit_sender, exit) = watch::channel(None);
         let process =
             Self { hold, outbox: Arc::clone(&outbox), stderr: Arc::clone(&tail), exit, confinement };
+        // These end with the process, and `exited` waits for the last of them.
         tokio::spawn(write_stdin(outbox, stdin));
         let stderr_reader = tokio::spawn(read_stderr(tail, stderr, source));
         tokio::spawn(async move {

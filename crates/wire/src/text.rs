@@ -47,6 +47,16 @@ impl Text {
         self.len() == 0
     }
 
+    /// The same in memory of its own, where it may be a small part of a buffer that others have let go of.
+    #[must_use]
+    pub fn copied(&self) -> Self {
+        let mut whole = BytesMut::with_capacity(self.len());
+        for piece in [&self.head, &self.middle, &self.tail] {
+            whole.extend_from_slice(piece);
+        }
+        whole.freeze().into()
+    }
+
     /// The pieces in order, without empty ones.
     pub fn into_pieces(self) -> impl Iterator<Item = Bytes> {
         [self.head, self.middle, self.tail].into_iter().filter(|piece| !piece.is_empty())

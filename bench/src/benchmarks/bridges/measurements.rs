@@ -1,5 +1,7 @@
 //! The measurements and the figures each one yields, with the words the tables use for them.
 
+use crate::legs::Leg;
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Measurement {
     Latency,
@@ -12,12 +14,13 @@ pub(crate) enum Measurement {
     Big8MiB,
     Memory,
     Held,
+    Vanished,
     ProcessesAfterDelete,
     ProcessesAfterVanishing,
 }
 
 impl Measurement {
-    pub(crate) const ALL: [Self; 12] = [
+    pub(crate) const ALL: [Self; 13] = [
         Self::Latency,
         Self::Throughput1x32,
         Self::Throughput32x1,
@@ -28,6 +31,7 @@ impl Measurement {
         Self::Big8MiB,
         Self::Memory,
         Self::Held,
+        Self::Vanished,
         Self::ProcessesAfterDelete,
         Self::ProcessesAfterVanishing,
     ];
@@ -41,13 +45,32 @@ impl Measurement {
             Self::Big1MiB | Self::Big8MiB => "big",
             Self::Memory => "memory",
             Self::Held => "held",
+            Self::Vanished => "vanished",
             Self::ProcessesAfterDelete | Self::ProcessesAfterVanishing => "processes",
         }
     }
 
     /// Returns true for memory, held sessions and leftover processes, which need a gateway to themselves.
     pub(crate) fn needs_a_fresh_gateway(self) -> bool {
-        matches!(self.group(), "memory" | "held" | "processes")
+        matches!(self.group(), "memory" | "held" | "vanished" | "processes")
+    }
+
+    /// Whether the measurement is made with a leg.
+    pub(crate) fn is_for(self, leg: Leg) -> bool {
+        match self {
+            Self::Held => leg.is_fenced(),
+            // Earlier builds cannot be told when a client counts as gone.
+            Self::Vanished => leg == Leg::RingfenceFenced,
+            _ => true,
+        }
+    }
+
+    /// What the gateway is told beside the leg's own options.
+    pub(crate) fn gateway_options(self) -> &'static [&'static str] {
+        match self {
+            Self::Vanished => &["--client-grace", "1"],
+            _ => &[],
+        }
     }
 
     pub(crate) fn figures(self) -> &'static [Figure] {
@@ -71,6 +94,7 @@ impl Measurement {
                 F::GatewayMemoryPerSession,
             ],
             Self::Held => &[F::Held500],
+            Self::Vanished => &[F::MemoryPerVanished],
             Self::ProcessesAfterDelete => &[F::ProcessesAfterDelete],
             Self::ProcessesAfterVanishing => &[F::ProcessesAfterVanishing],
         }
@@ -99,6 +123,7 @@ pub(crate) enum Figure {
     ChildrenMemory200,
     GatewayMemoryPerSession,
     Held500,
+    MemoryPerVanished,
     ProcessesAfterDelete,
     ProcessesAfterVanishing,
 }
@@ -127,6 +152,7 @@ impl Figure {
             Self::ChildrenMemory200 => "children_pss_kib_200_sessions",
             Self::GatewayMemoryPerSession => "gateway_kib_per_idle_session",
             Self::Held500 => "sessions_of_500_that_answer",
+            Self::MemoryPerVanished => "kib_per_vanished_client",
             Self::ProcessesAfterDelete => "processes_left_after_delete",
             Self::ProcessesAfterVanishing => "processes_left_after_vanishing",
         }
@@ -153,6 +179,7 @@ impl Figure {
             Self::ChildrenMemory200 => "children KiB, 200",
             Self::GatewayMemoryPerSession => "gateway KiB per idle session",
             Self::Held500 => "of 500 idle sessions, answer",
+            Self::MemoryPerVanished => "KiB per vanished client",
             Self::ProcessesAfterDelete => "after 20 × DELETE",
             Self::ProcessesAfterVanishing => "after 20 clients vanished",
         }

@@ -80,7 +80,7 @@ fn fenced_rows(results: &Results) -> Vec<ReachRow> {
     };
     let peer = Leg::Supergateway;
     vec![
-        fenced("session creation p50", Leg::DirectStdio, Figure::CreationP50, Some(Bound::AtMost(6.0))),
+        fenced("session creation p50", Leg::DirectStdio, Figure::CreationP50, Some(Bound::AtMost(5.0))),
         fenced("sequential p50", Leg::RingfenceShared, Figure::LatencyP50, Some(Bound::AtMost(1.05))),
         fenced("throughput 1×32", Leg::RingfenceShared, Figure::Throughput1x32, Some(Bound::AtLeast(0.95))),
         fenced("throughput 64×4", Leg::RingfenceShared, Figure::Throughput64x4, None),
@@ -98,6 +98,11 @@ fn fenced_rows(results: &Results) -> Vec<ReachRow> {
             figure: "of 500 idle sessions, answer, ringfence-fenced".to_owned(),
             measured: results.samples.median(Leg::RingfenceFenced, Figure::Held500),
             bound: Some(Bound::AtLeast(500.0)),
+        },
+        ReachRow {
+            figure: "KiB per vanished client after the grace, ringfence-fenced".to_owned(),
+            measured: results.samples.median(Leg::RingfenceFenced, Figure::MemoryPerVanished),
+            bound: Some(Bound::AtMost(64.0)),
         },
         fenced("session creation p50", peer, Figure::CreationP50, Some(Bound::AtMost(1.0))),
         fenced("throughput 1×32", peer, Figure::Throughput1x32, Some(Bound::AtLeast(1.0))),

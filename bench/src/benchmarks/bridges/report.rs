@@ -29,6 +29,7 @@ pub(crate) fn markdown_report(covered: &Covered, results: &Results) -> String {
         ("big", "Big results, one after another"),
         ("memory", "Memory (PSS) at 1, 50 and 200 idle sessions"),
         ("held", "Idle sessions held at once"),
+        ("vanished", "Memory (PSS) that 50 vanished clients leave, with their processes"),
         (
             "processes",
             "Descendant processes left, default settings, after up to 10 s (quick: 2 s); a shared server counts as one",

@@ -17,7 +17,7 @@ use crate::machine::other_load::read_other_load_percent;
 use crate::machine::started_processes;
 use crate::programs::Programs;
 
-const SLICE_LIMIT: Duration = Duration::from_secs(45);
+const SLICE_LIMIT: Duration = Duration::from_secs(60);
 const MIB: u32 = 1024 * 1024;
 
 #[derive(Debug)]
@@ -155,11 +155,10 @@ impl<'a> RunSchedule<'a> {
     }
 
     async fn run_with_fresh_gateway(&mut self, leg: Leg, measurement: Measurement, round: usize) {
-        let is_for_fences = measurement == Measurement::Held;
-        if self.results.is_given_up(leg, measurement) || (is_for_fences && !leg.is_fenced()) {
+        if self.results.is_given_up(leg, measurement) || !measurement.is_for(leg) {
             return;
         }
-        let outcome = match RunningLeg::start(leg, self.programs).await {
+        let outcome = match RunningLeg::start_with(leg, self.programs, measurement.gateway_options()).await {
             Err(error) => Err(error),
             Ok(running) => {
                 let outcome = within_limit(measure(&running, measurement, &self.plan)).await;
@@ -200,6 +199,7 @@ async fn measure(leg: &RunningLeg, measurement: Measurement, plan: &SlicePlan) -
         Measurement::Big8MiB => calls::measure_big(endpoint, 8 * MIB, Figure::Big8MiB, plan.big).await,
         Measurement::Memory => sessions::measure_memory(leg, plan).await,
         Measurement::Held => sessions::measure_held(leg).await,
+        Measurement::Vanished => sessions::measure_vanished(leg).await,
         Measurement::ProcessesAfterDelete => {
             sessions::measure_processes_left(leg, Leaving::Delete, plan).await
         }

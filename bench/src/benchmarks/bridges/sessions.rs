@@ -17,6 +17,13 @@ use crate::statistics::percentile;
 const CREATORS: u32 = 8;
 const LEAVING_SESSIONS: u32 = 20;
 const LEAVING_POLL: Duration = Duration::from_millis(50);
+const VANISHING_CLIENTS: u32 = 50;
+
+/// How long the servers of vanished clients may take to be stopped.
+const VANISHED_WITHIN: Duration = Duration::from_secs(12);
+
+/// The gateway gives freed memory back to the kernel every ten seconds.
+const GIVEN_BACK_AFTER: Duration = Duration::from_secs(11);
 
 async fn open_and_call(endpoint: &Endpoint) -> Result<McpSession, Error> {
     let mut session = McpSession::open(endpoint).await?;
@@ -109,6 +116,24 @@ pub(crate) async fn measure_held(leg: &RunningLeg) -> Result<Figures, Error> {
     }
     close_all(sessions).await?;
     Ok(vec![(Figure::Held500, f64::from(answering))])
+}
+
+/// What 50 clients that have vanished still cost, processes below the gateway included. What is made once is not
+/// counted: one client has vanished before.
+pub(crate) async fn measure_vanished(leg: &RunningLeg) -> Result<Figures, Error> {
+    let Some(gateway) = leg.gateway_process_id() else { return Ok(Vec::new()) };
+    let at_first = count_processes(leg);
+    let memory_after = async |clients: u32| {
+        drop(open_sessions(&leg.endpoint, clients).await?);
+        wait_for_processes_to_leave(leg, at_first, VANISHED_WITHIN).await;
+        tokio::time::sleep(GIVEN_BACK_AFTER).await;
+        let mut processes = leg.descendants();
+        processes.push(gateway);
+        Ok::<_, Error>(proportional_set_kib(&processes))
+    };
+    let before = memory_after(1).await?;
+    let after = memory_after(VANISHING_CLIENTS).await?;
+    Ok(vec![(Figure::MemoryPerVanished, (after - before) / f64::from(VANISHING_CLIENTS))])
 }
 
 /// How sessions end before leftover processes are counted.

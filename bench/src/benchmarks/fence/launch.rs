@@ -37,6 +37,10 @@ pub(crate) struct FenceHost {
     caches: PathBuf,
     scope: PathBuf,
     bubblewrap: Option<PathBuf>,
+    /// The programs of the variants that run one: this build, and an earlier one.
+    own_programs: BTreeMap<FenceVariant, PathBuf>,
+    /// Where they keep what they keep; builds do not share that.
+    run_caches: PathBuf,
     /// What bubblewrap mounts read-only: all that the fence of Tier B does.
     mounted: Vec<PathBuf>,
     nothing: File,
@@ -76,6 +80,13 @@ impl FenceHost {
         let nothing = File::options().read(true).write(true).open("/dev/null")?;
         let plans = BTreeMap::new();
         let bubblewrap = find_bubblewrap(std::env::var_os("PATH"));
+        let own_programs = [
+            (FenceVariant::Run, Some(programs.ringfence.clone())),
+            (FenceVariant::RunBefore, programs.before.clone()),
+        ];
+        let own_programs =
+            own_programs.into_iter().filter_map(|(variant, it)| Some((variant, it?))).collect();
+        let run_caches = programs.work_directory.join("run-caches");
         let mounted = Vec::new();
         Ok(Self {
             launcher,
@@ -87,6 +98,8 @@ impl FenceHost {
             caches,
             scope,
             bubblewrap,
+            own_programs,
+            run_caches,
             mounted,
             nothing,
         })
@@ -96,6 +109,10 @@ impl FenceHost {
     pub(crate) fn plan(&mut self, variant: FenceVariant, bench: &Path) -> Result<(), Error> {
         match variant {
             FenceVariant::Unfenced => Ok(()),
+            FenceVariant::Run | FenceVariant::RunBefore => {
+                std::fs::create_dir_all(self.run_caches.join(variant.name()))?;
+                Ok(())
+            }
             FenceVariant::Bubblewrap if self.bubblewrap.is_some() => {
                 let policy = self.policy(FenceVariant::TierB, bench)?;
                 let plan = fence::plan(&policy, &self.kernel).while_doing("planning the fence")?;
@@ -158,6 +175,7 @@ impl FenceHost {
             return self.launch_fenced(launcher, plan, command, &streams);
         }
         let mut process = match (variant, &self.bubblewrap) {
+            (FenceVariant::Run | FenceVariant::RunBefore, _) => self.ringfence_run(variant, command)?,
             (FenceVariant::Bubblewrap, Some(program)) => {
                 let mut process = std::process::Command::new(program);
                 process.args(self.bubblewrap_arguments()).arg("--").arg(&command.program);
@@ -174,6 +192,22 @@ impl FenceHost {
             process.stdout(Stdio::from(stdout));
         }
         process.spawn().map(Launched::Plain).while_doing("starting the command")
+    }
+
+    /// `ringfence run` with options that every build has understood since it fences, and with the policy of the
+    /// other variants as far as they can say it.
+    fn ringfence_run(
+        &self,
+        variant: FenceVariant,
+        command: &fence::Command,
+    ) -> Result<std::process::Command, Error> {
+        const POLICY: &str = "run --tier b --net none --read-mode strict --";
+        let program = self.own_programs.get(&variant).ok_or_else(|| Error::new("no such build"))?;
+        let mut process = std::process::Command::new(program);
+        process.args(POLICY.split_ascii_whitespace()).arg(&command.program).current_dir(&self.scope);
+        process.env("XDG_CACHE_HOME", self.run_caches.join(variant.name()));
+        process.stdin(Stdio::null()).stderr(Stdio::null());
+        Ok(process)
     }
 
     fn launch_fenced(

@@ -13,11 +13,23 @@ pub(crate) enum FenceVariant {
     TierBCold,
     /// Another sandbox program with the same namespaces and mounts.
     Bubblewrap,
+    /// `ringfence run` with the policy of Tier B: its own start, arranging and clearing away included.
+    Run,
+    /// The same of the build that `--before` names.
+    RunBefore,
 }
 
 impl FenceVariant {
-    pub(crate) const ALL: [Self; 6] =
-        [Self::Unfenced, Self::TierA, Self::TierACold, Self::TierB, Self::TierBCold, Self::Bubblewrap];
+    pub(crate) const ALL: [Self; 8] = [
+        Self::Unfenced,
+        Self::TierA,
+        Self::TierACold,
+        Self::TierB,
+        Self::TierBCold,
+        Self::Bubblewrap,
+        Self::Run,
+        Self::RunBefore,
+    ];
 
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -27,7 +39,14 @@ impl FenceVariant {
             Self::TierB => "tier-b-offline",
             Self::TierBCold => "tier-b-offline-cold",
             Self::Bubblewrap => "bubblewrap",
+            Self::Run => "run-tier-b",
+            Self::RunBefore => "before-run-tier-b",
         }
+    }
+
+    /// Compared with each other, and measured only then.
+    pub(crate) fn is_for_before(self) -> bool {
+        matches!(self, Self::Run | Self::RunBefore)
     }
 
     /// True if its absence or failure is a footnote and does not fail the run.

@@ -15,6 +15,8 @@ pub(super) struct Socket {
     pub(super) user: u32,
     /// 0 if no process holds it any more.
     pub(super) inode: u32,
+    /// Neither end has closed the connection.
+    pub(super) is_established: bool,
 }
 
 /// The socket of this network namespace that is bound to `near` and connected to `far`. Both in canonical form.
@@ -23,6 +25,11 @@ pub(super) fn find(near: SocketAddr, far: SocketAddr) -> io::Result<Option<Socke
         Ok(Some(socket)) => Ok(Some(socket)),
         Ok(None) | Err(_) => look_up(near, far),
     }
+}
+
+/// Like [`find`], for an end that this process has: it is bound to no device.
+pub(super) fn find_own(near: SocketAddr, far: SocketAddr) -> io::Result<Option<Socket>> {
+    ask(near, far).or_else(|_| look_up(near, far))
 }
 
 // `struct nlmsghdr` and `struct inet_diag_req_v2`, by the places of their fields.
@@ -38,6 +45,7 @@ const NLM_F_REQUEST: u16 = 1;
 
 // `struct inet_diag_msg` after the header.
 const ANSWER_SIZE: usize = 88;
+const ANSWER_STATE: usize = 17;
 const ANSWER_ID: usize = 20;
 const ANSWER_USER: usize = 80;
 const ANSWER_INODE: usize = 84;
@@ -53,6 +61,7 @@ const COOKIE: usize = 40;
 const AF_INET: u8 = 2;
 const AF_INET6: u8 = 10;
 const IPPROTO_TCP: u8 = 6;
+const TCP_ESTABLISHED: u8 = 1;
 
 /// One question, one answer. None also if the kernel cannot tell.
 fn ask(near: SocketAddr, far: SocketAddr) -> io::Result<Option<Socket>> {
@@ -111,7 +120,8 @@ fn read_answer(answer: &[u8], near: SocketAddr, far: SocketAddr) -> Option<Socke
     // Without a connection the kernel answers with a listener that has the port.
     let is_it = end(NEAR_PORT, NEAR_ADDRESS)? == (near.ip(), near.port())
         && end(FAR_PORT, FAR_ADDRESS)? == (far.ip(), far.port());
-    is_it.then_some(Socket { user, inode })
+    let is_established = *answer.get(ANSWER_STATE)? == TCP_ESTABLISHED;
+    is_it.then_some(Socket { user, inode, is_established })
 }
 
 fn number_at(bytes: &[u8], place: usize) -> Option<u32> {
@@ -140,10 +150,11 @@ fn look_up(near: SocketAddr, far: SocketAddr) -> io::Result<Option<Socket>> {
 /// `number: address:port address:port state queues timer retransmissions user timeout inode …`
 fn read_row(row: &str, near: SocketAddr, far: SocketAddr) -> Option<Socket> {
     let fields: Vec<&str> = row.split_ascii_whitespace().collect();
-    let [_, here, there, _, _, _, _, user, _, inode, ..] = fields.as_slice() else { return None };
+    let [_, here, there, state, _, _, _, user, _, inode, ..] = fields.as_slice() else { return None };
     let is_it = read_end(here)? == (near.ip(), near.port()) && read_end(there)? == (far.ip(), far.port());
     is_it.then_some(())?;
-    Some(Socket { user: user.parse().ok()?, inode: inode.parse().ok()? })
+    let is_established = u8::from_str_radix(state, 16).ok()? == TCP_ESTABLISHED;
+    Some(Socket { user: user.parse().ok()?, inode: inode.parse().ok()?, is_established })
 }
 
 fn read_end(text: &str) -> Option<(IpAddr, u16)> {
@@ -178,11 +189,18 @@ mod tests {
         let asked = ask(near, far).unwrap().unwrap();
         assert_eq!(look_up(near, far).unwrap(), Some(asked));
         assert_eq!(asked.user, rustix::process::geteuid().as_raw());
+        assert!(asked.is_established);
         let held = fs::read_link(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&client)));
         assert_eq!(held.unwrap().to_str().unwrap(), format!("socket:[{}]", asked.inode));
         // The listener has this port, but is no connection.
         let nobody = SocketAddr::new(near.ip(), 1);
         assert_eq!((ask(far, nobody).unwrap(), look_up(far, nobody).unwrap()), (None, None));
+        let accepted = listener.accept().unwrap().0;
+        drop(client);
+        let (own, asked) = (look_up(far, near).unwrap().unwrap(), ask(far, near).unwrap().unwrap());
+        assert_eq!(own, asked);
+        assert!(!own.is_established, "the other end was closed");
+        drop(accepted);
     }
 
     #[test]

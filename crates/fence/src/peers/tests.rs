@@ -224,27 +224,60 @@ fn an_address_on_the_network_is_no_way_round() {
         shell.run("exec 8>&-; echo done");
         let (peer, local) = (accepted.peer_addr().unwrap(), accepted.local_addr().unwrap());
         drop(accepted);
-        assert_eq!(peers.judge(peer, local), Peer::Unknown, "gone, and from this host");
+        assert_eq!(peers.judge(peer, local), Peer::Gone, "from this host");
     }
 }
 
 #[test]
-fn a_connection_that_was_closed_or_never_was_is_nobodys() {
+fn a_connection_that_was_closed_is_told_from_one_whose_process_is_not_found() {
     let (peers, listener) = (peers_knowing(supervisors()), listener("127.0.0.1"));
     let mut shell = Shell::start();
     let accepted = shell.connect(&listener, 8);
     shell.run("exec 8>&-; echo done");
-    assert_eq!(judge(&peers, &accepted), Peer::Unknown, "closed by its process");
+    assert_eq!(judge(&peers, &accepted), Peer::Gone, "closed by its process");
     let (peer, local) = (accepted.peer_addr().unwrap(), accepted.local_addr().unwrap());
     // The connection is reset, so no trace is left of the other end.
     drop(accepted);
-    assert_eq!(peers.judge(peer, local), Peer::Unknown, "gone");
+    assert_eq!(peers.judge(peer, local), Peer::Gone, "reset");
     let never = SocketAddr::from(([127, 0, 0, 1], 1));
-    assert_eq!(peers.judge(never, local), Peer::Unknown);
+    assert_eq!(peers.judge(never, local), Peer::Gone, "neither end is there");
     // A documentation address. If there is a route to it, it is not this host's.
     let elsewhere = SocketAddr::from(([198, 51, 100, 1], 1));
     let has_route = UdpSocket::bind("0.0.0.0:0").unwrap().connect(elsewhere).is_ok();
-    assert_eq!(peers.judge(elsewhere, local), if has_route { Peer::Remote } else { Peer::Unknown });
+    assert_eq!(peers.judge(elsewhere, local), if has_route { Peer::Remote } else { Peer::Gone });
+}
+
+#[test]
+fn a_client_that_resets_its_connection_or_is_killed_is_gone() {
+    let (peers, listener) = (peers_knowing(supervisors()), listener("127.0.0.1"));
+    for _ in 0..50 {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (accepted, peer) = listener.accept().unwrap();
+        // What is left unread when a socket is closed resets the connection.
+        (&accepted).write_all(b"x").unwrap();
+        client.peek(&mut [0]).unwrap();
+        drop(client);
+        assert_eq!(peers.judge(peer, accepted.local_addr().unwrap()), Peer::Gone);
+    }
+    let mut shell = Shell::start();
+    let accepted = shell.connect(&listener, 8);
+    assert_eq!(judge(&peers, &accepted), Peer::OwnUser, "the control");
+    shell.process.kill().unwrap();
+    shell.process.wait().unwrap();
+    assert_eq!(judge(&peers, &accepted), Peer::Gone);
+}
+
+#[test]
+fn a_process_that_has_ended_is_gone() {
+    let peers = peers_knowing(supervisors());
+    let own_user = rustix::process::geteuid().as_raw();
+    let mut child = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let pid = Pid::from_child(&child);
+    assert_eq!(peers.judge_process(Some(pid), own_user), Peer::OwnUser, "the control");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(peers.judge_process(Some(pid), own_user), Peer::Gone);
+    assert_eq!(peers.judge_process(None, own_user), Peer::Unknown);
 }
 
 #[test]

@@ -11,7 +11,7 @@ use wire::{ErrorReply, Id, Request, Text};
 
 use super::Client;
 use super::call_record::CallRecord;
-use crate::stream::Stream;
+use crate::stream::{Keep, Stream};
 use crate::worker_id::WorkerId;
 
 #[derive(Debug)]
@@ -84,6 +84,15 @@ impl Call {
 
     pub(crate) fn record(&self) -> Option<&CallRecord> {
         self.record.as_deref()
+    }
+
+    /// Tells the client of progress, where it hears of it soonest.
+    pub(crate) fn deliver_progress(&self, text: Text) {
+        if self.stream.answer_only {
+            self.client.standalone().push(text, Keep::IfRoom);
+        } else {
+            self.stream.push(text, Keep::IfRoom);
+        }
     }
 
     /// Answers the call, unless it was answered or given up before.

@@ -142,6 +142,11 @@ impl ServerRequests {
         old.map(|(_, request)| request.kind).collect()
     }
 
+    /// Gives up the room that more requests at once once needed.
+    pub(crate) fn shrink(&mut self) {
+        self.open.shrink_to_fit();
+    }
+
     pub(crate) fn clear(&mut self) {
         self.open.clear();
     }

@@ -12,7 +12,7 @@ use super::server_requests::ServerRequests;
 use super::streams::Streams;
 use crate::counters::Counters;
 use crate::record::{EndReason, SessionEnd};
-use crate::settings::{SILENT_CLIENTS_GET, Settings};
+use crate::settings::{LONGER_GRACE, Settings};
 use crate::stream::Stream;
 use crate::worker_id::WorkerId;
 
@@ -25,6 +25,8 @@ pub(super) struct State {
     /// The client may say `initialize` once more, because the gateway said it first.
     pub(super) expects_initialize: bool,
     pub(super) last_used: Instant,
+    /// When the memory of a client that seemed to be gone was let go of.
+    shed: Option<Instant>,
     pub(super) end: Option<SessionEnd>,
 }
 
@@ -37,6 +39,7 @@ impl State {
             is_initialized: false,
             expects_initialize: false,
             last_used: now,
+            shed: None,
             end: None,
         }
     }
@@ -69,15 +72,30 @@ impl State {
     }
 
     /// Whether the client seems to be gone: no call of it runs, it reads nothing, and it has not been heard of for the
-    /// grace that it is given.
+    /// grace that it is given. One that never listened cannot be told from one that is gone, and one that resumes
+    /// streams means to come back: both are waited for longer.
     pub(super) fn is_deserted(&self, now: Instant, settings: &Settings) -> bool {
-        let listens = self.streams.was_listened_to();
-        let grace = settings.client_grace * if listens { 1 } else { SILENT_CLIENTS_GET };
+        let is_soon = self.streams.was_listened_to() && !self.streams.is_resumed();
+        let grace = settings.client_grace * if is_soon { 1 } else { LONGER_GRACE };
         // On stdio, a client that is gone closes its end.
         settings.has_many_streams
             && self.calls.is_empty()
             && !self.streams.is_read(now)
             && now.saturating_duration_since(self.last_used) >= grace
+    }
+
+    /// Lets go of what a client that seems to be gone can do without. Returns false if that was done before, or the
+    /// client is there again.
+    pub(super) fn shed(&mut self, now: Instant, settings: &Settings) -> bool {
+        let is_done = self.shed.is_some_and(|shed| shed >= self.last_used);
+        if is_done || !self.is_deserted(now, settings) {
+            return false;
+        }
+        self.shed = Some(now);
+        self.streams.shed();
+        self.calls.shrink_to_fit();
+        self.server_requests.shrink();
+        true
     }
 
     /// Why the session must end now, if it must.

@@ -30,6 +30,8 @@ pub(crate) struct Streams {
     resumable: BTreeMap<u64, (Arc<Stream>, Option<Instant>)>,
     /// A client has read a standalone stream.
     was_listened_to: bool,
+    /// A client has come back to a stream where it had left it.
+    was_resumed: bool,
 }
 
 /// A client that shares a session which another one opened.
@@ -49,11 +51,27 @@ impl Streams {
             others: Vec::new(),
             resumable: BTreeMap::new(),
             was_listened_to: false,
+            was_resumed: false,
         }
     }
 
     pub(crate) fn was_listened_to(&self) -> bool {
         self.was_listened_to
+    }
+
+    /// Whether a client may be expected back: it has come back before, or was told to.
+    pub(crate) fn is_resumed(&self) -> bool {
+        let others = self.others.iter().map(|other| &other.stream);
+        let of_calls = self.resumable.values().map(|(stream, _)| stream);
+        let mut all = std::iter::once(&self.standalone).chain(others).chain(of_calls);
+        self.was_resumed || all.any(|stream| stream.is_parked())
+    }
+
+    /// The stream with this number, for a client that comes back to it.
+    pub(crate) fn resume(&mut self, number: u64) -> Option<Arc<Stream>> {
+        let stream = self.with_number(number)?;
+        self.was_resumed = true;
+        Some(stream)
     }
 
     /// A stream for one call.
@@ -63,7 +81,7 @@ impl Streams {
         Stream::new(number, answer_only, &self.counters)
     }
 
-    pub(crate) fn with_number(&self, number: u64) -> Option<Arc<Stream>> {
+    fn with_number(&self, number: u64) -> Option<Arc<Stream>> {
         if number == STANDALONE {
             return Some(Arc::clone(&self.standalone));
         }
@@ -164,6 +182,16 @@ impl Streams {
                 count -= 1;
                 bytes -= stream.kept_bytes();
             }
+        }
+    }
+
+    /// Lets go of what a client that seems to be gone can do without: of answers that it has not fetched, and of most
+    /// news.
+    pub(crate) fn shed(&mut self) {
+        self.resumable.retain(|_, (stream, ended)| ended.is_none() && !stream.is_ended());
+        self.others.shrink_to_fit();
+        for stream in self.others.iter().map(|other| &other.stream).chain([&self.standalone]) {
+            stream.shed();
         }
     }
 

@@ -7,7 +7,6 @@ use audit::AuditEntry;
 use bytes::Bytes;
 use identity::{Instance, Principal, SessionId, SessionKey};
 use serde_json::Value;
-use upstream::Lifecycle;
 use wire::{InitializeParams, Message, Request, Text, Version};
 
 use super::Sessions;
@@ -35,7 +34,7 @@ impl Sessions {
     /// the background, so that the first client need not wait for it.
     pub async fn prepare(self: &Arc<Self>) -> Result<(), Refusal> {
         let roster = self.roster();
-        match roster.sole().filter(|server| server.lifecycle() == Lifecycle::Shared) {
+        match roster.shared_server() {
             Some(server) => {
                 let scope = server.fixed_scope()?;
                 server.worker_of_everyone(&scope).ready().await?;
@@ -121,8 +120,9 @@ impl Sessions {
         params: &InitializeParams,
         rights: &Arc<Rights>,
     ) -> Result<Option<Scope>, Refusal> {
-        let shared = roster.sole().filter(|server| server.lifecycle() == Lifecycle::Shared);
-        let Some(server) = shared else { return self.named_scope(caller, params, rights).await };
+        let Some(server) = roster.shared_server() else {
+            return self.named_scope(caller, params, rights).await;
+        };
         let fixed = server.fixed_scope()?;
         let of_workspace = |choice| self.context.rules.of_workspace(choice, rights);
         let named = caller.workspace.as_ref().map(of_workspace);
@@ -193,8 +193,8 @@ impl Sessions {
 
 /// Tells the model where it is, if its client did not choose that directory.
 fn with_scope_note(roster: &Roster, session: &Session, answer: String) -> String {
-    let is_shared = roster.sole().is_some_and(|server| server.lifecycle() == Lifecycle::Shared);
-    let scope = session.scope().filter(|scope| scope.source() == ScopeSource::Default && !is_shared);
+    let is_default = |scope: &Arc<Scope>| scope.source() == ScopeSource::Default && !roster.shares_scope();
+    let scope = session.scope().filter(is_default);
     let paths: Vec<String> =
         scope.iter().flat_map(|scope| scope.paths()).map(|path| path.display().to_string()).collect();
     if paths.is_empty() {
@@ -244,7 +244,8 @@ impl Opening {
 impl Drop for Opening {
     fn drop(&mut self) {
         if let Some(session) = self.0.take() {
-            tokio::spawn(async move { session.end(EndReason::Abandoned).await });
+            let context = Arc::clone(session.client().context());
+            context.depart(async move { session.end(EndReason::Abandoned).await });
         }
     }
 }

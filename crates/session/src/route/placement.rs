@@ -29,6 +29,14 @@ pub(crate) struct Placing {
     pub(crate) handshake: Arc<Request>,
 }
 
+/// Where the servers of a session run.
+#[derive(Debug)]
+pub(crate) enum Placed {
+    /// The server that is passed through, and where it may write.
+    One(Arc<Server>, Arc<Scope>),
+    Many(Vec<Member>),
+}
+
 /// The execution context of a server in one session.
 #[derive(Clone, Debug)]
 pub(super) struct Choice {

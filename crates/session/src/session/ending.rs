@@ -25,7 +25,7 @@ impl Session {
         self.step_gate(GateEvent::Ended, Instant::now());
         // To the end, even if the caller stops waiting: a process must not be left half-ended.
         let session = Arc::clone(self);
-        let _ = self.context.tasks.spawn(async move { depart(&session, reason).await }).await;
+        let _ = self.context.depart(async move { depart(&session, reason).await }).await;
     }
 }
 

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use audit::AuditEntry;
-use config::Storage;
 use serde_json::json;
 use wire::{ErrorReply, code};
 
@@ -13,8 +12,8 @@ use super::gate_driver::release;
 use crate::gate::{GateAction, GateEvent};
 use crate::plan::Beneficiary;
 use crate::record::EndReason;
-use crate::route::{Aggregate, Member, PassThrough, Placing, Route};
-use crate::scope::{RootsAnswer, Scope, ScopeRefusal, ScopeRules};
+use crate::route::{Aggregate, PassThrough, Placed, Placing, Route};
+use crate::scope::{RootsAnswer, Scope, ScopeRefusal};
 use crate::server::Server;
 use crate::worker::{ClientHandle, WorkerEvent};
 
@@ -84,18 +83,10 @@ fn note_scope(session: &Session, scope: &Arc<Scope>) -> bool {
     true
 }
 
-/// Where the servers of a session run.
-enum Placed {
-    /// The server that is passed through, and where it may write.
-    One(Arc<Server>, Arc<Scope>),
-    Many(Vec<Member>),
-}
-
 /// Decides where each server runs. That looks at files, so nothing is locked meanwhile.
 async fn place(session: &Session, scope: &Arc<Scope>) -> Result<Placed, ScopeRefusal> {
-    let sole = session.roster.sole().map(Arc::clone);
-    if let Some(server) = sole.as_ref().filter(|server| server.plan.storage == Storage::None) {
-        return Ok(Placed::One(Arc::clone(server), Arc::clone(scope)));
+    if let Some(placed) = session.roster.placed_at_once(scope) {
+        return Ok(placed);
     }
     let placing = Placing {
         roster: Arc::clone(&session.roster),
@@ -106,11 +97,7 @@ async fn place(session: &Session, scope: &Arc<Scope>) -> Result<Placed, ScopeRef
         scope: Arc::clone(scope),
         handshake: Arc::clone(&session.handshake.request),
     };
-    let look = move |_: &ScopeRules| match sole {
-        Some(server) => placing.scope_of_one(&server).map(|scope| Placed::One(server, scope)),
-        None => Ok(Placed::Many(placing.members())),
-    };
-    session.context.look_at_files(look).await
+    session.context.look_at_files(move |_| placing.roster.place(&placing)).await
 }
 
 fn make_route(session: &Arc<Session>, placed: Placed) -> Route {

@@ -68,7 +68,7 @@ impl Session {
             client: record.client,
             instance: record.instance.to_string(),
             state: if self.has_ended() { "draining" } else { self.gate.lock().describe() },
-            lifecycle: self.roster.sole().map_or("mixed", |server| server.lifecycle().as_str()),
+            lifecycle: self.roster.lifecycle(),
             scope: record.scope.as_ref().map(|scope| scope.paths()).unwrap_or_default(),
             scope_source: record.scope.as_ref().map(|scope| scope.source().as_str()),
             workers: workers.iter().map(|worker| worker.overview()).collect(),

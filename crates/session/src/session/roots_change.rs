@@ -16,8 +16,7 @@ pub(super) async fn take(session: &Arc<Session>, notification: &Notification) ->
     let Some(scope) = session.scope() else { return Ok(()) };
     let is_bound_to_roots = scope.source() == ScopeSource::Roots;
     // A worker of several sessions is never ended for one client.
-    let serves_many = session.roster.sole().is_some_and(|server| server.lifecycle().serves_many());
-    if !is_bound_to_roots || serves_many {
+    if !is_bound_to_roots || session.roster.serves_many() {
         return Ok(());
     }
     let policy = session.context.rules.on_change;

@@ -30,19 +30,22 @@ impl Session {
             call.answer(error.to_message(Some(&call.client_id)).into(), CallOutcome::Timeout);
         }
         if overdue.is_deserted {
-            rest_workers(self);
+            let_rest(self, now);
         }
         overdue.end
     }
 }
 
-/// Stops the processes that a session has for itself, as long as its client is gone. The session stays, and its next
-/// request starts them again.
-fn rest_workers(session: &Session) {
+/// Stops the processes that a session has for itself, as long as its client is gone, then lets go of what only they and
+/// the client needed. The session stays, and its next request starts them again.
+fn let_rest(session: &Session, now: Instant) {
     if session.client.attachment().is_some() {
         return;
     }
     let workers = session.route().map(Route::workers).unwrap_or_default();
+    if !workers.iter().any(|worker| worker.has_own_process()) && session.client.shed(now) {
+        session.context.note_freed_memory();
+    }
     for worker in workers.into_iter().filter(|worker| worker.can_rest_unattended()) {
         session.context.tasks.spawn(async move { worker.rest_unattended().await });
     }

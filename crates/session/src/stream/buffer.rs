@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use wire::Text;
 
-use crate::settings::{MAX_STREAM_BYTES, MAX_STREAM_EVENTS, PARKED_FOR};
+use crate::settings::{MAX_DESERTED_BYTES, MAX_STREAM_BYTES, MAX_STREAM_EVENTS, PARKED_FOR};
 
 /// Whether a full buffer may drop the message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -167,12 +167,38 @@ impl StreamBuffer {
         }
     }
 
+    /// Whether the client was told to come back and has not.
+    pub(crate) fn is_parked(&self) -> bool {
+        matches!(self.presence, Presence::Parked(_))
+    }
+
     pub(crate) fn is_ended(&self) -> bool {
         self.ended
     }
 
     pub(crate) fn kept_bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// Keeps no more than the newest messages that a client which seems to be gone has not had yet. Returns how many of
+    /// those were dropped.
+    pub(crate) fn shed(&mut self) -> usize {
+        let (delivered, bytes_before) = (self.delivered, self.bytes);
+        self.events.retain(|kept| kept.delivery.sequence > delivered);
+        let undelivered = self.events.len();
+        self.bytes = self.events.iter().map(|kept| kept.delivery.text.len()).sum();
+        while self.bytes > MAX_DESERTED_BYTES
+            && let Some(kept) = self.events.pop_front()
+        {
+            self.bytes -= kept.delivery.text.len();
+        }
+        if self.bytes < bytes_before {
+            self.events.shrink_to_fit();
+        }
+        for kept in &mut self.events {
+            kept.delivery.text = kept.delivery.text.copied();
+        }
+        undelivered - self.events.len()
     }
 
     /// Forgets delivered messages first, then undelivered notifications; counts the latter.

@@ -432,6 +432,7 @@ impl WorkerMachine {
         let rests = self.can_rest_unattended();
         if rests {
             self.link = Link::Down;
+            self.routing.shrink();
         }
         rests
     }

@@ -79,6 +79,13 @@ impl Routing {
         id
     }
 
+    /// Gives up the room that more calls at once once needed.
+    pub(super) fn shrink(&mut self) {
+        self.pending.shrink_to_fit();
+        self.server_requests.shrink_to_fit();
+        self.task_progress.shrink_to_fit();
+    }
+
     /// The only session, if there is but one.
     pub(super) fn sole_session(&self) -> Option<&ClientHandle> {
         if self.sessions.len() == 1 { self.sessions.values().next() } else { None }

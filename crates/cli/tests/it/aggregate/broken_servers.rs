@@ -163,6 +163,39 @@ async fn a_list_is_answered_without_a_server_that_takes_too_long() {
     assert!(names.iter().all(|name| name.starts_with("good_")) && !names.is_empty(), "{names:?}");
 }
 
+/// Reads nothing and says nothing before a file appears.
+const GATED: &str = r"
+import { existsSync } from 'node:fs';
+while (!existsSync('GATE')) await new Promise((done) => setTimeout(done, 20));
+serve({
+    'tools/list': () => ({ tools: [{ name: 'say', inputSchema: { type: 'object' } }] }),
+    'tools/call': () => ({ content: [{ type: 'text', text: 'said' }] }),
+});
+";
+
+#[tokio::test]
+async fn initialize_is_answered_while_every_member_hangs() {
+    let site = Site::new("all-hang", &json!({}));
+    let gate = site.directory.join("gate");
+    let source = GATED.replace("GATE", gate.to_str().unwrap());
+    let names = ["one", "two", "three"];
+    let servers: serde_json::Map<String, Value> = names
+        .iter()
+        .map(|name| ((*name).to_owned(), with(script(&site, name, &source), "startTimeout", json!(300))))
+        .collect();
+    site.write_configuration(&json!({ "servers": servers }).to_string());
+    // Without fences, so that they see the file.
+    let gateway = site.start_unfenced().await;
+    let mut client = gateway.client();
+    let opened = client.open(json!({}), testkit::NEWEST).await;
+    assert_eq!(opened.result["serverInfo"]["name"], "ringfence");
+    assert!(opened.result["capabilities"]["tools"].is_object(), "{:?}", opened.result);
+    std::fs::write(gate, "").unwrap();
+    // The control: they had not failed, they had only not answered.
+    super::tools_with(&client, &["one_say", "two_say", "three_say"]).await;
+    assert_eq!(client.call_tool_for_text("two_say", json!({})).await, "said");
+}
+
 #[tokio::test]
 async fn a_server_that_is_late_is_news_once_it_has_come() {
     let late = with(fixture(&["--start-delay-ms", "12000"]), "startTimeout", json!(60));

@@ -74,6 +74,28 @@ async fn the_same_server_without_a_fence_is_let_in() {
     assert!(answer.to_lowercase().contains("mcp-session-id"), "{answer}");
 }
 
+/// A client that exits normally, or is killed, may close its connection before the gateway has looked who it is.
+#[tokio::test]
+async fn a_client_that_connects_and_closes_at_once_is_no_security_error() {
+    const CLIENTS: u64 = 200;
+    let site = Site::start("closed-at-once", &["--tier", "a", "--allow-root", "--log-level", "debug"]).await;
+    let address = site.address();
+    for client in 0..CLIENTS {
+        let stream = std::net::TcpStream::connect(&address).unwrap();
+        if client % 2 == 0 {
+            // Asks for something, and does not wait for the answer.
+            std::io::Write::write_all(&mut &stream, get(&address, "/health").as_bytes()).unwrap();
+        }
+    }
+    site.gateway.wait_for_log("closed before it could be judged").await;
+    let answer = from_inside(&site, &get(&address, "/health")).await;
+    assert!(is_refused(&answer), "the control: {answer}");
+    site.gateway.wait_for_log("refused a connection from inside a fence").await;
+    let log = site.gateway.log();
+    assert_eq!(log.matches("refused a connection").count(), 1, "{log}");
+    assert_eq!(site.denials("fenced_peer").await, 1);
+}
+
 /// A client that waits for a line of input, sends one request, and prints the answer.
 fn client_script(address: &str, request: &str) -> String {
     let (host, port) = address.rsplit_once(':').unwrap();

@@ -44,6 +44,49 @@ async fn a_call_in_flight_keeps_its_server() {
     drop(other);
 }
 
+/// What is left of clients that are gone for good: their records, and the homes of their servers.
+#[tokio::test]
+async fn after_fifty_vanished_clients_only_their_records_are_left() {
+    const CLIENTS: usize = 50;
+    let gateway = Gateway::builder().flags(["--client-grace", "1"]).start().await;
+    let (first, events) = listening(&gateway).await;
+    drop(events);
+    wait_until("its server is stopped", async || gateway.descendants().is_empty()).await;
+    let before = open_files(&gateway);
+    let mut clients = Vec::new();
+    for _ in 1..CLIENTS {
+        let (client, events) = listening(&gateway).await;
+        clients.push((client, events));
+    }
+    assert!(gateway.descendants().len() >= CLIENTS - 1, "the control: all but one have servers");
+    let gone: Vec<RawClient> = clients.into_iter().map(|(client, _events)| client).collect();
+    wait_until("no server is left", async || gateway.descendants().is_empty()).await;
+    wait_until("nor a descriptor", async || open_files(&gateway) == before).await;
+    assert_eq!(homes_in_use(&gateway), CLIENTS, "each home is locked until its session ends");
+    assert_eq!(gateway.open_sessions().await, CLIENTS as u64, "the sessions stay");
+    for client in [&first, &gone[0]] {
+        assert_eq!(client.call_tool_for_text("echo", json!({"text": "back"})).await, "back");
+    }
+}
+
+fn descriptors(gateway: &Gateway) -> impl Iterator<Item = String> {
+    let entries = std::fs::read_dir(format!("/proc/{}/fd", gateway.pid())).unwrap().flatten();
+    entries.filter_map(|entry| Some(std::fs::read_link(entry.path()).ok()?.to_str()?.to_owned()))
+}
+
+fn is_home(target: &str) -> bool {
+    target.contains("/ringfence/sessions/")
+}
+
+fn homes_in_use(gateway: &Gateway) -> usize {
+    descriptors(gateway).filter(|target| is_home(target)).count()
+}
+
+/// How many other descriptors the gateway has, without those of its connections: this test has some open.
+fn open_files(gateway: &Gateway) -> usize {
+    descriptors(gateway).filter(|target| !is_home(target) && !target.starts_with("socket:")).count()
+}
+
 /// A real client that is killed sends no DELETE.
 #[tokio::test]
 async fn after_many_killed_clients_no_process_is_left() {

@@ -123,9 +123,9 @@ fn a_call_in_flight_is_counted_until_it_is_answered() {
 fn progress_arrives_before_the_answer_on_the_stream_of_its_call() {
     let client = client(&context());
     let (call, mut reader) = call(&client, &request(1, "tools/call", "{}"));
-    client.deliver_progress(&call, text("progress"));
+    call.deliver_progress(text("progress"));
     call.answer(text("answer"), CallOutcome::Ok);
-    client.deliver_progress(&call, text("late"));
+    call.deliver_progress(text("late"));
     assert_eq!(rest(&mut reader), ["progress", "answer"]);
 }
 
@@ -134,7 +134,7 @@ fn progress_of_a_call_in_a_batch_goes_to_the_standalone_stream() {
     let client = client(&context());
     let (call, mut reader) = client.begin_call(&request(1, "tools/call", "{}"), true).unwrap();
     let mut listening = client.listen(None, None).unwrap();
-    client.deliver_progress(&call, text("progress"));
+    call.deliver_progress(text("progress"));
     call.answer(text("answer"), CallOutcome::Ok);
     assert_eq!(rest(&mut reader), ["answer"]);
     assert_eq!(rest(&mut listening), ["progress"]);

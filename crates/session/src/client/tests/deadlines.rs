@@ -256,3 +256,63 @@ fn a_client_that_never_listened_is_waited_for_longer() {
     call.mark_sent(1, start + SECOND * 60);
     assert!(!client.expire(start + SECOND * 61).is_deserted, "a call is in flight");
 }
+
+#[test]
+fn a_client_that_comes_back_to_its_streams_is_waited_for_longer() {
+    let start = Instant::now();
+    let client = opened_at(&context_with(Settings { client_grace: SECOND * 20, ..settings() }), start);
+    client.note_initialized();
+    drop(client.listen(None, None).unwrap());
+    let last_heard = start + SECOND * 500;
+    client.state.lock().last_used = last_heard;
+    assert!(client.expire(last_heard + SECOND * 20).is_deserted, "the control");
+    drop(client.listen(None, Some(EventId { stream: 0, sequence: 0 })).unwrap());
+    client.state.lock().last_used = last_heard;
+    assert!(!client.expire(just_before(last_heard + SECOND * 60)).is_deserted);
+    assert!(client.expire(last_heard + SECOND * 60).is_deserted);
+}
+
+#[test]
+fn a_client_that_was_told_to_come_back_is_waited_for_longer() {
+    let start = Instant::now();
+    let client = opened_at(&context_with(Settings { client_grace: SECOND * 20, ..settings() }), start);
+    client.note_initialized();
+    client.listen(None, None).unwrap().park();
+    let last_heard = start + SECOND * 500;
+    client.state.lock().last_used = last_heard;
+    assert!(!client.expire(just_before(last_heard + SECOND * 60)).is_deserted);
+    assert!(client.expire(last_heard + SECOND * 60).is_deserted);
+    // It comes back, and leaves without being told to.
+    drop(client.listen(None, None).unwrap());
+    client.state.lock().last_used = last_heard;
+    assert!(client.expire(last_heard + SECOND * 20).is_deserted);
+}
+
+#[test]
+fn what_a_deserted_client_had_in_memory_goes_once_until_it_is_used_again() {
+    let start = Instant::now();
+    let client = opened_at(&context_with(Settings { client_grace: SECOND * 20, ..settings() }), start);
+    client.note_initialized();
+    let (call, reader) = call(&client, &request(1, "tools/call", "{}"));
+    client.make_resumable(&reader);
+    call.answer(text("answer"), CallOutcome::Ok);
+    drop(reader);
+    let mut listening = client.listen(None, None).unwrap();
+    client.deliver(text("read"), Keep::IfRoom, Prefer::Standalone);
+    assert_eq!(rest(&mut listening), ["read"]);
+    drop(listening);
+    client.deliver(text("unread"), Keep::IfRoom, Prefer::Standalone);
+    let last_heard = start + SECOND * 500;
+    client.state.lock().last_used = last_heard;
+    assert!(!client.shed(just_before(last_heard + SECOND * 20)), "it may come back");
+    assert!(client.is_of_a_call(1));
+    assert!(client.shed(last_heard + SECOND * 20));
+    assert!(!client.is_of_a_call(1), "nobody fetched the answer");
+    assert_eq!(client.standalone().kept_bytes(), "unread".len());
+    assert!(!client.shed(last_heard + SECOND * 30), "nothing is left");
+    let mut back = client.listen(None, None).unwrap();
+    assert_eq!(rest(&mut back), ["unread"]);
+    drop(back);
+    client.state.lock().last_used = last_heard + SECOND * 40;
+    assert!(client.shed(last_heard + SECOND * 60), "it was there in between");
+}

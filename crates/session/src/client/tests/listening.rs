@@ -77,7 +77,7 @@ fn a_stream_of_a_call_can_be_resumed_if_its_client_knows_the_events() {
 
     client.make_resumable(&reader);
     assert!(client.is_of_a_call(number));
-    client.deliver_progress(&call, text("progress"));
+    call.deliver_progress(text("progress"));
     call.answer(text("answer"), CallOutcome::Ok);
     for (after, expected) in [(0, &["progress", "answer"][..]), (1, &["answer"]), (2, &[])] {
         assert_eq!(rest(&mut resume(&client, number, after).unwrap()), expected);

@@ -213,3 +213,28 @@ fn an_older_connection_cannot_close_the_newer_one() {
     buffer.detach(new);
     assert!(!buffer.has_reader(now));
 }
+
+#[test]
+fn a_client_that_seems_to_be_gone_leaves_the_newest_that_it_has_not_had() {
+    let mut buffer = filled(3);
+    assert_eq!(replay(&mut buffer, None), [1, 2, 3]);
+    assert_eq!(buffer.shed(), 0);
+    assert_eq!(buffer.kept_bytes(), 0, "it has had these");
+    let half = MAX_DESERTED_BYTES / 2;
+    for size in [half, half, half, 1] {
+        buffer.push(text(size), Keep::IfRoom, false);
+    }
+    assert_eq!(buffer.shed(), 2);
+    assert_eq!(buffer.kept_bytes(), half + 1);
+    assert_eq!(replay(&mut buffer, None), [6, 7]);
+}
+
+#[test]
+fn what_is_kept_for_a_client_that_seems_to_be_gone_holds_no_larger_buffer() {
+    let mut buffer = StreamBuffer::default();
+    let line = Bytes::from(vec![b'x'; MAX_DESERTED_BYTES * 4]);
+    buffer.push(line.slice(..8).into(), Keep::IfRoom, false);
+    assert!(!line.is_unique());
+    buffer.shed();
+    assert!(line.is_unique() && buffer.kept_bytes() == 8);
+}
