@@ -1,4 +1,5 @@
-//! How well each protection is enforced for one policy on one host, and whether that is enough.
+//! How well each protection can be had for one policy on one host, and whether that is enough. Nothing is tried here, so
+//! the most that is said of one is that it is configured.
 
 use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 use crate::kernel::Kernel;
@@ -32,8 +33,8 @@ impl Assessed {
         Self { request, status, mechanism: mechanism.into(), note: None, remedy: String::new() }
     }
 
-    fn enforced(mechanism: impl Into<String>) -> Self {
-        Self::new(Request::Strict, Status::Enforced, mechanism)
+    fn configured(mechanism: impl Into<String>) -> Self {
+        Self::new(Request::Strict, Status::Configured, mechanism)
     }
 
     fn partial(mechanism: impl Into<String>, note: impl Into<String>) -> Self {
@@ -147,29 +148,26 @@ impl Host<'_> {
                 "mount_ns",
                 "modes, owners and times of files that this user owns can be changed outside the scope",
             ),
-            Name::FsMetadataReads => self.with_tier_b(
-                "own root",
-                "names, sizes and times of denied files can be seen, their content not",
-            ),
+            Name::FsMetadataReads => self.metadata_reads(),
             Name::Tcp => self.tcp(),
             Name::Udp => self.udp(),
             Name::UnixPathname => self.unix_pathname(),
             Name::UnixAbstract => self.unix_abstract(),
-            Name::OtherFamilies | Name::IoUring => Assessed::enforced("seccomp"),
+            Name::OtherFamilies | Name::IoUring => Assessed::configured("seccomp"),
             Name::Signals => self.signals(),
             Name::Ptrace => self.ptrace(),
             Name::ProcVisibility => {
                 self.with_tier_b("pid_ns", "command lines of other processes can be seen")
             }
-            Name::SchedControl => Assessed::enforced(self.by_tier("seccomp", "pid_ns")),
-            Name::SysvIpc => Assessed::enforced(self.by_tier("seccomp", "ipc_ns")),
-            Name::Keyring => Assessed::enforced("seccomp + new keyring"),
+            Name::SchedControl => Assessed::configured(self.by_tier("seccomp", "pid_ns")),
+            Name::SysvIpc => Assessed::configured(self.by_tier("seccomp", "ipc_ns")),
+            Name::Keyring => Assessed::configured("seccomp + new keyring"),
             Name::NestedUserns => self.nested_userns(),
             Name::DeviceIoctl => self.device_ioctl(),
-            Name::NoNewPrivs => Assessed::enforced("prctl"),
-            Name::Capabilities => Assessed::enforced("capset"),
-            Name::InheritedFds => Assessed::enforced("close_range"),
-            Name::Environment => Assessed::enforced("allow-list"),
+            Name::NoNewPrivs => Assessed::configured("prctl"),
+            Name::Capabilities => Assessed::configured("capset"),
+            Name::InheritedFds => Assessed::configured("close_range"),
+            Name::Environment => Assessed::configured("allow-list"),
             Name::TempIsolation => self.temp(),
             Name::MemoryLimit => self.memory_limit(),
             Name::PidLimit => self.pid_limit(),
@@ -190,17 +188,25 @@ impl Host<'_> {
     /// What only namespaces give; wanted, but its absence alone does not keep a command from running.
     fn with_tier_b(&self, mechanism: &str, residual: &str) -> Assessed {
         if self.tier == Tier::B {
-            Assessed::enforced(mechanism).preferred()
+            Assessed::configured(mechanism).preferred()
         } else {
             Assessed::unenforced(residual).remedy(namespace_remedy()).preferred()
         }
     }
 
+    fn metadata_reads(&self) -> Assessed {
+        if self.tier == Tier::B && self.denies_in_scope() {
+            return Assessed::partial("own root", "denied files inside the scope can be seen, not read")
+                .preferred();
+        }
+        self.with_tier_b("own root", "names, sizes and times of denied files can be seen, their content not")
+    }
+
     fn write_scope(&self) -> Assessed {
         match (self.tier, self.kernel.landlock) {
-            (Tier::B, 0) => Assessed::enforced("mount_ns"),
-            (Tier::B, _) => Assessed::enforced(format!("mount_ns + {}", self.landlock())),
-            (Tier::A, 3..) => Assessed::enforced(self.landlock()),
+            (Tier::B, 0) => Assessed::configured("mount_ns"),
+            (Tier::B, _) => Assessed::configured(format!("mount_ns + {}", self.landlock())),
+            (Tier::A, 3..) => Assessed::configured(self.landlock()),
             (Tier::A, 1..3) => Assessed::partial(
                 self.landlock(),
                 "this kernel's Landlock (before 6.2) does not stop truncation of files outside",
@@ -216,8 +222,8 @@ impl Host<'_> {
             ReadMode::Open { .. } => {
                 Assessed::not_requested("read mode open: all but the deny list can be read")
             }
-            ReadMode::Strict { .. } if self.tier == Tier::B => Assessed::enforced("own root"),
-            ReadMode::Strict { .. } if self.kernel.landlock > 0 => Assessed::enforced(self.landlock()),
+            ReadMode::Strict { .. } if self.tier == Tier::B => Assessed::configured("own root"),
+            ReadMode::Strict { .. } if self.kernel.landlock > 0 => Assessed::configured(self.landlock()),
             ReadMode::Strict { .. } => Assessed::unenforced("this kernel has no Landlock"),
         }
     }
@@ -228,13 +234,13 @@ impl Host<'_> {
         }
         match (self.tier, self.kernel.landlock) {
             (Tier::A, 0) => Assessed::unenforced("this kernel has no Landlock"),
-            (Tier::A, _) => Assessed::enforced("expansion")
+            (Tier::A, _) => Assessed::configured("expansion")
                 .note("directories above denied paths cannot be listed; files that appear in them later cannot be read"),
             (Tier::B, _) if self.denies_in_scope() => Assessed::partial(
                 "own root + masks",
                 "denied files inside the scope can be read once a program outside replaces them",
             ),
-            (Tier::B, _) => Assessed::enforced("own root"),
+            (Tier::B, _) => Assessed::configured("own root"),
         }
     }
 
@@ -246,19 +252,19 @@ impl Host<'_> {
         match &self.policy.network {
             Network::All => Assessed::not_requested("not restricted"),
             Network::Ports { .. } if self.kernel.landlock >= 4 => {
-                Assessed::enforced(format!("{} + seccomp", self.landlock()))
+                Assessed::configured(format!("{} + seccomp", self.landlock()))
                     .note("by port alone, whatever the address")
             }
             Network::Ports { .. } => Assessed::unenforced("needs Landlock of Linux 6.7 or later"),
-            _ => Assessed::enforced(self.by_tier("seccomp", "net_ns + seccomp")),
+            _ => Assessed::configured(self.by_tier("seccomp", "net_ns + seccomp")),
         }
     }
 
     fn udp(&self) -> Assessed {
         match &self.policy.network {
             Network::All => Assessed::not_requested("not restricted"),
-            Network::Ports { .. } => Assessed::enforced("seccomp"),
-            _ => Assessed::enforced(self.by_tier("seccomp", "net_ns + seccomp")),
+            Network::Ports { .. } => Assessed::configured("seccomp"),
+            _ => Assessed::configured(self.by_tier("seccomp", "net_ns + seccomp")),
         }
     }
 
@@ -268,8 +274,8 @@ impl Host<'_> {
 
     fn unix_pathname(&self) -> Assessed {
         match self.policy.unix_sockets {
-            UnixSockets::Deny => Assessed::enforced("seccomp"),
-            UnixSockets::Allow if self.kernel.landlock >= 9 => Assessed::enforced(self.landlock()),
+            UnixSockets::Deny => Assessed::configured("seccomp"),
+            UnixSockets::Allow if self.kernel.landlock >= 9 => Assessed::configured(self.landlock()),
             UnixSockets::Allow if self.has_network_namespace() => {
                 Assessed::partial("own root", "sockets in what can be read or written can be reached by path")
                     .preferred()
@@ -283,9 +289,9 @@ impl Host<'_> {
 
     fn unix_abstract(&self) -> Assessed {
         match self.policy.unix_sockets {
-            UnixSockets::Deny => Assessed::enforced("seccomp"),
-            UnixSockets::Allow if self.has_network_namespace() => Assessed::enforced("net_ns"),
-            UnixSockets::Allow if self.kernel.landlock >= 6 => Assessed::enforced(self.landlock()),
+            UnixSockets::Deny => Assessed::configured("seccomp"),
+            UnixSockets::Allow if self.has_network_namespace() => Assessed::configured("net_ns"),
+            UnixSockets::Allow if self.kernel.landlock >= 6 => Assessed::configured(self.landlock()),
             UnixSockets::Allow => {
                 Assessed::unenforced("needs Landlock of Linux 6.12 or later").remedy("drop --unix-sockets")
             }
@@ -294,8 +300,8 @@ impl Host<'_> {
 
     fn signals(&self) -> Assessed {
         match (self.tier, self.kernel.landlock) {
-            (Tier::B, _) => Assessed::enforced("pid_ns"),
-            (Tier::A, 6..) => Assessed::enforced(self.landlock()),
+            (Tier::B, _) => Assessed::configured("pid_ns"),
+            (Tier::A, 6..) => Assessed::configured(self.landlock()),
             (Tier::A, _) => {
                 Assessed::unenforced("processes of this user can be signalled; needs Linux 6.12 or later")
                     .remedy(namespace_remedy())
@@ -306,11 +312,16 @@ impl Host<'_> {
     fn ptrace(&self) -> Assessed {
         let others = self.by_tier("landlock", "landlock + pid_ns");
         match (self.policy.allows(Allowance::Debugging), self.kernel.landlock) {
-            (false, 0) => Assessed::enforced("seccomp"),
-            (false, _) => Assessed::enforced(format!("seccomp + {others}")),
-            (true, 1..) => Assessed::enforced(others).note("debugging inside the fence is allowed"),
+            (false, 0) if self.tier == Tier::A => Assessed::partial(
+                "seccomp",
+                "memory of this user's processes can be opened in /proc; this kernel has no Landlock",
+            )
+            .preferred(),
+            (false, 0) => Assessed::configured("seccomp + pid_ns"),
+            (false, _) => Assessed::configured(format!("seccomp + {others}")),
+            (true, 1..) => Assessed::configured(others).note("debugging inside the fence is allowed"),
             (true, 0) if self.tier == Tier::B => {
-                Assessed::enforced("pid_ns").note("debugging inside the fence is allowed")
+                Assessed::configured("pid_ns").note("debugging inside the fence is allowed")
             }
             (true, 0) => {
                 Assessed::unenforced("processes of this user can be debugged; this kernel has no Landlock")
@@ -323,13 +334,13 @@ impl Host<'_> {
         if self.policy.allows(Allowance::NestedUserns) {
             Assessed::not_requested("allowed for programs that bring their own sandbox")
         } else {
-            Assessed::enforced("seccomp")
+            Assessed::configured("seccomp")
         }
     }
 
     fn device_ioctl(&self) -> Assessed {
         if self.kernel.landlock >= 5 {
-            Assessed::enforced(self.landlock())
+            Assessed::configured(self.landlock())
         } else {
             Assessed::partial(
                 "narrow /dev",
@@ -345,11 +356,11 @@ impl Host<'_> {
                 Assessed::unenforced("temporary files of other programs can be read and written")
                     .remedy(namespace_remedy())
             }
-            (Temp::None, Tier::A) => Assessed::enforced(self.landlock()).note("no temporary files at all"),
-            (Temp::None, Tier::B) => Assessed::enforced("own root").note("no temporary files at all"),
-            (Temp::Private { .. }, Tier::B) => Assessed::enforced("private tmpfs"),
+            (Temp::None, Tier::A) => Assessed::configured(self.landlock()).note("no temporary files at all"),
+            (Temp::None, Tier::B) => Assessed::configured("own root").note("no temporary files at all"),
+            (Temp::Private { .. }, Tier::B) => Assessed::configured("private tmpfs"),
             (Temp::Private { .. }, Tier::A) => {
-                Assessed::enforced(format!("{}, session directory", self.landlock()))
+                Assessed::configured(format!("{}, session directory", self.landlock()))
                     .note("its size is not bounded")
             }
         }
@@ -357,7 +368,7 @@ impl Host<'_> {
 
     fn memory_limit(&self) -> Assessed {
         let assessed = match self.kernel.limits.version {
-            Some(version) if self.kernel.limits.memory => Assessed::enforced(version.mechanism()),
+            Some(version) if self.kernel.limits.memory => Assessed::configured(version.mechanism()),
             _ => Assessed::unenforced("no control group with the memory controller can be had")
                 .remedy(cgroup_remedy()),
         };
@@ -366,8 +377,8 @@ impl Host<'_> {
 
     fn pid_limit(&self) -> Assessed {
         let assessed = match self.kernel.limits.version {
-            Some(version) if self.kernel.limits.processes => Assessed::enforced(version.mechanism()),
-            _ if self.tier == Tier::B && !self.kernel.is_root => Assessed::enforced("rlimit in user_ns"),
+            Some(version) if self.kernel.limits.processes => Assessed::configured(version.mechanism()),
+            _ if self.tier == Tier::B && !self.kernel.is_root => Assessed::configured("rlimit in user_ns"),
             _ if self.kernel.is_root => {
                 Assessed::unenforced("no control group can be had, and other limits do not bind root")
                     .remedy(cgroup_remedy())
@@ -386,8 +397,8 @@ impl Host<'_> {
 
     fn tree_kill(&self) -> Assessed {
         match (self.tier, self.kernel.landlock) {
-            (Tier::B, _) => Assessed::enforced("pid_ns"),
-            (Tier::A, 6..) => Assessed::enforced("supervisor"),
+            (Tier::B, _) => Assessed::configured("pid_ns").note("shows when the command ends"),
+            (Tier::A, 6..) => Assessed::configured("supervisor").note("shows when the command ends"),
             (Tier::A, _) => Assessed::partial(
                 "supervisor",
                 "the command can kill its supervisor; needs Linux 6.12 or later",
@@ -399,14 +410,14 @@ impl Host<'_> {
     fn scope_metadata(&self) -> Assessed {
         match (&self.policy.metadata, self.tier) {
             _ if self.policy.read_only && (self.tier == Tier::B || self.kernel.landlock > 0) => {
-                Assessed::enforced("read-only scope")
+                Assessed::configured("read-only scope")
             }
             _ if self.policy.read_only => Assessed::unenforced("this kernel has no Landlock").preferred(),
             (MetadataChoice::Writable, _) => {
                 Assessed::not_requested("git hooks, editor tasks and agents' settings can be changed")
             }
             (MetadataChoice::Kept { except }, Tier::B) if except.is_empty() => {
-                Assessed::enforced("read-only mounts").preferred()
+                Assessed::configured("read-only mounts").preferred()
             }
             (MetadataChoice::Kept { except }, Tier::B) => {
                 let names: Vec<&str> = except.iter().map(String::as_str).collect();
@@ -426,7 +437,7 @@ impl Host<'_> {
         match self.policy.shared_hardlinks {
             None => Assessed::unenforced(format!("looked for when a command runs; {residual}")).preferred(),
             Some(HardlinkCount { shared: 0, is_partial: false }) => {
-                Assessed::enforced("scan").note("none when it was looked")
+                Assessed::configured("scan").note("none when it was looked")
             }
             Some(HardlinkCount { shared: 0, is_partial: true }) => {
                 Assessed::partial("scan", "none found, but the scope was too large to see all of it")

@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{Mode, OFlags};
 
+use crate::confinement::ProtectionName;
 use crate::kernel::{CgroupVersion, LimitSupport};
+use crate::launch_request::RequestedGroup;
 use crate::plan::CgroupPlan;
 
 /// Where groups can be made.
@@ -114,7 +116,7 @@ impl CgroupHost {
             return Ok(None);
         }
         let name = format!("{PREFIX}{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
-        let mut leaf = CgroupLeaf { directories: Vec::new(), memory: None, pids: None, plan: plan.clone() };
+        let mut leaf = CgroupLeaf::new(&name, plan);
         match self {
             Self::V2 { base, .. } => {
                 let directory = leaf.make(base, &name)?;
@@ -124,14 +126,14 @@ impl CgroupHost {
             Self::V1 { memory, pids, cpu } => {
                 if let (Some(base), Some(bytes)) = (memory, plan.memory) {
                     let directory = leaf.make(base, &name)?;
-                    std::fs::write(directory.join("memory.limit_in_bytes"), bytes.to_string())?;
+                    leaf.limit(&directory.join("memory.limit_in_bytes"), bytes, ProtectionName::MemoryLimit)?;
                     // Absent where the kernel does not count swap.
                     let _ = std::fs::write(directory.join("memory.memsw.limit_in_bytes"), bytes.to_string());
                     leaf.memory = Some(directory);
                 }
                 if let (Some(base), Some(processes)) = (pids, plan.processes) {
                     let directory = leaf.make(base, &name)?;
-                    std::fs::write(directory.join("pids.max"), processes.to_string())?;
+                    leaf.limit(&directory.join("pids.max"), processes, ProtectionName::PidLimit)?;
                     leaf.pids = Some(directory);
                 }
                 if let (Some(base), Some(cpus)) = (cpu, plan.cpus) {
@@ -182,6 +184,9 @@ pub(crate) struct CgroupLeaf {
     memory: Option<PathBuf>,
     pids: Option<PathBuf>,
     plan: CgroupPlan,
+    name: String,
+    /// The limits that the kernel gave back as they were set.
+    read_back: Vec<ProtectionName>,
 }
 
 /// A limit that was reached.
@@ -192,6 +197,36 @@ pub enum LimitHit {
 }
 
 impl CgroupLeaf {
+    fn new(name: &str, plan: &CgroupPlan) -> Self {
+        Self {
+            directories: Vec::new(),
+            memory: None,
+            pids: None,
+            plan: plan.clone(),
+            name: name.to_owned(),
+            read_back: Vec::new(),
+        }
+    }
+
+    /// What its launcher has to know to tell whether the limits hold.
+    pub(crate) fn as_requested(&self) -> RequestedGroup {
+        RequestedGroup { name: self.name.clone(), limits: self.read_back.clone() }
+    }
+
+    /// Sets a limit, and reads it back. The kernel may round it down to whole pages.
+    fn limit(&mut self, file: &Path, limit: u64, protection: ProtectionName) -> io::Result<()> {
+        let mut text = [0; 32];
+        let file =
+            rustix::fs::open(file, OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR)?;
+        rustix::io::write(&file, limit.to_string().as_bytes())?;
+        let length = rustix::io::pread(&file, &mut text, 0).unwrap_or(0);
+        let set = std::str::from_utf8(&text[..length]).ok().and_then(|text| text.trim().parse::<u64>().ok());
+        if set.is_some_and(|set| set <= limit) {
+            self.read_back.push(protection);
+        }
+        Ok(())
+    }
+
     fn make(&mut self, base: &Path, name: &str) -> io::Result<PathBuf> {
         let directory = base.join(name);
         std::fs::create_dir(&directory)?;
@@ -199,15 +234,15 @@ impl CgroupLeaf {
         Ok(directory)
     }
 
-    fn limit_v2(&self, directory: &Path) -> io::Result<()> {
+    fn limit_v2(&mut self, directory: &Path) -> io::Result<()> {
         if let Some(bytes) = self.plan.memory {
-            std::fs::write(directory.join("memory.max"), bytes.to_string())?;
+            self.limit(&directory.join("memory.max"), bytes, ProtectionName::MemoryLimit)?;
             // Absent where the kernel does not count swap, or cannot kill a group as one.
             let _ = std::fs::write(directory.join("memory.swap.max"), "0");
             let _ = std::fs::write(directory.join("memory.oom.group"), "1");
         }
         if let Some(processes) = self.plan.processes {
-            std::fs::write(directory.join("pids.max"), processes.to_string())?;
+            self.limit(&directory.join("pids.max"), processes, ProtectionName::PidLimit)?;
         }
         if let Some(cpus) = self.plan.cpus {
             std::fs::write(directory.join("cpu.max"), format!("{:.0} {CPU_PERIOD:.0}", cpus * CPU_PERIOD))?;
@@ -285,6 +320,9 @@ mod tests {
         let plan = CgroupPlan { memory: Some(64), processes: Some(7), cpus: Some(1.5) };
         let leaf = found.leaf(&plan).unwrap().unwrap();
         let directory = leaf.directories[0].clone();
+        let requested = leaf.as_requested();
+        assert_eq!(requested.limits, [ProtectionName::MemoryLimit, ProtectionName::PidLimit]);
+        assert!(directory.ends_with(&requested.name));
         assert_eq!(std::fs::read_to_string(directory.join("memory.max")).unwrap(), "64");
         assert_eq!(std::fs::read_to_string(directory.join("cpu.max")).unwrap(), "150000 100000");
         std::fs::write(directory.join("memory.events"), "low 0\noom 1\noom_kill 1\n").unwrap();

@@ -81,7 +81,10 @@ impl FromStr for ProtectionName {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Status {
+    /// A canary tried it in this launch, and it held. Only [`Confinement::confirm`] says so.
     Enforced,
+    /// All of it is set up, and was not tried in this launch.
+    Configured,
     /// Some of it holds; the note says what does not.
     Partial,
     Unenforced,
@@ -92,6 +95,7 @@ impl Status {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Enforced => "enforced",
+            Self::Configured => "configured",
             Self::Partial => "partial",
             Self::Unenforced => "unenforced",
             Self::NotRequested => "not_requested",
@@ -103,7 +107,7 @@ impl Status {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verified {
-    /// It was tried inside the fence, and refused.
+    /// It was tried inside the fence, and held.
     Canary,
     /// The kernel took the configuration without an error.
     Config,
@@ -166,10 +170,11 @@ impl Confinement {
         self.protections.iter().find(|protection| protection.name == name)
     }
 
-    /// Marks what a canary has shown.
+    /// Calls what a canary has shown enforced.
     pub(crate) fn confirm(&mut self, shown: &[ProtectionName]) {
         for protection in &mut self.protections {
-            if protection.status == Status::Enforced && shown.contains(&protection.name) {
+            if protection.status == Status::Configured && shown.contains(&protection.name) {
+                protection.status = Status::Enforced;
                 protection.verified = Verified::Canary;
             }
         }

@@ -25,8 +25,8 @@ use crate::confinement::Confinement;
 use crate::error::LaunchError;
 use crate::kernel::Kernel;
 use crate::launch_request::{
-    Ahead, CGROUP_FD, Canaries, EVENTS_FD, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD, LaunchRequest,
-    REQUEST_FD, RequestedCommand,
+    Ahead, CGROUP_FD, Canaries, EVENTS_FD, HostIdentity, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD,
+    LaunchRequest, REQUEST_FD, RequestedCommand, RequestedReport,
 };
 use crate::plan::{NetworkNamespace, Plan, SeccompPlan};
 use crate::policy::Command;
@@ -111,6 +111,10 @@ impl Launcher {
                 .map(|(name, value)| (Raw::from(name.clone()), Raw::from(value.clone())))
                 .collect(),
             directory: command.directory.clone(),
+            confinement: command.confinement_variable.clone().map(|variable| RequestedReport {
+                variable: Raw::from(variable),
+                confinement: plan.confinement.clone(),
+            }),
         };
         self.start(plan, Some(requested), stdio, outside)
     }
@@ -162,10 +166,12 @@ impl Launcher {
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             umask: current_umask(),
             cgroups: members.len(),
+            group: leaf.map(CgroupLeaf::as_requested),
             canaries: Canaries {
                 outside: outside.to_owned(),
                 denied: plan.denied.clone(),
                 foreign_calls: self.is_first_of_its_kind(plan),
+                host: HostIdentity::read()?,
             },
         };
         self.spawn_launcher(plan, &request, stdio, &members)?.follow(plan, &program, outside)

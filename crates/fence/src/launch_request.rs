@@ -1,12 +1,13 @@
 //! What the parent and the launcher send each other: a request through one descriptor, events through another.
 //! Nothing is on the command line or in the environment, where other processes could read it.
 
+use std::io;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::confinement::ProtectionName;
+use crate::confinement::{Confinement, ProtectionName};
 use crate::plan::{NetworkNamespace, Steps};
 use crate::raw_path::{self, Raw};
 
@@ -65,7 +66,18 @@ pub(crate) struct LaunchRequest {
     /// The caller's umask, for the command.
     pub(crate) umask: u32,
     pub(crate) cgroups: usize,
+    /// What the control groups to join limit.
+    pub(crate) group: Option<RequestedGroup>,
     pub(crate) canaries: Canaries,
+}
+
+/// One group, in every hierarchy that it was made in.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RequestedGroup {
+    /// The last part of its path.
+    pub(crate) name: String,
+    /// The limits that the kernel gave back as they were set.
+    pub(crate) limits: Vec<ProtectionName>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -76,6 +88,14 @@ pub(crate) struct RequestedCommand {
     pub(crate) environment: Vec<(Raw, Raw)>,
     #[serde(with = "raw_path")]
     pub(crate) directory: PathBuf,
+    /// What the command is told of its fence, once the canaries have been tried.
+    pub(crate) confinement: Option<RequestedReport>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct RequestedReport {
+    pub(crate) variable: Raw,
+    pub(crate) confinement: Confinement,
 }
 
 /// What the launcher tries, and must fail at, before it starts the command.
@@ -89,6 +109,31 @@ pub(crate) struct Canaries {
     pub(crate) denied: Vec<PathBuf>,
     /// Also try the system calls of other architectures, which costs a process.
     pub(crate) foreign_calls: bool,
+    pub(crate) host: HostIdentity,
+}
+
+/// What must be another one inside.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct HostIdentity {
+    /// The device of the root directory.
+    pub(crate) root_device: u64,
+    pub(crate) ipc_namespace: Option<u64>,
+    pub(crate) network_namespace: Option<u64>,
+}
+
+impl HostIdentity {
+    pub(crate) fn read() -> io::Result<Self> {
+        Ok(Self {
+            root_device: rustix::fs::stat("/")?.st_dev,
+            ipc_namespace: namespace_of_this_process("ipc"),
+            network_namespace: namespace_of_this_process("net"),
+        })
+    }
+}
+
+/// The number by which the kernel tells namespaces of one kind apart.
+pub(crate) fn namespace_of_this_process(kind: &str) -> Option<u64> {
+    rustix::fs::stat(format!("/proc/self/ns/{kind}")).ok().map(|stat| stat.st_ino)
 }
 
 #[derive(Debug, Serialize, Deserialize)]

@@ -95,11 +95,11 @@ fn prepare_in_namespaces(
     request: &LaunchRequest,
     ahead: Option<mounts::SystemRoot>,
 ) -> Result<Infallible, StepError> {
-    process_attributes::join_cgroups(request.cgroups)?;
+    let limited = process_attributes::join_cgroups(request)?;
     process_attributes::set_limits(&request.steps.limits)?;
     namespaces::finish_ahead(request)?;
     process_attributes::limit_processes(&request.steps.limits)?;
-    become_init(request, ahead)
+    become_init(request, limited, ahead)
 }
 
 fn refuse(error: &StepError) -> ! {
@@ -131,24 +131,24 @@ fn prepare(request: &LaunchRequest) -> Result<Infallible, StepError> {
     process_attributes::close_surplus(request.cgroups)?;
     process_attributes::leave_terminal_and_signals()?;
     process_attributes::check_parent(request)?;
-    process_attributes::join_cgroups(request.cgroups)?;
+    let limited = process_attributes::join_cgroups(request)?;
     process_attributes::set_limits(&request.steps.limits)?;
     match request.steps.tier {
         Tier::A => {
             process_attributes::limit_processes(&request.steps.limits)?;
-            supervise(request)
+            supervise(request, limited)
         }
         Tier::B => {
             // Only in a user namespace of its own does this limit count the command's processes alone.
             namespaces::enter(request)?;
             process_attributes::limit_processes(&request.steps.limits)?;
-            become_init(request, None)
+            become_init(request, limited, None)
         }
     }
 }
 
 /// Tier A: this process stays outside the fence as the supervisor; its child goes in.
-fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
+fn supervise(request: &LaunchRequest, limited: Vec<ProtectionName>) -> Result<Infallible, StepError> {
     // A supervisor needs no capabilities to watch its own children, and the child inherits that it has none.
     process_attributes::drop_capabilities(None)?;
     process_attributes::forbid_new_privileges()?;
@@ -160,10 +160,10 @@ fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
         },
         supervisor::Forked::Child { failure } => {
             let confined = process_attributes::die_with_parent()
-                .and_then(|()| confine(request))
-                .map(|shown| confirm(request, shown));
+                .and_then(|()| confine(request, limited))
+                .inspect(|shown| confirm(request, shown));
             match confined {
-                Ok(()) => execute(request, failure),
+                Ok(shown) => execute(request, &shown, failure),
                 Err(error) => refuse(&error),
             }
         }
@@ -172,22 +172,30 @@ fn supervise(request: &LaunchRequest) -> Result<Infallible, StepError> {
 
 /// Tier B: this process is the first of its pid namespace. It goes into the fence itself and then starts the
 /// command, which inherits everything.
-fn become_init(request: &LaunchRequest, ahead: Option<mounts::SystemRoot>) -> Result<Infallible, StepError> {
+fn become_init(
+    request: &LaunchRequest,
+    limited: Vec<ProtectionName>,
+    ahead: Option<mounts::SystemRoot>,
+) -> Result<Infallible, StepError> {
     mounts::enter_own_root(&request.steps, ahead)?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init, request.steps.kept())?;
-    let shown = confine(request)?;
-    confirm(request, shown);
+    let shown = confine(request, limited)?;
+    confirm(request, &shown);
     let command = request.command.as_ref().ok_or_else(|| StepError::new("command", "none is given"))?;
     // This process makes no more files, so it can have the command's umask.
     process_attributes::set_umask(request.umask);
-    match CommandText::of(command).and_then(|text| text.spawn()) {
+    match CommandText::of(command, &shown).and_then(|text| text.spawn()) {
         Ok(command) => supervisor.watch(command),
         Err(errno) => fail_to_execute(errno),
     }
 }
 
-/// Puts all layers around this process. Returns the protections that canaries have confirmed.
-fn confine(request: &LaunchRequest) -> Result<Vec<ProtectionName>, StepError> {
+/// Puts all layers around this process. Returns the protections that canaries have confirmed, with those that are known
+/// to hold already.
+fn confine(
+    request: &LaunchRequest,
+    mut shown: Vec<ProtectionName>,
+) -> Result<Vec<ProtectionName>, StepError> {
     enter_directory(request)?;
     process_attributes::limit_open_files(&request.steps.limits)?;
     process_attributes::new_keyring()?;
@@ -196,7 +204,7 @@ fn confine(request: &LaunchRequest) -> Result<Vec<ProtectionName>, StepError> {
     process_attributes::check_access(&request.steps)?;
     process_attributes::forbid_new_privileges()?;
     ruleset::restrict(&request.steps.landlock)?;
-    let mut shown = canaries::after_landlock(request)?;
+    shown.extend(canaries::after_landlock(request)?);
     filter::install(&request.steps.seccomp)?;
     shown.extend(canaries::after_seccomp(request)?);
     Ok(shown)
@@ -209,8 +217,8 @@ fn enter_directory(request: &LaunchRequest) -> Result<(), StepError> {
     }
 }
 
-fn confirm(request: &LaunchRequest, shown: Vec<ProtectionName>) {
-    report(&Event::Confined { shown });
+fn confirm(request: &LaunchRequest, shown: &[ProtectionName]) {
+    report(&Event::Confined { shown: shown.to_vec() });
     // A self-test ends here.
     if request.command.is_none() {
         report(&Event::Ended { code: Some(0), signal: None });
@@ -219,9 +227,9 @@ fn confirm(request: &LaunchRequest, shown: Vec<ProtectionName>) {
 }
 
 /// Becomes the command, or reports to the supervisor why it could not.
-fn execute(request: &LaunchRequest, failure: File) -> ! {
+fn execute(request: &LaunchRequest, shown: &[ProtectionName], failure: File) -> ! {
     let become_it = |command: &RequestedCommand| {
-        let text = CommandText::of(command)?;
+        let text = CommandText::of(command, shown)?;
         process_attributes::restore_for_command(request.umask);
         Err::<Infallible, i32>(sys::exec(&text.program, &text.arguments, &text.environment))
     };
@@ -244,7 +252,8 @@ struct CommandText {
 }
 
 impl CommandText {
-    fn of(command: &RequestedCommand) -> Result<Self, i32> {
+    /// `shown`: what the command is told that holds around it.
+    fn of(command: &RequestedCommand, shown: &[ProtectionName]) -> Result<Self, i32> {
         let text = |string: OsString| CString::new(string.into_vec()).map_err(|_| libc::EINVAL);
         let program = text(command.program.clone().into_os_string())?;
         let raw = |raw: &Raw| OsString::from(raw.clone());
@@ -257,6 +266,14 @@ impl CommandText {
             let mut variable = raw(name);
             variable.push("=");
             variable.push(raw(value));
+            environment.push(text(variable)?);
+        }
+        if let Some(report) = &command.confinement {
+            let mut confinement = report.confinement.clone();
+            confinement.confirm(shown);
+            let mut variable = raw(&report.variable);
+            variable.push("=");
+            variable.push(confinement.to_json().to_string());
             environment.push(text(variable)?);
         }
         Ok(Self { program, arguments, environment })

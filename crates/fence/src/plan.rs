@@ -27,7 +27,7 @@ pub(crate) const HIDDEN: &[&str] = &["/tmp", "/var/tmp", "/run", "/dev/shm", "/d
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub tier: Tier,
-    /// What holds if every step succeeds.
+    /// What is configured if every step succeeds. A launch adds what was tried.
     pub confinement: Confinement,
     pub(crate) steps: Steps,
     /// The limits that a control group enforces.

@@ -267,4 +267,6 @@ pub struct Command {
     pub environment: Vec<(OsString, OsString)>,
     /// Where it starts, inside what it may read.
     pub directory: PathBuf,
+    /// One more variable, which shows the command its confinement as JSON.
+    pub confinement_variable: Option<OsString>,
 }

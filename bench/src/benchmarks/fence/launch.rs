@@ -268,6 +268,7 @@ impl FenceHost {
             arguments: arguments.to_vec(),
             environment: variables.into_iter().collect(),
             directory: self.scope.clone(),
+            confinement_variable: None,
         }
     }
 

@@ -18,7 +18,7 @@ pub(super) fn table(confinement: &Confinement, stream: &impl IsTerminal) -> Stri
         let padded = format!("{status:<14}");
         let status = if stream.is_terminal() { coloured(protection.status, &padded) } else { padded };
         let verified = match protection.status {
-            Status::Enforced | Status::Partial => protection.verified.as_str(),
+            Status::Enforced | Status::Configured | Status::Partial => protection.verified.as_str(),
             Status::Unenforced | Status::NotRequested => "-",
         };
         let line =
@@ -35,6 +35,7 @@ pub(super) fn table(confinement: &Confinement, stream: &impl IsTerminal) -> Stri
 fn coloured(status: Status, text: &str) -> String {
     let code = match status {
         Status::Enforced => 32,
+        Status::Configured => 36,
         Status::Partial => 33,
         Status::Unenforced => 31,
         Status::NotRequested => 2,

@@ -5,4 +5,5 @@ mod escapes;
 mod launches;
 mod network;
 pub(crate) mod programs;
+mod report;
 mod without_landlock;

@@ -9,6 +9,7 @@ use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
 use rustix::thread::{CapabilitiesSecureBits, CapabilitySet, CapabilitySets};
 
 use super::{InStep, StepError, sys};
+use crate::ProtectionName;
 use crate::launch_request::{CGROUP_FD, LaunchRequest};
 use crate::plan::{LimitPlan, Steps};
 
@@ -42,15 +43,25 @@ pub(super) fn check_parent(request: &LaunchRequest) -> Result<(), StepError> {
     }
 }
 
-/// Joins the control groups before anything uses resources, so there is no moment without limits.
-pub(super) fn join_cgroups(count: usize) -> Result<(), StepError> {
-    for number in 0..count {
+/// Joins the control groups before anything uses resources, so there is no moment without limits. Returns the limits that
+/// hold since, by what the kernel says about this process.
+pub(super) fn join_cgroups(request: &LaunchRequest) -> Result<Vec<ProtectionName>, StepError> {
+    for number in 0..request.cgroups {
         let fd = CGROUP_FD + i32::try_from(number).step("cgroup")?;
         // SAFETY: the descriptor was given to this process for this purpose and is closed here.
         let file = unsafe { OwnedFd::from_raw_fd(fd) };
         rustix::io::write(&file, b"0").step("cgroup")?;
     }
-    Ok(())
+    let Some(group) = &request.group else { return Ok(Vec::new()) };
+    let memberships = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let is_member = is_member_of(&memberships, &group.name, request.cgroups);
+    Ok(if is_member { group.limits.clone() } else { Vec::new() })
+}
+
+/// Whether a process is in that many groups of this name.
+fn is_member_of(memberships: &str, name: &str, groups: usize) -> bool {
+    let is_group = |line: &&str| line.rsplit('/').next() == Some(name);
+    groups > 0 && memberships.lines().filter(is_group).count() == groups
 }
 
 pub(super) fn set_limits(limits: &LimitPlan) -> Result<(), StepError> {
@@ -180,4 +191,19 @@ pub(super) fn restore_for_command(umask: u32) {
 
 pub(super) fn set_umask(umask: u32) {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(umask));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_holds_where_this_process_is_in_every_group_that_was_made() {
+        let joined = "8:pids:/ringfence-7-0\n4:memory:/slice/ringfence-7-0\n1:cpu:/\n0::/\n";
+        assert!(is_member_of(joined, "ringfence-7-0", 2));
+        assert!(!is_member_of(joined, "ringfence-7-0", 3), "not in one of them");
+        assert!(!is_member_of(joined, "ringfence-7", 2), "another one");
+        assert!(is_member_of("0::/user.slice/ringfence-7-1\n", "ringfence-7-1", 1));
+        assert!(!is_member_of("0::/user.slice\n", "ringfence-7-1", 0));
+    }
 }

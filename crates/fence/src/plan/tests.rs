@@ -186,7 +186,7 @@ fn unix_sockets_are_open_only_where_something_else_holds() {
 }
 
 #[test]
-fn nothing_is_called_enforced_without_a_step_behind_it() {
+fn nothing_is_called_configured_without_a_step_behind_it() {
     // Every gap is accepted, so the report alone says what holds.
     let accepted = Policy { allow_degraded: ProtectionName::ALL.iter().copied().collect(), ..policy() };
     let status = |policy: &Policy, host: &Kernel, name| {
@@ -195,15 +195,15 @@ fn nothing_is_called_enforced_without_a_step_behind_it() {
     let (bare, landlocked) = (kernel(0, false), kernel(7, false));
     let debugging = Policy { allowances: [Allowance::Debugging].into(), ..accepted.clone() };
     assert_eq!(status(&debugging, &bare, ProtectionName::Ptrace), Status::Unenforced);
-    assert_eq!(status(&debugging, &landlocked, ProtectionName::Ptrace), Status::Enforced);
+    assert_eq!(status(&debugging, &landlocked, ProtectionName::Ptrace), Status::Configured);
     let without_temp = Policy { temp: Temp::None, ..accepted.clone() };
     for policy in [&accepted, &without_temp] {
         assert_eq!(status(policy, &bare, ProtectionName::TempIsolation), Status::Unenforced);
-        assert_eq!(status(policy, &landlocked, ProtectionName::TempIsolation), Status::Enforced);
+        assert_eq!(status(policy, &landlocked, ProtectionName::TempIsolation), Status::Configured);
     }
     let read_only = Policy { read_only: true, ..accepted.clone() };
     assert_eq!(status(&read_only, &bare, ProtectionName::ScopeMetadata), Status::Unenforced);
-    assert_eq!(status(&read_only, &landlocked, ProtectionName::ScopeMetadata), Status::Enforced);
+    assert_eq!(status(&read_only, &landlocked, ProtectionName::ScopeMetadata), Status::Configured);
     let limited = |origin| {
         let processes = Some(Limit { value: 64, origin });
         Policy { limits: Limits { processes, ..Limits::default() }, ..accepted.clone() }

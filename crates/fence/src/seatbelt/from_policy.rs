@@ -64,7 +64,7 @@ fn cannot_be_said(mode: &str, reason: &str) -> Refusal {
     }
 }
 
-/// The report: what the profile says, never more than `verified: config`.
+/// The report: what the profile says. Nothing is tried, so nothing is called enforced.
 pub(crate) fn confinement(policy: &Policy) -> Confinement {
     let protections = Name::ALL
         .iter()
@@ -83,7 +83,7 @@ pub(crate) fn confinement(policy: &Policy) -> Confinement {
 }
 
 fn assess(policy: &Policy, name: Name) -> (Status, &'static str, Option<&'static str>) {
-    let seatbelt = (Status::Enforced, "seatbelt", None);
+    let seatbelt = (Status::Configured, "seatbelt", None);
     let absent = |note| (Status::Unenforced, "none", Some(note));
     match name {
         Name::FsReadScope if matches!(policy.read, ReadMode::Open { .. }) => {
@@ -104,10 +104,10 @@ fn assess(policy: &Policy, name: Name) -> (Status, &'static str, Option<&'static
         Name::ProcVisibility => {
             (Status::Partial, "seatbelt", Some("process numbers can be listed, details not"))
         }
-        Name::InheritedFds => (Status::Enforced, "close-on-exec", None),
-        Name::Environment => (Status::Enforced, "allow-list", None),
+        Name::InheritedFds => (Status::Configured, "close-on-exec", None),
+        Name::Environment => (Status::Configured, "allow-list", None),
         Name::TempIsolation => {
-            (Status::Enforced, "seatbelt, session directory", Some("its size is not bounded"))
+            (Status::Configured, "seatbelt, session directory", Some("its size is not bounded"))
         }
         Name::FsWriteScope
         | Name::FsReadScope
@@ -121,7 +121,7 @@ fn assess(policy: &Policy, name: Name) -> (Status, &'static str, Option<&'static
         | Name::Ptrace
         | Name::SysvIpc
         | Name::DeviceIoctl => seatbelt,
-        Name::Keyring => (Status::Enforced, "seatbelt", Some("no keychain service can be reached")),
+        Name::Keyring => (Status::Configured, "seatbelt", Some("no keychain service can be reached")),
         Name::NestedUserns | Name::IoUring | Name::NoNewPrivs | Name::Capabilities => {
             (Status::NotRequested, "none", Some("does not exist on macOS"))
         }
@@ -172,6 +172,7 @@ mod tests {
         let report = confinement(&policy());
         assert_eq!(report.protections.len(), Name::ALL.len());
         assert!(report.protections.iter().all(|protection| protection.verified == Verified::Config));
+        assert!(report.protections.iter().all(|protection| protection.status != Status::Enforced));
         let without_note = |status| {
             report
                 .protections

@@ -86,14 +86,12 @@ impl FenceSetup {
             environment.entry(name).or_insert(value);
         }
         environment.extend(command.variables);
-        if let Some(name) = command.confinement_variable {
-            environment.insert(name.into(), plan.confinement.to_json().to_string().into());
-        }
         Ok(Command {
             program: command.program,
             arguments: command.arguments,
             environment: environment.into_iter().collect(),
             directory: command.directory.unwrap_or_else(|| self.policy.scope[0].path().to_owned()),
+            confinement_variable: command.confinement_variable.map(OsString::from),
         })
     }
 }

@@ -79,6 +79,7 @@ impl Ground {
             arguments: vec!["-c".into(), script.into()],
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             directory: self.scope(),
+            confinement_variable: None,
         };
         let nothing = File::open("/dev/null").unwrap();
         let (reader, writer) = std::io::pipe().unwrap();

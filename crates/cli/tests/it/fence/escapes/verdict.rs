@@ -54,5 +54,5 @@ fn is_enforced(report: Option<&Value>, name: &str) -> bool {
     let Some(report) = report else { return false };
     let protections = report["protections"].as_array().expect("a report lists protections");
     let status = protections.iter().find(|protection| protection["name"] == name);
-    status.is_none_or(|protection| protection["status"] == "enforced")
+    status.is_none_or(|protection| protection["status"] == "enforced" || protection["status"] == "configured")
 }

@@ -1,4 +1,4 @@
-//! The report of a plan: what it calls enforced, even in part, has a step behind it.
+//! The report of a plan: what it calls configured, even in part, has a step behind it, and nothing was tried yet.
 
 use crate::confinement::{ProtectionName, Status};
 use crate::plan::{NetworkNamespace, Plan, ReadPlan};
@@ -11,8 +11,9 @@ pub(super) fn check(policy: &Policy, plan: &Plan) {
     for &name in ProtectionName::ALL {
         let Some(protection) = plan.confinement.protection(name) else { panic!("{name} is not reported") };
         match protection.status {
-            Status::Enforced => {
-                assert!(has_step(policy, plan, name), "{name} is not enforced: {protection:?}");
+            Status::Enforced => panic!("{name} was not tried: {protection:?}"),
+            Status::Configured => {
+                assert!(has_step(policy, plan, name), "{name} is not configured: {protection:?}");
             }
             Status::Partial | Status::Unenforced => {
                 assert!(protection.note.is_some(), "{name} does not say what is missing");
