@@ -3,6 +3,7 @@
 
 use crate::confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 use crate::kernel::Kernel;
+use crate::network::network_sentence;
 use crate::plan::is_visible;
 use crate::policy::{
     Allowance, HardlinkCount, Limit, LimitOrigin, MetadataChoice, Network, Policy, ReadMode, Temp, Tier,
@@ -106,29 +107,6 @@ fn unmet_protection(name: ProtectionName, assessed: &Assessed) -> UnmetRequireme
     let accept = format!("or run without it: --allow-degraded {name}");
     let remedy = if assessed.remedy.is_empty() { accept } else { format!("{}, {accept}", assessed.remedy) };
     UnmetRequirement { what: name.to_string(), reason, remedy }
-}
-
-/// The sentence that may be said of a network mode.
-fn network_sentence(network: &Network) -> String {
-    let ports = |ports: &[u16]| ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
-    match network {
-        Network::All => {
-            "all: not restricted; host loopback, local network and cloud metadata are reachable".to_owned()
-        }
-        Network::None => "none: no network".to_owned(),
-        Network::Localhost { ports: list } if list.is_empty() => "localhost: a private loopback".to_owned(),
-        Network::Localhost { ports: list } => {
-            format!("localhost: a private loopback plus these ports of the host: {}", ports(list))
-        }
-        Network::Http { hosts } => format!(
-            "http: HTTP and HTTPS through the proxy to {}; programs that ignore the proxy reach nothing",
-            hosts.as_ref().map_or_else(|| "any public host".to_owned(), |hosts| hosts.join(", "))
-        ),
-        Network::Ports { ports: list } => format!(
-            "ports: TCP to port {} of any address including loopback; no UDP, so no DNS but over TCP",
-            ports(list)
-        ),
-    }
 }
 
 struct Host<'a> {

@@ -102,7 +102,7 @@ pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
 pub use metadata::{METADATA, is_placeholder_name};
-pub use network::{HostPattern, HostPatternError};
+pub use network::{HostPattern, HostPatternError, ProxyReach, proxy_reach};
 pub use paths::{
     DeniedKind, DeniedPath, ReservedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope,
 };
@@ -112,7 +112,7 @@ pub use policy::{
     Network, Policy, ReadMode, SurroundingTree, Temp, Tier, TierChoice, UnixSockets,
 };
 pub use refusal::{Refusal, UnmetRequirement};
-pub use refused_path::refused_path;
+pub use refused_path::{missing_path, refused_path};
 pub use reserved::Reserved;
 pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
 pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};

@@ -17,6 +17,7 @@ mod proxy;
 mod refusals;
 mod request_body;
 mod request_head;
+mod sentence;
 mod splice;
 
 #[cfg(test)]
@@ -31,6 +32,8 @@ use tokio::task::JoinSet;
 
 pub(crate) use self::hosts::AllowedHosts;
 pub use self::hosts::{HostPattern, HostPatternError};
+pub(crate) use self::sentence::network_sentence;
+pub use self::sentence::{ProxyReach, proxy_reach};
 
 use self::connections::Slots;
 use self::egress::Egress;

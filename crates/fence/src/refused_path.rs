@@ -1,5 +1,5 @@
-//! Finds out from an error message of a program that the kernel refused a file, since no layer of the fence tells what
-//! it refused.
+//! Finds out from an error message of a program that the kernel refused a file, or that a file is not there, since no
+//! layer of the fence tells what it refused.
 
 use std::path::PathBuf;
 
@@ -12,6 +12,16 @@ const DENIED: [&str; 6] = [
     "Operation not permitted",
     "operation not permitted",
 ];
+
+/// What programs and shells say of a file that is not there.
+const MISSING: [&str; 5] =
+    ["No such file or directory", "no such file or directory", "ENOENT", "can't cd to", ": not found"];
+
+/// The path that a line of output says is not there.
+pub fn missing_path(line: &str) -> Option<PathBuf> {
+    MISSING.iter().find(|message| line.contains(*message))?;
+    path_in(line)
+}
 
 /// The path that a line of output says was refused.
 pub fn refused_path(line: &str) -> Option<PathBuf> {

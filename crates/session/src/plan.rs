@@ -341,6 +341,7 @@ mod tests {
             readable: Vec::new(),
             directory: None,
             fence: None,
+            explains_refusals: false,
             preparation: None,
         };
         let parse = |text: &str| Template::parse(text).unwrap();

@@ -78,6 +78,7 @@ pub(crate) fn upstream(lifecycle: Lifecycle) -> Arc<Upstream> {
         readable: Vec::new(),
         directory: None,
         fence: None,
+        explains_refusals: false,
         preparation: None,
     };
     Arc::new(Upstream::process("server".to_owned(), program, lifecycle))

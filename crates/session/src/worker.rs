@@ -11,6 +11,7 @@ mod from_upstream;
 mod generation;
 mod machine;
 mod queue;
+mod remedy;
 mod restarts;
 mod routing;
 mod shared_state;

@@ -79,6 +79,8 @@ pub struct Program {
     pub directory: Option<PathBuf>,
     /// `None` if the operator wants it unconfined.
     pub fence: Option<Arc<FenceHost>>,
+    /// Its own answers say what the fence refused.
+    pub explains_refusals: bool,
     /// Runs before each start.
     pub preparation: Option<Preparation>,
 }

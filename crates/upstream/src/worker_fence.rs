@@ -1,5 +1,6 @@
 //! The fence around one worker, the same for all its generations.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use fence::{
@@ -8,7 +9,7 @@ use fence::{
 };
 use identity::Principal;
 use parking_lot::Mutex;
-use wire::worker_variable::CONFINEMENT;
+use wire::worker_variable::{CONFINEMENT, GIT_LEFT_OUT};
 
 use crate::definition::Program;
 use crate::directories::Directories;
@@ -74,10 +75,11 @@ impl WorkerFence {
 
     fn launch_now(&self, program: &Program) -> Result<Launched, StartError> {
         let setup = self.set_up(program)?;
+        let command = self.command(program, self.git_left_out(&setup));
         let (pipes, child_pipes) =
             Pipes::new().map_err(|error| StartError::spawn(&program.program, &error))?;
         let fence = setup
-            .launch(&self.host.launcher, self.command(program), child_pipes.stdio())
+            .launch(&self.host.launcher, command, child_pipes.stdio())
             .map_err(|error| StartError::fence(&error))?;
         Ok(Launched { fence, pipes })
     }
@@ -132,9 +134,18 @@ impl WorkerFence {
         Ok((Arc::clone(session), true))
     }
 
-    fn command(&self, program: &Program) -> FencedCommand {
+    /// The git directory that the scope leads to and that stays outside. Tells nothing of what exists there: a file of
+    /// the scope that names a directory gets the same answer in any case.
+    fn git_left_out<'s>(&self, setup: &'s FenceSetup) -> Option<&'s Path> {
+        let named = &self.host.settings.git.named;
+        let found = setup.git_left_out.iter().map(|left_out| left_out.directory.as_path());
+        found.into_iter().find(|directory| !named.iter().any(|named| named == directory))
+    }
+
+    fn command(&self, program: &Program, git_left_out: Option<&Path>) -> FencedCommand {
         let mut variables = program.variables.clone();
         variables.extend(worker_variables(self.owner.as_ref(), &self.directories));
+        variables.extend(git_left_out.map(|directory| (GIT_LEFT_OUT.into(), directory.into())));
         FencedCommand {
             program: program.program.clone().into(),
             arguments: program.arguments.clone(),

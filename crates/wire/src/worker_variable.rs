@@ -10,3 +10,5 @@ pub const SCOPE: &str = "RINGFENCE_SCOPE";
 pub const SCOPE_SOURCE: &str = "RINGFENCE_SCOPE_SOURCE";
 /// The confinement of the server, in JSON.
 pub const CONFINEMENT: &str = "RINGFENCE_CONFINEMENT";
+/// The git directory that the workspace seems to belong to and that the fence leaves outside.
+pub const GIT_LEFT_OUT: &str = "RINGFENCE_GIT_LEFT_OUT";

@@ -15,6 +15,7 @@ use wire::{
 use self::without_secrets::{Words, without_secrets};
 use super::action::{Action, Note};
 use super::client_handle::{ClientHandle, WorkerEvent};
+use super::remedy::with_remedy;
 use super::routing::{Pending, Routing};
 use super::shared_state::Purpose;
 use crate::client::{Call, Client, Prefer, ReportedFiles, outcome_of, with_instance};
@@ -81,14 +82,20 @@ impl Routing {
             response.with_id(&call.client_id)
         };
         let text = if response.is_error() { self.without_secrets(text, Words::Error) } else { text };
-        actions.extend(self.refused_write(response).map(|hint| Action::Note(Note::RefusedWrite(hint))));
+        let text = match self.refused_write(response) {
+            None => text,
+            Some(remedy) => {
+                let text = with_remedy(text, &remedy);
+                actions.push(Action::Note(Note::RefusedWrite(remedy)));
+                text
+            }
+        };
         actions.push(Action::Answer { call, text, outcome });
         actions.extend(self.terms.retire());
         actions
     }
 
-    /// What to do about a write that the fence refused, if the answer is an error about one. The answer itself passes as
-    /// the server wrote it.
+    /// What to do about a write that the fence refused, if the answer is an error about one.
     fn refused_write(&self, response: &Response) -> Option<String> {
         if response.outcome_length() > MAX_FAILURE {
             return None;

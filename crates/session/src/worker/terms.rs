@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
-use upstream::{Lifecycle, Upstream, hint_on_refused_write};
+use upstream::{Lifecycle, Program, Upstream, hint_on_refused_write};
 use wire::Request;
 
 use super::action::Action;
@@ -53,8 +53,12 @@ impl WorkerTerms {
 
     /// What to do about a write that the fence refused, if the server's words are about one.
     pub(super) fn hint_on_refused_write(&self, words: &str) -> Option<String> {
-        let is_fenced = self.upstream.program().is_some_and(|program| program.fence.is_some());
-        if is_fenced { hint_on_refused_write(words, &self.scope.directories) } else { None }
+        let is_fenced = |program: &Program| program.fence.is_some() && !program.explains_refusals;
+        if self.upstream.program().is_some_and(is_fenced) {
+            hint_on_refused_write(words, &self.scope.directories)
+        } else {
+            None
+        }
     }
 
     /// Ends a worker that was there for one call, now that the call is over.

@@ -16,7 +16,7 @@ use crate::text::EncodeError;
 pub(super) const TOOL: Tool = Tool {
     name: "apply_patch",
     title: "Apply a patch",
-    about: "Applies a unified diff (as `git diff` prints it) to one or more files: changes, new files, deletions, renames; all of it or nothing. A hunk goes where its lines are; an ambiguous place is an error. The `*** Begin Patch` format works too.",
+    about: "Applies a unified diff (as `git diff` prints it) to one or more files: changes, new files, deletions, renames; all of it or nothing. A hunk goes where its lines are; an ambiguous place is an error. The `*** Begin Patch` format works too. Use it to change several files at once.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[Field::required("patch", Kind::Text, "The diff.").or(&["diff", "input"]), ALLOW_SHRINK, DRY_RUN],

@@ -18,7 +18,7 @@ use crate::search::{Finding, Walk, WalkFilter};
 pub(super) const TOOL: Tool = Tool {
     name: "directory_tree",
     title: "Show a directory tree",
-    about: "Shows the files and directories below a directory as an outline. Skips what .gitignore excludes and names that begin with a dot, unless told to include them.",
+    about: "Shows the files and directories below a directory as an outline. Skips what .gitignore excludes and names that begin with a dot, unless told to include them. Use it to get to know a project.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[

@@ -12,7 +12,7 @@ use crate::files::{FileMode, Parents};
 pub(super) const TOOL: Tool = Tool {
     name: "edit_file",
     title: "Edit a file",
-    about: "Changes a file by showing its new code, with a line `// ... existing code ...` (in the file's comment style) for every part that stays as it is. Repeat at least one unchanged line before and after each change, so that its place is certain; an uncertain place is an error that lists the candidates, never a guess. Without markers, the edit can only create a file, or replace one if `full_replace` is set.",
+    about: "Changes a file by showing its new code, with a line `// ... existing code ...` (in the file's comment style) for every part that stays as it is. Repeat at least one unchanged line before and after each change, so that its place is certain; an uncertain place is an error that lists the candidates, never a guess. Without markers, the edit can only create a file, or replace one if `full_replace` is set. Use it where search_replace would have to quote much.",
     effect: Effect::Changes,
     pace: Pace::Brief,
     takes: &[

@@ -14,7 +14,7 @@ use crate::files::{Parents, PathError, kind_name};
 pub(super) const TOOL: Tool = Tool {
     name: "file_info",
     title: "Look at a path",
-    about: "Tells whether a path exists and what is there: type, size, permissions, times, and where a symlink leads. A path outside the workspace is an error, not a missing file.",
+    about: "Tells whether a path exists and what is there: type, size, permissions, times, and where a symlink leads. A path outside the workspace is an error, not a missing file. Use it where the contents do not matter.",
     effect: Effect::Reads,
     pace: Pace::Brief,
     takes: &[Field::required("path", Kind::Text, "The path to look at.").or(&["target_file", "file_path"])],

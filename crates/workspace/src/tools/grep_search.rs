@@ -17,7 +17,7 @@ use crate::search::{GrepHit, GrepQuery, GrepReport, Walk, WalkFilter, grep};
 pub(super) const TOOL: Tool = Tool {
     name: "grep_search",
     title: "Search in files",
-    about: "Finds lines that match a regular expression (Rust syntax, as ripgrep; linear time), in all files of the workspace or below a path. Skips binary files and what .gitignore excludes. All matches are counted; `limit` of them are shown.",
+    about: "Finds lines that match a regular expression (Rust syntax, as ripgrep; linear time), in all files of the workspace or below a path. Skips binary files and what .gitignore excludes. All matches are counted; `limit` of them are shown. Use it before you read whole files.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[

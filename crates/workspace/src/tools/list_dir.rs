@@ -23,7 +23,7 @@ const MAX_ENTRIES: usize = 1000;
 pub(super) const TOOL: Tool = Tool {
     name: "list_dir",
     title: "List a directory",
-    about: "Lists a directory of the workspace, subdirectories first. Symlinks are shown, not followed.",
+    about: "Lists a directory of the workspace, subdirectories first. Symlinks are shown, not followed. Use it for one directory, directory_tree for several levels.",
     effect: Effect::Reads,
     pace: Pace::Brief,
     takes: &[

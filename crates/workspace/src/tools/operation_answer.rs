@@ -132,7 +132,7 @@ pub(super) fn answer(report: &Report, context: &ServerContext) -> Answer {
     }
     let is_error = !report.state.is_running() && !report.state.is_success();
     let facts = if is_error { FenceFacts::of(context) } else { None };
-    if let Some(note) = facts.and_then(|facts| note(&report.output, &facts)) {
+    if let Some(note) = facts.and_then(|facts| note(&report.script, &report.output, &facts)) {
         text.push('\n');
         text.push_str(&note);
     }

@@ -27,7 +27,7 @@ const MAX_IMAGE_BYTES: u64 = 4 * 1024 * 1024;
 pub(super) const TOOL: Tool = Tool {
     name: "read_file",
     title: "Read a file",
-    about: "Reads a text file, all of it or a range of lines (counted from 1, the last one included). Also returns the number of lines, the encoding, and a hash for `expected_hash` in later edits. Images are returned as images; other binary files are described, not shown.",
+    about: "Reads a text file, all of it or a range of lines (counted from 1, the last one included). Also returns the number of lines, the encoding, and a hash for `expected_hash` in later edits. Images are returned as images; other binary files are described, not shown. Use it before you edit a file; to find a place in many files, use grep_search.",
     effect: Effect::Reads,
     pace: Pace::Brief,
     takes: &[

@@ -1,24 +1,23 @@
 //! Says when a command failed because of the fence: what was refused, and which option of the operator allows it. Found
 //! in the messages of real tools, since no kernel layer tells why it refused.
 
+mod git;
+mod hidden;
+mod network;
+
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
+use wire::worker_variable::GIT_LEFT_OUT;
 
+use self::git::{git_link, note_on_git};
+use self::hidden::note_on_hidden;
+use self::network::note_on_network;
 use crate::context::ServerContext;
 
-/// What tools print when a network cannot be reached.
-const UNREACHABLE: [&str; 8] = [
-    "Network is unreachable",
-    "Could not resolve host",
-    "Temporary failure in name resolution",
-    "Name or service not known",
-    "getaddrinfo",
-    "Couldn't connect to server",
-    "dns error",
-    "Socket operation not permitted",
-];
-const NO_REPOSITORY: &str = "not a git repository";
+/// What a command prints last is why it failed, so no more lines than these are read.
+const MAX_LINES: usize = 200;
+
 /// What ssh prints when it has no key that the server knows.
 const NO_KEY: &str = "Permission denied (publickey";
 /// What ssh prints when it does not know the server, and when it knows it under another key.
@@ -30,10 +29,15 @@ pub(super) struct FenceFacts {
     roots: Vec<PathBuf>,
     /// Directories that only this session has.
     private: Vec<PathBuf>,
+    /// What the report says of the network.
     network: String,
     is_read_only: bool,
-    /// The workspace leads to a git directory elsewhere.
-    has_git_link: bool,
+    /// What is not named by the policy is not there, instead of being refused.
+    has_own_root: bool,
+    /// Where the `.git` of the workspace leads, if it is a file.
+    git_link: Option<PathBuf>,
+    /// The git directory that the gateway found for the workspace and left outside.
+    git_left_out: Option<PathBuf>,
     /// The operator lends the ssh agent.
     has_ssh_agent: bool,
 }
@@ -45,7 +49,8 @@ impl FenceFacts {
         let roots: Vec<PathBuf> = context.workspace.roots().map(Path::to_owned).collect();
         let of_variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
         Some(Self {
-            has_git_link: roots.first().is_some_and(|root| root.join(".git").is_file()),
+            git_link: roots.first().and_then(|root| git_link(root)),
+            git_left_out: of_variable(GIT_LEFT_OUT),
             roots,
             private: ["HOME", "TMPDIR", "XDG_CACHE_HOME", "CARGO_HOME"]
                 .iter()
@@ -55,25 +60,26 @@ impl FenceFacts {
             has_ssh_agent: of_variable("SSH_AUTH_SOCK").is_some(),
             network: confinement.get("network").and_then(Value::as_str).unwrap_or("all").to_owned(),
             is_read_only: context.is_read_only,
+            has_own_root: has_own_root(confinement),
         })
     }
 }
 
+/// Whether the fence shows only what its policy names, in a root of its own.
+fn has_own_root(confinement: &Value) -> bool {
+    let is_strict =
+        |protection: &Value| protection["name"] == "fs_read_scope" && protection["status"] == "enforced";
+    confinement["tier"] == "b" && confinement["protections"].as_array().into_iter().flatten().any(is_strict)
+}
+
 /// The line for the output of a command that failed.
-pub(super) fn note(output: &str, facts: &FenceFacts) -> Option<String> {
-    // What a command prints last is why it failed.
-    let lines = || output.lines().rev().take(200);
+pub(super) fn note(command: &str, output: &str, facts: &FenceFacts) -> Option<String> {
+    let lines = || output.lines().rev().take(MAX_LINES);
     note_on_ssh(output, facts)
         .or_else(|| lines().find_map(|line| note_on_path(line, facts)))
-        .or_else(|| lines().find_map(|line| note_on_network(line, facts)))
-        .or_else(|| {
-            let is_git = facts.has_git_link && lines().any(|line| line.contains(NO_REPOSITORY));
-            is_git.then(|| {
-                "[ringfence: the git directory of this workspace lies outside the fence; the operator can let it in \
-                 with --git-directory DIR]"
-                    .to_owned()
-            })
-        })
+        .or_else(|| note_on_network(command, output, facts))
+        .or_else(|| note_on_git(output, facts))
+        .or_else(|| lines().find_map(|line| note_on_hidden(line, facts)))
 }
 
 fn note_on_path(line: &str, facts: &FenceFacts) -> Option<String> {
@@ -103,18 +109,6 @@ fn note_on_path(line: &str, facts: &FenceFacts) -> Option<String> {
     }
 }
 
-fn note_on_network(line: &str, facts: &FenceFacts) -> Option<String> {
-    let is_limited = !facts.network.starts_with("all");
-    let is_about = is_limited && UNREACHABLE.iter().any(|message| line.contains(message));
-    is_about.then(|| {
-        format!(
-            "[ringfence: this fence has the network `{}`; the operator can allow more with --net, and hosts with \
-             --allow-host HOST]",
-            facts.network.split_whitespace().next().unwrap_or_default()
-        )
-    })
-}
-
 fn note_on_ssh(output: &str, facts: &FenceFacts) -> Option<String> {
     if output.contains(NO_KEY) && !facts.has_ssh_agent {
         return Some(
@@ -136,15 +130,23 @@ fn note_on_ssh(output: &str, facts: &FenceFacts) -> Option<String> {
 mod tests {
     use super::*;
 
-    fn facts() -> FenceFacts {
-        FenceFacts {
-            roots: vec!["/home/ada/project".into()],
-            private: vec!["/own/home".into(), "/tmp".into()],
-            network: "none".to_owned(),
-            is_read_only: false,
-            has_git_link: true,
-            has_ssh_agent: false,
+    impl FenceFacts {
+        pub(super) fn for_tests() -> Self {
+            Self {
+                roots: vec!["/home/ada/project".into()],
+                private: vec!["/own/home".into(), "/tmp".into()],
+                network: "none: no network".to_owned(),
+                is_read_only: false,
+                has_own_root: false,
+                git_link: None,
+                git_left_out: None,
+                has_ssh_agent: false,
+            }
         }
+    }
+
+    fn note_on(output: &str) -> Option<String> {
+        note("make", output, &FenceFacts::for_tests())
     }
 
     #[test]
@@ -158,28 +160,24 @@ mod tests {
             ("Error: EROFS: read-only file system, open '/usr/lib/x'", "/usr/lib/x"),
             ("cp: cannot create regular file '/usr/local/bin/x': Read-only file system", "/usr/local/bin/x"),
         ] {
-            let said = note(&format!("{line}\nmake: *** [all] Error 1\n"), &facts()).unwrap_or_default();
+            let said = note_on(&format!("{line}\nmake: *** [all] Error 1\n")).unwrap_or_default();
             assert!(said.contains(path) && said.contains("--write"), "{line}: {said}");
         }
     }
 
     #[test]
     fn what_is_kept_and_what_is_unreachable_has_its_own_remedy() {
-        let said = |line: &str| note(line, &facts()).unwrap_or_default();
+        let said = |line: &str| note_on(line).unwrap_or_default();
         let hook = said("bash: line 1: .git/hooks/pre-commit: Read-only file system");
         assert!(hook.contains("--allow-metadata .git"), "{hook}");
         let settings = said("sh: 1: cannot create /home/ada/project/.vscode/tasks.json: Permission denied");
         assert!(settings.contains("--allow-metadata .vscode"), "{settings}");
         assert!(said("curl: (6) Could not resolve host: example.org").contains("--net"));
-        assert!(
-            said("fatal: not a git repository (or any of the parent directories): .git")
-                .contains("--git-directory")
-        );
     }
 
     #[test]
     fn what_ssh_lacks_has_its_own_remedy() {
-        let said = |line: &str| note(line, &facts()).unwrap_or_default();
+        let said = |line: &str| note_on(line).unwrap_or_default();
         let no_key =
             said("git@host: Permission denied (publickey).\r\nfatal: Could not read from remote repository.");
         assert!(no_key.contains("--force-env SSH_AUTH_SOCK") && !no_key.contains("known_hosts"), "{no_key}");
@@ -195,15 +193,20 @@ mod tests {
             "rm: cannot remove '/home/ada/project/locked/x': Permission denied",
             "cp: cannot create regular file '/tmp/x/y': Permission denied",
         ] {
-            assert_eq!(note(line, &facts()), None, "{line}");
+            assert_eq!(note_on(line), None, "{line}");
         }
-        let with_agent = FenceFacts { has_ssh_agent: true, ..facts() };
+        let with_agent = FenceFacts { has_ssh_agent: true, ..FenceFacts::for_tests() };
         let changed = "WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!\nHost key verification failed.\n";
         for output in ["git@host: Permission denied (publickey).", changed] {
-            assert_eq!(note(output, &with_agent), None, "{output}");
+            assert_eq!(note("git push", output, &with_agent), None, "{output}");
         }
-        let open = FenceFacts { network: "all".to_owned(), has_git_link: false, ..facts() };
-        assert_eq!(note("curl: (6) Could not resolve host: example.invalid", &open), None);
-        assert_eq!(note("fatal: not a git repository", &open), None);
+    }
+
+    #[test]
+    fn only_a_strict_fence_with_namespaces_has_a_root_of_its_own() {
+        let confinement = |tier: &str, status: &str| serde_json::json!({"tier": tier, "protections": [{"name": "fs_read_scope", "status": status}]});
+        assert!(has_own_root(&confinement("b", "enforced")));
+        assert!(!has_own_root(&confinement("a", "enforced")));
+        assert!(!has_own_root(&confinement("b", "not_requested")));
     }
 }

@@ -25,7 +25,7 @@ const MAX_DIFF_BYTES: usize = 256 * 1024;
 pub(super) const TOOL: Tool = Tool {
     name: "session_diff",
     title: "What this session changed",
-    about: "Shows what changed in the workspace since this session began, as a unified diff: everything that the file tools changed, and in a git repository also what commands changed (except ignored files).",
+    about: "Shows what changed in the workspace since this session began, as a unified diff: everything that the file tools changed, and in a git repository also what commands changed (except ignored files). Use it to review your work.",
     effect: Effect::Reads,
     pace: Pace::Long,
     takes: &[

@@ -15,7 +15,7 @@ use super::tool::{Effect, Pace, Tool};
 pub(super) const TOOL: Tool = Tool {
     name: "session_info",
     title: "About this session",
-    about: "Tells where this session works, what confines it, its limits, and which tools the operator offers.",
+    about: "Tells where this session works, what confines it, its limits, and which tools the operator offers. Use it when something is refused.",
     effect: Effect::Reads,
     pace: Pace::Brief,
     takes: &[SESSION],

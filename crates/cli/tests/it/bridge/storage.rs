@@ -54,6 +54,18 @@ async fn a_memory_that_the_fence_refuses_has_a_remedy_and_the_remedy_keeps_it() 
     let gateway = site.serve(&[]).await;
     let refused = remember(&site.open(&gateway, "one").await).await;
     assert_eq!(refused["result"]["isError"], true, "{refused}");
+    let content = refused["result"]["content"].as_array().unwrap();
+    let [raw, remedy] = &content[..] else { panic!("{refused}") };
+    assert!(raw["text"].as_str().unwrap().contains("EROFS"), "the server's own words: {raw}");
+    for part in ["[ringfence: the fence refused ", "memory.jsonl", "serve --storage", "storage: persistent"] {
+        assert!(remedy["text"].as_str().unwrap().contains(part), "{part}: {remedy}");
+    }
+    // The control: another error of the same server is not blamed on the fence.
+    let nobody = json!([{"entityName": "Eve", "contents": ["x"]}]);
+    let session = site.open(&gateway, "one").await;
+    let unknown = session.call_tool("add_observations", json!({"observations": nobody})).await;
+    assert_eq!(unknown["result"]["isError"], true, "{unknown}");
+    assert_eq!(unknown["result"]["content"].as_array().map(Vec::len), Some(1), "{unknown}");
     let log = gateway.wait_for_log("the fence refused ").await;
     let hint = log.lines().find(|line| line.contains("the fence refused ")).unwrap();
     for part in ["memory.jsonl", "serve --storage", "storage: persistent", "--write DIR"] {

@@ -2,6 +2,7 @@
 
 mod http_mode;
 mod modes;
+mod notes;
 mod registries;
 
 use std::collections::BTreeMap;

@@ -7,6 +7,7 @@ mod editing;
 mod finding;
 mod git_elsewhere;
 mod git_over_ssh;
+mod hidden_paths;
 mod inspector;
 mod isolation;
 mod lifecycles;

@@ -10,9 +10,9 @@ use tokio::process::Command;
 use super::{Outcomes, PROBE};
 use crate::fence::programs::fenced_run::{Ended, FencedRun};
 
-const FAR_HOST: &str = include_str!("far_host.py");
+pub(super) const FAR_HOST: &str = include_str!("far_host.py");
 /// `/etc/hosts` of the near host; `far_host.py` gives the far host its addresses.
-const HOSTS: &str = "127.0.0.1 localhost
+pub(super) const HOSTS: &str = "127.0.0.1 localhost
 203.0.112.80 public.example also-public.example
 203.0.113.80 documentation.example
 192.168.77.80 private.example

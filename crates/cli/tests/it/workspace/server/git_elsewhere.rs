@@ -50,6 +50,14 @@ impl Place {
         self.session.run(script).await
     }
 
+    /// The command fails, and its result names the git directory and the option that lets it in.
+    async fn is_told_of(&self, script: &str, directory: &Path) {
+        let ended = self.fails(script).await;
+        let note = ended.text.lines().find(|line| line.starts_with("[ringfence: ")).unwrap_or_default();
+        let remedy = format!("--git-directory {}]", directory.display());
+        assert!(note.contains("outside the fence") && note.ends_with(&remedy), "{script}: {}", ended.text);
+    }
+
     async fn fails(&self, script: &str) -> Outcome {
         let ended = self.session.run_to_end(script).await;
         assert_ne!(ended.data["exit_code"], 0, "{script}: {}", ended.text);
@@ -189,9 +197,9 @@ async fn an_untracked_folder_is_not_taken_for_a_part_of_the_repository_around_it
     let ground = Ground::new("untracked");
     ground.base.write("main/generated/app/x", "x\n");
     let place = Place::open(&ground.path("main/generated/app"), &[]).await;
-    place.fails("git log").await;
-    place.gateway.wait_for_log("--git-directory").await;
     let named = ground.path("main/.git");
+    place.is_told_of("git log", &named).await;
+    place.gateway.wait_for_log("--git-directory").await;
     let flags = ["--git-directory", named.to_str().unwrap()];
     let place = Place::open(&ground.path("main/generated/app"), &flags).await;
     place.run("git add x && git commit -qm second").await;
@@ -204,10 +212,10 @@ async fn a_git_directory_elsewhere_is_used_if_the_operator_names_it() {
     ground.git("main", &["init", "--quiet", "--separate-git-dir", "../data.git"]);
     let main = ground.path("main");
     let place = Place::open(&main, &[]).await;
-    place.fails("git log").await;
+    let data = ground.path("data.git");
+    place.is_told_of("git log", &data).await;
     let warning = place.gateway.wait_for_log("--git-directory").await;
     assert!(warning.contains("data.git"), "{warning}");
-    let data = ground.path("data.git");
     let place = Place::open(&main, &["--git-directory", data.to_str().unwrap()]).await;
     place.run("echo more >> app/code.txt && git commit -qam second").await;
     place.fails("echo x > ../data.git/hooks/pre-commit").await;
@@ -259,8 +267,11 @@ async fn a_sibling_takes_a_push_if_the_operator_names_it_and_keeps_its_hooks() {
     ground.git("main", &["remote", "add", "origin", "../origin.git"]);
     let main = ground.path("main");
     let place = Place::open(&main, &[]).await;
-    place.fails("git push -q origin HEAD:pushed").await;
     let origin = ground.path("origin.git");
+    place.is_told_of("git push -q origin HEAD:pushed", &origin).await;
+    // What is missing for another reason is not blamed on the fence.
+    let unknown = place.fails("git push -q elsewhere HEAD:pushed").await;
+    assert!(!unknown.text.contains("ringfence"), "{}", unknown.text);
     let place = Place::open(&main, &["--git-directory", origin.to_str().unwrap()]).await;
     place.run("echo more >> app/code.txt && git commit -qam second && git push -q origin HEAD:pushed").await;
     assert_eq!(ground.subjects("origin.git", "pushed"), "second\nfirst\n");
@@ -272,8 +283,25 @@ async fn a_sibling_takes_a_push_if_the_operator_names_it_and_keeps_its_hooks() {
 async fn none_leaves_them_outside() {
     let ground = Ground::new("none");
     let place = Place::open(&ground.worktree(), &["--git-directory", "none"]).await;
-    place.fails("git log").await;
+    place.is_told_of("git log", &ground.path("main/.git")).await;
     place.run("test ! -e ../main").await;
+}
+
+#[tokio::test]
+async fn a_git_directory_of_the_variable_is_used_if_the_operator_names_it() {
+    let ground = Ground::new("variable");
+    ground.git(".", &["clone", "--quiet", "--bare", "main", "data.git"]);
+    ground.base.write("tree/app/code.txt", "code\n");
+    let (tree, data) = (ground.path("tree"), ground.path("data.git"));
+    let git = format!("export GIT_DIR='{}' GIT_WORK_TREE=\"$PWD\";", data.display());
+    let place = Place::open(&tree, &[]).await;
+    place.is_told_of(&format!("{git} git log"), &data).await;
+
+    let place = Place::open(&tree, &["--git-directory", data.to_str().unwrap()]).await;
+    assert_eq!(place.run(&format!("{git} git log --format=%s")).await, "first");
+    place.run(&format!("{git} echo more >> app/code.txt && git commit -qm second app/code.txt")).await;
+    assert_eq!(ground.subjects("data.git", "main"), "second\nfirst\n");
+    place.fails("echo x > ../data.git/hooks/pre-commit").await;
 }
 
 /// Makes the `.git` of a workspace lead to a repository that knows nothing of it, as a session could have done where

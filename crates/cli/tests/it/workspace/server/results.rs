@@ -1,7 +1,7 @@
 //! What results cost a model: text alone unless a program asks for data, and a list of tools that is short.
 
 use serde_json::{Value, json};
-use testkit::{Gateway, NEWEST, Project, count_tokens, text_of};
+use testkit::{Gateway, NEWEST, Project, count_tokens, python_binary, run_part, text_of};
 
 use super::{Desk, TOOLS, numbered};
 
@@ -47,13 +47,44 @@ async fn with_structured_every_result_has_data_that_fits_a_flat_schema() {
     let listed = desk.session.client.request("tools/list", None).await;
     for tool in listed["result"]["tools"].as_array().unwrap() {
         let fields = tool["outputSchema"]["properties"].as_object().unwrap();
-        let is_flat = |schema: &Value| {
-            schema.get("properties").is_none() && schema["items"].get("properties").is_none()
-        };
+        let is_flat = |schema: &Value| schema["type"] != "object" && schema["items"]["type"] != "object";
         assert!(fields.values().all(is_flat), "{tool}");
     }
     let read = desk.ok("read_file", json!({"path": "a.txt"})).await;
     assert_eq!(read.data["content"], "one\n");
+}
+
+/// fastmcp 2 makes a class of each output schema, and an empty one of an object that lists no fields.
+#[tokio::test]
+async fn a_client_that_makes_classes_of_schemas_loses_no_field_of_a_result() {
+    let project = Project::new("results-strict");
+    project.write("a.txt", "one\n");
+    project.commit_all();
+    let gateway = Gateway::built_in().current_dir(&project.path).start().await;
+    let calls = json!([
+        ["read_file", {"path": "a.txt"}],
+        ["write_file", {"path": "b.txt", "content": "two\n"}],
+        ["search_replace", {"path": "b.txt", "old_string": "two", "new_string": "three"}],
+        ["list_dir", {}],
+        ["directory_tree", {}],
+        ["file_search", {"query": "txt"}],
+        ["grep_search", {"query": "three"}],
+        ["file_info", {"path": "a.txt"}],
+        ["copy_file", {"source": "a.txt", "destination": "c.txt"}],
+        ["move_file", {"source": "c.txt", "destination": "d.txt"}],
+        ["delete_file", {"path": "d.txt"}],
+        ["run_terminal_cmd", {"command": "echo four"}],
+        ["operation_status", {}],
+        ["session_diff", {}],
+        ["session_info", {}],
+    ]);
+    let arguments = ["strict_client_python.py", gateway.url(), &calls.to_string()].map(str::to_owned);
+    let run = run_part(&python_binary(), arguments).await.succeeded("the strict client");
+    let said: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(said["tools"], TOOLS.len(), "{said}");
+    assert_eq!(said["read"].as_array().map(Vec::len), calls.as_array().map(Vec::len), "{said}");
+    assert_eq!(said["lost"], json!({}), "{said}");
+    assert_eq!(said["control"], json!(["lost"]), "{said}");
 }
 
 /// The figures of the benchmark, as limits.
