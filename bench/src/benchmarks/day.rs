@@ -1,8 +1,8 @@
 //! What an agent and its user do all day in one project: the tests, a fresh install of packages, a build. Each is run
 //! by the user, and as the first call of a new session; in turns, on a project that does not change.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -81,9 +81,10 @@ const WORKS: [Work; 4] = [
             ("go.mod", "module day\n\ngo 1.19\n"),
             ("main.go", "package main\n\nimport \"net/http\"\n\nfunc main() { _ = http.ListenAndServe }\n"),
         ],
-        prepare: "go build -o day",
+        // The project lies in the repository of ringfence, which is none of its business.
+        prepare: "go build -buildvcs=false -o day",
         removed: Some("day"),
-        command: "go build -o day",
+        command: "go build -buildvcs=false -o day",
     },
 ];
 
@@ -100,8 +101,19 @@ struct Times {
 #[derive(Debug)]
 enum Outcome {
     Measured(Times),
-    /// The program is not there.
-    Missing,
+    /// Why it was not measured.
+    NotMeasured(String),
+}
+
+/// Where the program of a piece of work is.
+#[derive(Debug)]
+enum Place {
+    SearchPath,
+    /// Among the parts of the tests: the directory of the program, and what it needs beside itself.
+    Parts {
+        directory: PathBuf,
+        readable: PathBuf,
+    },
 }
 
 /// Measures, prints the report and writes the results.
@@ -116,38 +128,93 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), Error> {
 async fn measure(programs: &Programs, rounds: u32) -> Result<Vec<(Work, Outcome)>, Error> {
     let mut measured = Vec::new();
     for work in WORKS {
-        let is_there =
-            Command::new(work.program).arg("--version").stdout(Stdio::null()).status().await.is_ok();
-        let outcome = if is_there {
-            Outcome::Measured(measure_work(work, programs, rounds).await?)
-        } else {
-            Outcome::Missing
+        let outcome = match find(work.program, programs) {
+            Some(place) => measure_work(work, &place, programs, rounds).await?,
+            None => Outcome::NotMeasured(format!(
+                "{} is neither on the PATH nor installed by scripts/install-test-parts",
+                work.program
+            )),
         };
         measured.push((work, outcome));
     }
     Ok(measured)
 }
 
-async fn measure_work(work: Work, programs: &Programs, rounds: u32) -> Result<Times, Error> {
+/// Looks on the `PATH`, then among the parts of the tests.
+fn find(program: &str, programs: &Programs) -> Option<Place> {
+    let search_path = std::env::var_os("PATH").unwrap_or_default();
+    if std::env::split_paths(&search_path).any(|directory| directory.join(program).is_file()) {
+        return Some(Place::SearchPath);
+    }
+    let venv = programs.parts_directory().join("venv");
+    let libraries = std::fs::read_dir(venv.join("lib")).into_iter().flatten().flatten();
+    // The Go toolchain is a package of Python there.
+    let toolchains = libraries.map(|library| library.path().join("site-packages").join(program));
+    let mut places = std::iter::once(venv).chain(toolchains);
+    let readable = places.find(|place| place.join("bin").join(program).is_file())?;
+    Some(Place::Parts { directory: readable.join("bin"), readable })
+}
+
+impl Place {
+    /// A script that finds the program under its name.
+    fn script(&self, command: &str) -> String {
+        match self {
+            Self::SearchPath => command.to_owned(),
+            Self::Parts { directory, .. } => {
+                format!("export PATH='{}':\"$PATH\"; {command}", directory.display())
+            }
+        }
+    }
+
+    fn options(&self) -> Vec<OsString> {
+        match self {
+            Self::SearchPath => Vec::new(),
+            Self::Parts { readable, .. } => vec!["--read".into(), readable.into()],
+        }
+    }
+}
+
+async fn measure_work(work: Work, place: &Place, programs: &Programs, rounds: u32) -> Result<Outcome, Error> {
     let project = make_project(work, programs)?;
-    run_outside(work, &project, work.prepare).await?;
+    // What cannot be done outside, for instance without a network, says nothing about sessions.
+    if let Err(error) = run_outside(work, &project, &place.script(work.prepare)).await {
+        return Ok(Outcome::NotMeasured(one_line(&error.to_string())));
+    }
     let name = format!("ringfence-day-{}", work.program);
-    let gateway = RunningLeg::start_serving_in(programs, &name, &project, &[], &[]).await?;
+    let gateway = RunningLeg::start_serving_in(programs, &name, &project, &place.options(), &[]).await?;
+    let measured = measure_rounds(work, place, &project, &gateway, rounds).await;
+    gateway.stop().await;
+    measured.map(Outcome::Measured)
+}
+
+async fn measure_rounds(
+    work: Work,
+    place: &Place,
+    project: &Path,
+    gateway: &RunningLeg,
+    rounds: u32,
+) -> Result<Times, Error> {
+    let command = place.script(work.command);
     let mut times = Times::default();
     // The first round fills the kept caches.
     for round in 0..=rounds {
         eprintln!("{}: round {round} of {rounds} …", work.name);
-        let session = run_in_session(work, &project, &gateway).await?;
-        let after_session = run_outside(work, &project, work.command).await?;
-        let outside = run_outside(work, &project, work.command).await?;
+        let session = run_in_session(work, &command, project, gateway).await?;
+        let after_session = run_outside(work, project, &command).await?;
+        let outside = run_outside(work, project, &command).await?;
         if round > 0 {
             times.session.push(Some(session));
             times.after_session.push(Some(after_session));
             times.outside.push(Some(outside));
         }
     }
-    gateway.stop().await;
     Ok(times)
+}
+
+/// The beginning of a text, on one line of a table.
+fn one_line(text: &str) -> String {
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "/");
+    words.chars().take(200).collect()
 }
 
 fn make_project(work: Work, programs: &Programs) -> Result<PathBuf, Error> {
@@ -183,9 +250,14 @@ async fn run_outside(work: Work, project: &Path, command: &str) -> Result<f64, E
     Err(Error::new(format!("{command}: {}", String::from_utf8_lossy(&output.stderr))))
 }
 
-async fn run_in_session(work: Work, project: &Path, gateway: &RunningLeg) -> Result<f64, Error> {
+async fn run_in_session(
+    work: Work,
+    command: &str,
+    project: &Path,
+    gateway: &RunningLeg,
+) -> Result<f64, Error> {
     clear(work, project)?;
-    let arguments = json!({"command": format!("{} && echo all-done", work.command), "wait_seconds": 300});
+    let arguments = json!({"command": format!("{command} && echo all-done"), "wait_seconds": 300});
     let params = json!({"name": "run_terminal_cmd", "arguments": arguments});
     let call = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params});
     let made = run_one_call(gateway.http_endpoint()?, &call.to_string()).await?;
@@ -205,9 +277,7 @@ fn markdown(measured: &[(Work, Outcome)], machine: &Machine, rounds: u32) -> Str
     for (work, outcome) in measured {
         let row = match outcome {
             Outcome::Measured(times) => times.row(work.name),
-            Outcome::Missing => {
-                format!("| `{}` | not measured: {} is not installed | | | |\n", work.name, work.program)
-            }
+            Outcome::NotMeasured(reason) => format!("| `{}` | not measured: {reason} | | | |\n", work.name),
         };
         text.push_str(&row);
     }
@@ -235,7 +305,7 @@ fn as_json(measured: &[(Work, Outcome)]) -> Value {
         Outcome::Measured(times) => json!({
             "session_ms": times.session, "after_session_ms": times.after_session, "outside_ms": times.outside
         }),
-        Outcome::Missing => Value::Null,
+        Outcome::NotMeasured(reason) => json!({"not_measured": reason}),
     };
     measured.iter().map(|(work, outcome)| (work.name, of(outcome))).collect()
 }

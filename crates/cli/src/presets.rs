@@ -40,6 +40,15 @@ const PRESETS: &[Preset] = &[
         ],
     },
     Preset {
+        packages: &["mcp-server-fetch"],
+        // npm then prints its help and changes nothing. The server goes on with its own extractor in Python.
+        fields: || vec![("env", json!({"NPM_CONFIG_USAGE": "true"}))],
+        reasons: &[
+            "env: NPM_CONFIG_USAGE, because it runs `npm install` in the directory of its own code at its first call, which \
+             no session may write; with `serve --no-package-cache` each workspace has a copy that it can write",
+        ],
+    },
+    Preset {
         packages: &["mcp-server-git"],
         fields: || vec![("executionContext", json!("local"))],
         reasons: &[
@@ -102,12 +111,22 @@ pub(crate) fn of_command<'a>(command: impl IntoIterator<Item = &'a str>) -> Opti
 
 /// The variables that point a known server at its storage, with `{storage}` in their values.
 pub(crate) fn storage_variables<'a>(command: impl IntoIterator<Item = &'a str>) -> Vec<(String, String)> {
+    let all = variables(command);
+    all.into_iter().filter(|(_, value)| value.contains("{storage}")).collect()
+}
+
+/// The variables that keep a known server from writing beside its code, where that is installed for all sessions.
+pub(crate) fn package_variables<'a>(command: impl IntoIterator<Item = &'a str>) -> Vec<(String, String)> {
+    let all = variables(command);
+    all.into_iter().filter(|(_, value)| !value.contains("{storage}")).collect()
+}
+
+fn variables<'a>(command: impl IntoIterator<Item = &'a str>) -> Vec<(String, String)> {
     let fields = of_command(command).map(|preset| (preset.fields)()).unwrap_or_default();
     let variables =
         fields.iter().filter(|(name, _)| *name == "env").filter_map(|(_, value)| value.as_object());
     let text = |(name, value): (&String, &Value)| Some((name.clone(), value.as_str()?.to_owned()));
-    let all = variables.flatten().filter_map(text);
-    all.filter(|(_, value)| value.contains("{storage}")).collect()
+    variables.flatten().filter_map(text).collect()
 }
 
 impl Preset {

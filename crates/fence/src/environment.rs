@@ -189,9 +189,12 @@ pub(crate) fn furnish_home(
     for (place, text) in of_user.map(tool_versions::for_home).into_iter().flatten() {
         home.add_file(Path::new(place), &text)?;
     }
-    let store = places.caches.join("pnpm");
-    let pnpm = format!("package-import-method=copy\nstore-dir={}\n", store.display());
-    home.add_file(Path::new(".config/pnpm/rc"), &pnpm)
+    // The first file is for pnpm up to version 10, the second for later ones, which do not read the first.
+    let store = places.caches.join("pnpm").display().to_string();
+    let rc = format!("package-import-method=copy\nstore-dir={store}\n");
+    home.add_file(Path::new(".config/pnpm/rc"), &rc)?;
+    let yaml = format!("packageImportMethod: copy\nstoreDir: '{}'\n", store.replace('\'', "''"));
+    home.add_file(Path::new(".config/pnpm/config.yaml"), &yaml)
 }
 
 #[cfg(test)]
@@ -243,6 +246,7 @@ mod tests {
             (".config", "victims"),
             (".config/pnpm", "victims"),
             (".config/pnpm/rc", "victim"),
+            (".config/pnpm/config.yaml", "victim"),
         ] {
             for directory in ["home", "victims"] {
                 let _ = std::fs::remove_dir_all(base.join(directory));

@@ -48,7 +48,11 @@ const NPM_SETTINGS: &[&str] = &[
     "ignore-scripts",
     "before",
     "min-release-age",
+    "nodedir",
 ];
+
+/// Where the headers of Node are below what `nodedir` names.
+const NODE_HEADERS: &str = "include/node/node.h";
 
 /// Variables that name certificate files, which the fence must make readable.
 const CERTIFICATES: &[&str] =
@@ -100,10 +104,21 @@ pub(crate) fn readable(host_environment: &HostEnvironment) -> Vec<PathBuf> {
         .map(|(_, value)| PathBuf::from(value));
     let npm_settings = host_environment.home.iter().filter_map(|home| {
         let text = std::fs::read_to_string(home.join(".npmrc")).ok()?;
-        npm_settings(&text).find(|(name, _)| *name == "cafile").map(|(_, value)| PathBuf::from(value))
+        let paths = npm_settings(&text).filter_map(|(name, value)| match name {
+            "cafile" => Some(PathBuf::from(value)),
+            // Native parts of packages are built against these headers.
+            "nodedir" => Some(Path::new(value).join("include/node")).filter(|_| has_headers(value)),
+            _ => None,
+        });
+        Some(paths.collect::<Vec<_>>())
     });
+    let npm_settings = npm_settings.flatten();
     let machine = MACHINE_SETTINGS.iter().map(PathBuf::from);
     of_variables.chain(npm_settings).chain(machine).filter(|path| path.is_absolute()).collect()
+}
+
+fn has_headers(nodedir: &str) -> bool {
+    Path::new(nodedir).join(NODE_HEADERS).is_file()
 }
 
 fn npm_settings(text: &str) -> impl Iterator<Item = (&str, &str)> {
@@ -138,8 +153,8 @@ mod tests {
     fn registries_of_npm_are_passed_on_and_tokens_are_not() {
         let text = "registry=https://mirror.example/npm/\n//mirror.example/npm/:_authToken=secret\n\
                     @team:registry = \"https://team.example/\"\n_auth=secret\nproxy=http://u:p@proxy.example\n\
-                    noproxy=${HOSTS}\nignore-scripts=true\n; comment\nemail=a@b\n";
-        let expected = "registry=https://mirror.example/npm/\n@team:registry=https://team.example/\nignore-scripts=true\n";
+                    noproxy=${HOSTS}\nignore-scripts=true\nnodedir=/usr\n; comment\nemail=a@b\n";
+        let expected = "registry=https://mirror.example/npm/\n@team:registry=https://team.example/\nignore-scripts=true\nnodedir=/usr\n";
         assert_eq!(public_npm_settings(text), expected);
     }
 

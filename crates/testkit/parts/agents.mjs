@@ -134,12 +134,20 @@ export const AGENTS = {
 
 /**
  * Runs the agent `name` of the directory `modules` in `directory`, with the configuration below `home`. Its model calls
- * `tool` of the server `ringfence` `calls` times, with `between` before every call but the first. Returns the tools of
+ * `tool` of the server `ringfence` with `input` `calls` times, with `between` before every call but the first; that gets
+ * a function that kills the agent. Returns the tools of
  * its first request, those of the server as `ringfence/TOOL`, the outputs that it gave its model, and what it printed.
  */
-export async function runAgent({ name, modules, home, directory, tool, calls = 1, between = async () => {} }) {
+export async function runAgent({ name, modules, home, directory, tool, input, calls = 1, between = async () => {} }) {
     const agent = AGENTS[name];
-    const model = await startModel({ dialect: agent.dialect, server: 'ringfence', tool, calls, between });
+    const model = await startModel({
+        dialect: agent.dialect,
+        server: 'ringfence',
+        tool,
+        input,
+        calls,
+        between: () => between(() => started.kill('SIGKILL')),
+    });
     const { words, env } = agent.run(model.url, tool, home);
     const [program, ...first] = agent.program.map((word) => path.resolve(modules, word));
     const started = spawn(program, [...first, ...words], {

@@ -1,6 +1,6 @@
 // Calls a tool three times with an official TypeScript SDK, as an application that never connects again.
 //
-// usage: node client-again.mjs ts1 | ts2 URL DIR TOOL
+// usage: node client-again.mjs ts1 | ts2 URL DIR TOOL [ARGUMENTS]
 //
 // DIR is the client's root. After the first call it prints {"paused":true}, and waits for a line on stdin. Prints
 // {"tools":[…],"outputs":[…]}; the output of a call that failed is the error.
@@ -8,7 +8,7 @@
 import readline from 'node:readline/promises';
 import { pathToFileURL } from 'node:url';
 
-const [sdk, url, directory, tool] = process.argv.slice(2);
+const [sdk, url, directory, tool, input = '{}'] = process.argv.slice(2);
 const roots = () => ({ roots: [{ uri: pathToFileURL(directory).href }] });
 
 async function load() {
@@ -29,7 +29,7 @@ client.onerror = () => {};
 
 async function call() {
     try {
-        const { content } = await client.callTool({ name: tool, arguments: {} });
+        const { content } = await client.callTool({ name: tool, arguments: JSON.parse(input) });
         return content.map((part) => part.text).join('');
     } catch (error) {
         return String(error);

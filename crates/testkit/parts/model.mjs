@@ -33,8 +33,9 @@ const DIALECTS = {
         results: ({ input }) =>
             input.filter(({ type }) => type === 'function_call_output').map(({ output }) => text(output)),
         *events(call, number) {
+            const { input, ...named } = call ?? {};
             const item = call
-                ? { type: 'function_call', id: `f${number}`, call_id: `c${number}`, arguments: '{}', ...call }
+                ? { type: 'function_call', id: `f${number}`, call_id: `c${number}`, arguments: JSON.stringify(input), ...named }
                 : { type: 'message', role: 'assistant', id: 'm1', content: [{ type: 'output_text', text: 'done' }] };
             const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2 };
             yield { type: 'response.created', response: { id: `r${number}` } };
@@ -56,7 +57,7 @@ const DIALECTS = {
             if (call) {
                 const content_block = { type: 'tool_use', id: `t${number}`, name: call.name, input: {} };
                 yield { type: 'content_block_start', index: 0, content_block };
-                const delta = { type: 'input_json_delta', partial_json: '{}' };
+                const delta = { type: 'input_json_delta', partial_json: JSON.stringify(call.input) };
                 yield { type: 'content_block_delta', index: 0, delta };
             } else {
                 yield { type: 'content_block_start', index: 0, content_block: { type: 'text', text: '' } };
@@ -77,7 +78,7 @@ const DIALECTS = {
                 .filter(({ functionResponse }) => functionResponse)
                 .map(({ functionResponse }) => text(functionResponse.response)),
         *events(call) {
-            const part = call ? { functionCall: { name: call.name, args: {} } } : { text: 'done' };
+            const part = call ? { functionCall: { name: call.name, args: call.input } } : { text: 'done' };
             const usageMetadata = { promptTokenCount: 1, candidatesTokenCount: 1, totalTokenCount: 2 };
             yield { candidates: [{ content: { role: 'model', parts: [part] }, finishReason: 'STOP' }], usageMetadata };
         },
@@ -95,8 +96,8 @@ const DIALECTS = {
             const chunk = { id: `r${number}`, object: 'chat.completion.chunk', created: 1, model };
             const delta = { role: 'assistant', content: 'done' };
             if (call) {
-                const id = call.input ? `${SEARCH}${number}` : `c${number}`;
-                const invoked = { name: call.name, arguments: JSON.stringify(call.input ?? {}) };
+                const id = call.name === 'tool_search' ? `${SEARCH}${number}` : `c${number}`;
+                const invoked = { name: call.name, arguments: JSON.stringify(call.input) };
                 delete delta.content;
                 delta.tool_calls = [{ index: 0, id, type: 'function', function: invoked }];
             }
@@ -109,10 +110,10 @@ const DIALECTS = {
 };
 
 /**
- * Starts a model that calls `tool` of the MCP server `server` `calls` times, and runs `between`
+ * Starts a model that calls `tool` of the MCP server `server` with `input` `calls` times, and runs `between`
  * before every call but the first.
  */
-export async function startModel({ dialect, server, tool, calls, between }) {
+export async function startModel({ dialect, server, tool, input = {}, calls, between }) {
     const { tools, results, events } = DIALECTS[dialect];
     const ofServer = new RegExp(`^(?:mcp_+)?${server}[_/]+(.+)$`);
     /** Agents spell the names of tools of MCP servers differently; here, all are `SERVER/TOOL`. */
@@ -132,7 +133,8 @@ export async function startModel({ dialect, server, tool, calls, between }) {
             calledBefore = outputs.length;
             await between();
         }
-        return offered.find(([name]) => shown(name) === `${server}/${tool}`)?.[1];
+        const found = offered.find(([name]) => shown(name) === `${server}/${tool}`)?.[1];
+        return found && { input, ...found };
     }
 
     const api = http.createServer((request, response) => {

@@ -4,10 +4,12 @@
 //
 // RINGFENCE is the program, TRIAL the directory with the clients (node_modules, venv), in which the trial also works.
 // RUNS is how often Claude Code is started to see that its first request has all tools. Prints a table; exits with 1
-// if a client could not list, call, or switch off its own tools, or a first request lacked tools.
+// if a client could not list, call, or switch off its own tools, if its model read anything but the text of a result, if
+// a refused write did not name the fence, if a second session had to download, if the server of a client that was killed
+// went on, or if a first request lacked tools.
 
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { execFileSync, spawn, spawnSync } from 'node:child_process';
 import fs from 'node:fs';
 import http from 'node:http';
 import path from 'node:path';
@@ -20,6 +22,14 @@ const parts = path.dirname(fileURLToPath(import.meta.url));
 const modules = path.join(trial, 'node_modules');
 const work = fs.mkdtempSync(path.join(trial, 'work-'));
 const TOOL = 'session_info';
+/** The tool of the shell, and what is done with it. */
+const SHELL = 'run_terminal_cmd';
+const DOWNLOAD = { command: 'npm install --no-audit --no-fund is-number@7.0.0 && echo all-$((40+2))', wait_seconds: 120 };
+const AGAIN = { command: 'rm -rf node_modules; npm ci --offline --no-audit --no-fund && echo all-$((40+2))', wait_seconds: 120 };
+const REFUSED_PATH = '/etc/ringfence-trial';
+const REFUSED = { command: `echo x > ${REFUSED_PATH}` };
+/** Seconds without a word of a client, after which its servers are stopped. */
+const GRACE = 2;
 
 const say = (line) => console.error(`trial-clients: ${line}`);
 
@@ -33,8 +43,8 @@ const project = directory('project');
 // Agents take the repository around their directory for the project.
 execFileSync('git', ['init', '--quiet', project]);
 const elsewhere = directory('elsewhere');
-/** Kept for all gateways, so that a restarted one knows what a user's would. */
-const gatewayHome = directory('gateway-home');
+/** One home for all gateways of a client, so that a restarted one knows what a user's would. */
+const gatewayEnvironment = { PATH: process.env.PATH, HOME: directory('gateway-home') };
 
 let homes = 0;
 const newHome = () => directory(`home-${homes++}`);
@@ -45,7 +55,7 @@ const newHome = () => directory(`home-${homes++}`);
 async function startGateway(...flags) {
     const child = spawn(ringfence, ['serve', '--port', '0', '--json', ...flags], {
         cwd: elsewhere,
-        env: { PATH: process.env.PATH, HOME: gatewayHome },
+        env: gatewayEnvironment,
         stdio: ['ignore', 'pipe', fs.openSync(path.join(work, 'gateway.log'), 'a')],
     });
     const exited = new Promise((resolve) => child.on('exit', resolve));
@@ -122,10 +132,10 @@ const agent = (name) => ({
     title: AGENTS[name].title,
     version: () => versionOf(path.join(modules, AGENTS[name].package)),
     own: AGENTS[name].own,
-    run: (url, between) => {
+    run: (url, between, { tool = TOOL, input = {}, calls = 3 } = {}) => {
         const home = newHome();
         register(home, name, '--url', url, ...(AGENTS[name].hasNoRoots ? ['--scope', project] : []));
-        return runAgent({ name, modules, home, directory: project, tool: TOOL, calls: 3, between });
+        return runAgent({ name, modules, home, directory: project, tool, input, calls, between });
     },
     exclusive: (url) => {
         const home = newHome();
@@ -135,18 +145,21 @@ const agent = (name) => ({
 });
 
 /** A library, in a script that calls the tool three times and pauses after the first call. */
-const library = (title, version, program, ...words) => ({
+const library = (title, version, program, ...first) => ({
     title,
     version,
-    run: async (url, between) => {
-        const child = spawn(program, [...words, url, project, TOOL], { cwd: parts, stdio: ['pipe', 'pipe', 'pipe'] });
+    run: async (url, between, { tool = TOOL, input = {} } = {}) => {
+        const words = [...first, url, project, tool, JSON.stringify(input)];
+        const child = spawn(program, words, { cwd: parts, stdio: ['pipe', 'pipe', 'pipe'] });
+        // It may have been killed while it paused.
+        child.stdin.on('error', () => {});
         let printed = '';
         child.stderr.on('data', (part) => (printed += part));
         const seen = { tools: [], outputs: [], printed: () => printed };
         for await (const line of readline.createInterface({ input: child.stdout })) {
             const message = JSON.parse(line);
             if (message.paused) {
-                await between();
+                await between(() => child.kill('SIGKILL'));
                 child.stdin.write('\n');
             } else {
                 Object.assign(seen, message);
@@ -160,14 +173,18 @@ const library = (title, version, program, ...words) => ({
 const inspector = {
     title: 'Inspector (command line)',
     version: () => versionOf(path.join(parts, 'node_modules/@modelcontextprotocol/inspector')),
-    run: async (url) => {
+    run: async (url, _, { tool = TOOL, input = {} } = {}) => {
         const program = path.join(parts, 'node_modules/.bin/mcp-inspector');
         const ask = (...words) => {
             const asked = ['--cli', url, '--transport', 'http', '--header', `Ringfence-Workspace: ${project}`, ...words];
-            return JSON.parse(execFileSync(program, asked, { encoding: 'utf8', stdio: ['ignore', 'pipe', 'pipe'] }));
+            // It fails with the tool, and prints the result all the same.
+            const { stdout, stderr } = spawnSync(program, asked, { encoding: 'utf8' });
+            assert(stdout.startsWith('{'), stderr);
+            return JSON.parse(stdout);
         };
         const tools = ask('--method', 'tools/list').tools.map(({ name }) => name);
-        const { content } = ask('--method', 'tools/call', '--tool-name', TOOL);
+        const words = Object.entries(input).flatMap(([name, value]) => ['--tool-arg', `${name}=${value}`]);
+        const { content } = ask('--method', 'tools/call', '--tool-name', tool, ...words);
         return { tools, outputs: [content.map(({ text }) => text).join('')] };
     },
 };
@@ -180,14 +197,24 @@ function pythonVersion(python, name) {
 function libraries() {
     const nodeModules = path.join(parts, 'node_modules/@modelcontextprotocol');
     const python = path.join(parts, 'venv/bin/python');
-    const fastmcp = path.join(trial, 'venv/bin/python');
     const again = path.join(parts, 'client-again.mjs');
     const againPython = path.join(parts, 'client_again.py');
+    /** A Python library in an environment of its own: they want different versions of the SDK. */
+    const own = (environment, title, name, way) => {
+        const python = path.join(trial, `venv-${environment}/bin/python`);
+        return library(title, () => pythonVersion(python, name), python, againPython, way);
+    };
     return {
         ts1: library('TypeScript SDK 1', () => versionOf(path.join(nodeModules, 'sdk')), process.execPath, again, 'ts1'),
         ts2: library('TypeScript SDK 2', () => versionOf(path.join(nodeModules, 'client')), process.execPath, again, 'ts2'),
         python: library('Python SDK', () => pythonVersion(python, 'mcp'), python, againPython, 'mcp'),
-        fastmcp: library('fastmcp', () => pythonVersion(fastmcp, 'fastmcp'), fastmcp, againPython, 'fastmcp'),
+        fastmcp: own('fastmcp', 'fastmcp 2', 'fastmcp', 'fastmcp'),
+        fastmcp3: own('fastmcp3', 'fastmcp 3', 'fastmcp', 'fastmcp'),
+        fastmcp4: own('fastmcp4', 'fastmcp 4', 'fastmcp', 'fastmcp'),
+        'pydantic-ai': own('pydantic-ai', 'pydantic-ai', 'pydantic-ai-slim', 'pydantic-ai'),
+        langchain: { ...own('langchain', 'langchain-mcp-adapters', 'langchain-mcp-adapters', 'langchain'), hasNoRoots: true },
+        'mcp-use': { ...own('mcp-use', 'mcp-use (Python)', 'mcp-use', 'mcp-use'), hasNoRoots: true },
+        'openai-agents': { ...own('openai-agents', 'openai-agents (Python)', 'openai-agents', 'openai-agents'), hasNoRoots: true },
         inspector,
     };
 }
@@ -231,8 +258,67 @@ async function afterEnd(client, flags, end) {
     return worked(outputs[2]) ? 'the next call works' : 'no';
 }
 
+/** The output of the only call of a run. */
+async function once(client, url, input) {
+    const { outputs, printed } = await client.run(url, async () => {}, { tool: SHELL, input, calls: 1 });
+    return outputs[0] ?? String(printed);
+}
+
+/** Whether the model read the text of a result, not its data. Some agents put the text into JSON, as a string. */
+const readText = (output) => /session: s-[0-9a-f]+(\n|\\n)workspace: /.test(output ?? '') && !/structuredContent/.test(output);
+
+/** What a second session has to download, after a first one has downloaded it. */
+async function secondSession(client, url) {
+    for (const name of ['node_modules', 'package.json', 'package-lock.json']) {
+        fs.rmSync(path.join(project, name), { recursive: true, force: true });
+    }
+    fs.writeFileSync(path.join(project, 'package.json'), '{}');
+    const control = await once(client, url, AGAIN);
+    if (control.includes('all-42')) return 'the control fails: all is there before';
+    const first = await once(client, url, DOWNLOAD);
+    const second = await once(client, url, AGAIN);
+    if (first.includes('all-42') && second.includes('all-42')) return 'downloads nothing';
+    say(`${client.title}, first session: ${first.slice(0, 300)}; second: ${second.slice(0, 300)}`);
+    return 'no';
+}
+
+/** Whether the server of a client that is killed after its first call is stopped. */
+async function afterDeath(client) {
+    const gateway = await startGateway('--no-config', '--client-grace', String(GRACE));
+    const list = () => {
+        const listed = execFileSync(ringfence, ['sessions', 'list', '--json'], { env: gatewayEnvironment, encoding: 'utf8' });
+        return JSON.parse(listed).sessions.filter((session) => session.gateway === new URL(gateway.url).origin);
+    };
+    const running = () => list().flatMap(({ workers }) => workers).filter(({ pid }) => pid !== null).length;
+    let before = 0;
+    await client.run(gateway.url, async (kill) => {
+        before = running();
+        kill();
+    });
+    const deadline = Date.now() + 60_000;
+    while (running() > 0 && Date.now() < deadline) await new Promise((resolve) => setTimeout(resolve, 200));
+    const after = running();
+    await gateway.stop();
+    return before > 0 && after === 0 ? 'stops' : `no: ${before} ran, ${after} left`;
+}
+
+/** The later steps, each with a cell and whether it is as it should be. */
+async function laterSteps(client, url, usual) {
+    const isText = readText(usual.outputs[0]);
+    if (!isText) say(`${client.title} reads: ${usual.outputs[0]?.slice(0, 400)}`);
+    const refusal = await once(client, url, REFUSED);
+    const isNamed = refusal.includes(`the fence refused ${REFUSED_PATH}`);
+    if (!isNamed) say(`${client.title}, a refused write: ${refusal.slice(0, 300)}`);
+    const second = await secondSession(client, url);
+    const death = client === inspector ? 'ends itself' : await afterDeath(client);
+    const isGood = isText && isNamed && second === 'downloads nothing' && !death.startsWith('no');
+    return { cells: { text: isText ? 'text' : 'NOT TEXT', refusal: isNamed ? 'names the fence' : 'NO', second, death }, isGood };
+}
+
 async function tryClient(client) {
     say(`${client.title} ${client.version()}`);
+    // With caches of its own, which the clients before have not filled.
+    gatewayEnvironment.HOME = newHome();
     const gateway = await startGateway('--no-config');
     const wanted = await toolsOf(gateway.url);
     const usual = await client.run(gateway.url, async () => {});
@@ -251,8 +337,16 @@ async function tryClient(client) {
         row.exclusive = `${before.length} own tools → ${after.length}`;
         failed ||= before.length === 0 || after.length > 0 || rest.length === tools.length;
     }
+    if (!failed) {
+        const { cells, isGood } = await laterSteps(client, gateway.url, usual);
+        Object.assign(row, cells);
+        failed = !isGood;
+    }
     await gateway.stop();
-    if (failed) return { row: { ...row, restart: '–', terminate: '–', reinit: '–' }, failed };
+    if (row.text === undefined) {
+        const none = { text: '–', refusal: '–', second: '–', death: '–', restart: '–', terminate: '–', reinit: '–' };
+        return { row: { ...row, ...none }, failed };
+    }
     if (client === inspector) {
         const always = 'each command is a session';
         return { row: { ...row, restart: always, terminate: always, reinit: always }, failed };
@@ -300,14 +394,29 @@ async function firstRequests() {
 const clients = { ...Object.fromEntries(Object.keys(AGENTS).map((name) => [name, agent(name)])), ...libraries() };
 const chosen = only.length > 0 ? only : Object.keys(clients);
 const outcomes = [];
-for (const name of chosen) outcomes.push(await tryClient(clients[name]));
-
-console.log('| Client | Version | Tools | A call | `--exclusive` | After a restart (404) | After other roots (403) | With `reinit` (404) |');
-console.log('|---|---|---|---|---|---|---|---|');
-for (const { row } of outcomes) {
-    const cells = [row.client, row.version, row.lists, row.calls, row.exclusive, row.restart, row.terminate, row.reinit];
-    console.log(`| ${cells.join(' | ')} |`);
+for (const name of chosen) {
+    // One that fails in an unforeseen way must not take the rows of the others along.
+    const failure = (error) => ({ row: { client: clients[name].title, lists: String(error).slice(0, 200) }, failed: true });
+    outcomes.push(await tryClient(clients[name]).catch(failure));
 }
+
+const COLUMNS = {
+    client: 'Client',
+    version: 'Version',
+    lists: 'Tools',
+    calls: 'A call',
+    text: 'Its model reads',
+    refusal: 'A refused write',
+    second: 'Second session',
+    death: 'Server, once it is killed',
+    exclusive: '`--exclusive`',
+    restart: 'After a restart (404)',
+    terminate: 'After other roots (403)',
+    reinit: 'With `reinit` (404)',
+};
+console.log(`| ${Object.values(COLUMNS).join(' | ')} |`);
+console.log(`|${'---|'.repeat(Object.keys(COLUMNS).length)}`);
+for (const { row } of outcomes) console.log(`| ${Object.keys(COLUMNS).map((name) => row[name]).join(' | ')} |`);
 const isComplete = !chosen.includes('claude-code') || Number(runs) === 0 || (await firstRequests());
 fs.rmSync(work, { recursive: true, force: true });
 process.exit(isComplete && outcomes.every(({ failed }) => !failed) ? 0 : 1);

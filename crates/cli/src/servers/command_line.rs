@@ -90,11 +90,23 @@ fn in_a_fence(
     let package = match (command, &mut upstream.transport) {
         (Some(command), Transport::Process(program)) => {
             let command = command.allow_install_scripts(given.allow_install_scripts);
-            Some(install(&command, &settings, host_environment, true, program)?)
+            let package = install(&command, &settings, host_environment, true, program)?;
+            add_package_variables(program, &given.command);
+            Some(package)
         }
         _ => None,
     };
     Ok((upstream, package))
+}
+
+/// Adds what ringfence knows of a server that would write beside its installed code.
+fn add_package_variables(program: &mut Program, command: &[OsString]) {
+    let words = command.iter().filter_map(|word| word.to_str());
+    for (name, value) in presets::package_variables(words) {
+        if !program.variables.iter().any(|(given, _)| *given == *name) {
+            program.variables.push((name.into(), value.into()));
+        }
+    }
 }
 
 /// The server as the command line names it: a command, or the built-in one.

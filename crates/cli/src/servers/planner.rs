@@ -180,12 +180,13 @@ impl ServerPlanner {
                         .allows_install_scripts
                         .unwrap_or(self.allows_install_scripts),
                 };
+                let has_package = packages.has_cache;
                 let program = Program {
                     fence,
                     preparation: Some(preparation(settings, &self.host_environment, packages)),
                     ..plain_program(fixed(program)?, Vec::new())
                 };
-                let variables = with_storage(server, arguments, variables);
+                let variables = with_known_variables(server, arguments, has_package, variables);
                 (
                     Transport::Process(program),
                     Fill { arguments: arguments.clone(), variables, ..Fill::default() },
@@ -276,20 +277,23 @@ fn lifecycle(lifecycle: config::Lifecycle) -> Lifecycle {
     }
 }
 
-/// Points servers that keep their data beside their own code at their storage.
-fn with_storage(
+/// Points servers that keep their data beside their own code at their storage, and keeps those that would install more
+/// there from doing so.
+fn with_known_variables(
     server: &config::Server,
     arguments: &[Template],
+    has_package: bool,
     mut variables: Vec<(String, Template)>,
 ) -> Vec<(String, Template)> {
-    if server.storage == Storage::None {
-        return variables;
-    }
-    let words = arguments.iter().filter_map(|argument| match &argument.0[..] {
-        [Piece::Text(text)] => Some(text.as_str()),
-        _ => None,
-    });
-    for (name, value) in presets::storage_variables(words) {
+    let words = || {
+        arguments.iter().filter_map(|argument| match &argument.0[..] {
+            [Piece::Text(text)] => Some(text.as_str()),
+            _ => None,
+        })
+    };
+    let storage = (server.storage != Storage::None).then(|| presets::storage_variables(words()));
+    let package = has_package.then(|| presets::package_variables(words()));
+    for (name, value) in storage.into_iter().chain(package).flatten() {
         if !variables.iter().any(|(known, _)| *known == name) {
             variables.push((name, storage_template(&value)));
         }

@@ -1,5 +1,5 @@
-//! A registry of npm, an index of Python packages and git repositories on loopback. Tests make and replace what they
-//! contain.
+//! A registry of npm, an index of Python packages, a proxy of Go modules, a repository of Maven and git repositories on
+//! loopback. Tests make and replace what they contain.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -52,6 +52,7 @@ pub(crate) struct Registry {
     answers: Arc<Mutex<Answers>>,
     /// Whether requests wait.
     is_held: Arc<(Mutex<bool>, Condvar)>,
+    is_closed: Arc<Mutex<bool>>,
     /// What npm is told about each package.
     listings: Mutex<BTreeMap<String, Value>>,
 }
@@ -64,13 +65,19 @@ impl Registry {
         let shared = Arc::clone(&answers);
         let is_held: Arc<(Mutex<bool>, Condvar)> = Arc::default();
         let held = Arc::clone(&is_held);
+        let is_closed: Arc<Mutex<bool>> = Arc::default();
+        let closed = Arc::clone(&is_closed);
         std::thread::spawn(move || {
             for connection in listener.incoming() {
+                if *closed.lock().unwrap() {
+                    break;
+                }
                 drop(held.1.wait_while(held.0.lock().unwrap(), |is_held| *is_held).unwrap());
                 answer(&connection.unwrap(), &shared.lock().unwrap());
             }
         });
-        Self { directory: workspace_dir("registry"), address, answers, is_held, listings: Mutex::default() }
+        let directory = workspace_dir("registry");
+        Self { directory, address, answers, is_held, is_closed, listings: Mutex::default() }
     }
 
     /// Lets requests wait for an answer until [`Self::release`].
@@ -89,6 +96,26 @@ impl Registry {
 
     pub(crate) fn python_url(&self) -> String {
         format!("{}/simple/", self.address)
+    }
+
+    pub(crate) fn go_url(&self) -> String {
+        format!("{}/go", self.address)
+    }
+
+    pub(crate) fn maven_url(&self) -> String {
+        format!("{}/maven", self.address)
+    }
+
+    /// Refuses all connections from now on.
+    pub(crate) fn close(&self) {
+        *self.is_closed.lock().unwrap() = true;
+        // The thread waits for a connection; once it has seen this one, the listener is gone.
+        while TcpStream::connect(self.address.trim_start_matches("http://")).is_ok() {}
+    }
+
+    /// Forgets all archives of Python packages. What it says about them stays.
+    pub(crate) fn forget_python_files(&self) {
+        self.answers.lock().unwrap().retain(|path, _| !path.starts_with("/files/"));
     }
 
     /// Publishes a version, which becomes the latest, or replaces it. Returns its hash.
@@ -201,6 +228,44 @@ impl Registry {
         format!("sha256:{hash}")
     }
 
+    /// Publishes a Go module with a function that returns `text`. Packed by the Python of the parts, which has zip.
+    pub(crate) fn publish_go_module(&self, module: &str, version: &str, text: &str) {
+        let at = format!("{module}@{version}");
+        let package = module.rsplit('/').next().unwrap();
+        let description = format!("module {module}\n\ngo 1.21\n");
+        let source = format!("package {package}\n\nfunc Text() string {{ return {text:?} }}\n");
+        let files = [(format!("{at}/go.mod"), description.clone()), (format!("{at}/text.go"), source)];
+        let place = format!("/go/{module}/@v/{version}");
+        self.set(&format!("{place}.info"), json!({"Version": version}).to_string());
+        self.set(&format!("{place}.mod"), description);
+        self.set(&format!("{place}.zip"), self.zipped(&files));
+    }
+
+    /// Publishes an artifact of Maven: a description alone, or with a jar without classes.
+    pub(crate) fn publish_maven(&self, group: &str, name: &str, version: &str, packaging: &str) {
+        let place = format!("/maven/{}/{name}/{version}/{name}-{version}", group.replace('.', "/"));
+        let description = format!(
+            "<project><modelVersion>4.0.0</modelVersion><groupId>{group}</groupId><artifactId>{name}</artifactId>\
+             <version>{version}</version><packaging>{packaging}</packaging></project>"
+        );
+        self.set(&format!("{place}.pom"), description);
+        if packaging == "jar" {
+            let manifest = ("META-INF/MANIFEST.MF".to_owned(), "Manifest-Version: 1.0\n".to_owned());
+            self.set(&format!("{place}.jar"), self.zipped(&[manifest]));
+        }
+    }
+
+    fn zipped(&self, files: &[(String, String)]) -> Vec<u8> {
+        let script = "import json, sys, zipfile\n\
+                      with zipfile.ZipFile('packed.zip', 'w') as archive:\n\
+                      \x20   for name, text in json.loads(sys.argv[1]): archive.writestr(name, text)";
+        let mut python = Command::new(python_binary());
+        python.args(["-c", script]).arg(json!(files).to_string()).current_dir(self.directory.path());
+        let output = python.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        std::fs::read(self.directory.join("packed.zip")).unwrap()
+    }
+
     fn set(&self, path: &str, body: impl Into<Vec<u8>>) {
         self.answers.lock().unwrap().insert(path.to_owned(), body.into());
     }
@@ -219,8 +284,11 @@ fn answer(mut connection: &TcpStream, answers: &Answers) {
         None => ("404 Not Found", &b"{}"[..]),
     };
     let kind = if path.starts_with("/simple/") { "text/html" } else { "application/json" };
+    // As the public index does, or pip would keep none. Pip measures the age from the date, so one to come is fresh.
+    let kept = "cache-control: max-age=86400\r\ndate: Fri, 01 Jan 2100 00:00:00 GMT\r\n";
+    let caching = if path.starts_with("/files/") { kept } else { "" };
     let head = format!(
-        "HTTP/1.1 {status}\r\nconnection: close\r\ncontent-type: {kind}\r\ncontent-length: {}\r\n\r\n",
+        "HTTP/1.1 {status}\r\nconnection: close\r\n{caching}content-type: {kind}\r\ncontent-length: {}\r\n\r\n",
         body.len()
     );
     let body = if method == "HEAD" { &[] } else { body };

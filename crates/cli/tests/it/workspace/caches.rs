@@ -9,7 +9,7 @@ use testkit::{
 };
 
 /// A gateway whose kept caches are in a directory of the test.
-fn built_in(own: &WorkspaceDir) -> GatewayBuilder {
+pub(super) fn built_in(own: &WorkspaceDir) -> GatewayBuilder {
     Gateway::built_in().env("XDG_CACHE_HOME", own.join("caches"))
 }
 
@@ -20,14 +20,14 @@ async fn open_in(gateway: &Gateway, project: &Project) -> RawClient {
 }
 
 /// Runs a command in a session of its own, and returns what it printed.
-async fn run_in_session(gateway: &Gateway, project: &Project, command: &str) -> String {
+pub(super) async fn run_in_session(gateway: &Gateway, project: &Project, command: &str) -> String {
     let client = open_in(gateway, project).await;
     let printed = run(&client, command).await;
     client.delete().await;
     printed
 }
 
-async fn run(client: &RawClient, command: &str) -> String {
+pub(super) async fn run(client: &RawClient, command: &str) -> String {
     let arguments = json!({"command": format!("{{ {command}; }} 2>&1"), "wait_seconds": 45});
     let answer = client.call_tool("run_terminal_cmd", arguments).await;
     answer["result"]["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}")).to_owned()
