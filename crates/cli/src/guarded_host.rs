@@ -43,7 +43,9 @@ impl GuardedHost {
         };
         let data = TrustedFiles { what: "the data of servers", files: host.storage().into_iter().collect() };
         for TrustedFiles { what, files } in trusted.into_iter().chain([data, of_clients]) {
-            files.iter().for_each(|file| host.0.reserve(what, file));
+            for file in &files {
+                host.0.reserve(what, file);
+            }
         }
         Ok(host)
     }

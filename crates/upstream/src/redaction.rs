@@ -76,8 +76,9 @@ impl Redaction {
                 *value = REDACTED.into();
                 true
             }
+            // Each is looked at, whatever was found before.
             Value::Array(items) => {
-                items.iter_mut().fold(false, |had_some, item| self.value(item) || had_some)
+                items.iter_mut().filter_map(|item| self.value(item).then_some(())).count() > 0
             }
             Value::Object(members) => {
                 let mut had_some = false;

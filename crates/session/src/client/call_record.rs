@@ -86,10 +86,13 @@ impl CallRecord {
             request_bytes: self.request_bytes as u64,
             answer_bytes: answer_bytes as u64,
             command: self.command.as_ref().map(|command| command.shown(redaction)),
-            arguments: match redaction.is_empty() {
-                true => arguments,
-                false => arguments.map(|arguments| arguments.changed(|value| redaction.value(value))),
-            },
+            arguments: arguments.map(|arguments| {
+                if redaction.is_empty() {
+                    arguments
+                } else {
+                    arguments.changed(|value| redaction.value(value))
+                }
+            }),
         }
     }
 }
