@@ -48,8 +48,8 @@ const BEHIND_FILTER: &[Canary] = &[
     calls::debug,
     sockets::use_other_families,
     sockets::use_unix,
-    sockets::connect,
     sockets::send_datagrams,
+    sockets::connect,
 ];
 
 /// Tries files and processes, before the filter is installed.

@@ -7,6 +7,11 @@ use crate::ProtectionName as Name;
 use crate::launch_request::LaunchRequest;
 use crate::policy::Tier;
 
+// What the kernel knows no meaning of, so that it does nothing.
+const NO_CLASS: libc::c_long = 7 << 13;
+const NO_KIND: libc::c_long = 9;
+const IO_USER: libc::c_long = 3;
+
 pub(super) fn use_kernel_interfaces(_: &LaunchRequest) -> Result<&'static [Name], StepError> {
     expect("io_uring_setup", sys::attempt(libc::SYS_io_uring_setup, [0, 0, 0, 0]), &[libc::ENOSYS])?;
     expect("keyctl", sys::attempt(libc::SYS_keyctl, [0, 0, 0, 0]), &[libc::EPERM])?;
@@ -35,9 +40,6 @@ pub(super) fn reach_others_objects(request: &LaunchRequest) -> Result<&'static [
     ] {
         expect(what, sys::attempt(call, [-1, 0, 0, 0]), &[libc::EPERM])?;
     }
-    const NO_CLASS: libc::c_long = 7 << 13;
-    const NO_KIND: libc::c_long = 9;
-    const IO_USER: libc::c_long = 3;
     let parent = request.parent.into();
     for (what, call, arguments) in [
         ("setpriority", libc::SYS_setpriority, [NO_KIND, parent, 0, 0]),

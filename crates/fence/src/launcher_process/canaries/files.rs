@@ -1,7 +1,7 @@
 //! Canaries for files: writing, reading, seeing and changing what the fence does not show or keeps.
 
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, Stat};
 use rustix::io::Errno;
@@ -10,13 +10,13 @@ use super::super::{StepError, sys};
 use super::{expect, must_fail, surprise};
 use crate::ProtectionName as Name;
 use crate::launch_request::LaunchRequest;
+use crate::paths::VettedDirectory;
 use crate::plan::{ReadPlan, Steps};
 use crate::policy::Tier;
 
 const REFUSALS: &[Errno] = &[Errno::ACCESS, Errno::PERM, Errno::ROFS, Errno::NOENT];
 
-/// Directories of the host that many have and nobody needs to run a program. They are tried where the plan shows
-/// nothing around or in them.
+/// Directories of a host that no program needs to run. They are tried where the plan shows nothing around or in them.
 const ELSEWHERE: &[&str] = &["/var/log", "/boot"];
 /// A directory of the host that every root shows.
 const SHOWN: &str = "/usr";
@@ -106,7 +106,7 @@ fn reads_strictly(steps: &Steps) -> bool {
 /// Everything that the plan makes readable on purpose.
 fn readable(steps: &Steps) -> Vec<&Path> {
     let landlock = &steps.landlock;
-    let own = landlock.read_write.iter().chain(&landlock.read_only).map(|root| root.path());
+    let own = landlock.read_write.iter().chain(&landlock.read_only).map(VettedDirectory::path);
     let named = landlock.also_readable.iter().chain(&landlock.writable_temp);
     let listed = landlock.listed.iter().map(|tree| &tree.top);
     let system = match &landlock.read {
@@ -117,7 +117,7 @@ fn readable(steps: &Steps) -> Vec<&Path> {
     let shown = plan.into_iter().flat_map(|plan| &plan.shown);
     let mirrors = plan.into_iter().flat_map(|plan| &plan.mirrored).map(|mirror| &mirror.at);
     let paths = named.chain(listed).chain(system).chain(shown).chain(mirrors);
-    own.chain(paths.map(|path| path.as_path())).collect()
+    own.chain(paths.map(PathBuf::as_path)).collect()
 }
 
 /// Whether the plan shows nothing that contains a path or lies in it.

@@ -129,7 +129,10 @@ pub(super) fn gain_privileges(_: &LaunchRequest) -> Result<&'static [Name], Step
 
 /// This process was started without variables, so it has none to pass on but those that the request lists.
 pub(super) fn pass_environment_on(_: &LaunchRequest) -> Result<&'static [Name], StepError> {
-    Ok(if std::env::vars_os().next().is_none() { &[Name::Environment] } else { &[] })
+    match std::env::vars_os().next() {
+        None => Ok(&[Name::Environment]),
+        Some(_) => Err(surprise("environment", "variables of ringfence could be passed on")),
+    }
 }
 
 /// Reads the limit back, where the kernel counts the processes of this fence alone. A control group is read when it is

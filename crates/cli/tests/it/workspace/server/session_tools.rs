@@ -15,7 +15,10 @@ async fn a_session_is_told_where_it_works_and_what_confines_it() {
     assert_eq!(info.data["tools"], json!(TOOLS));
     let summary = info.data["confinement"]["summary"].as_str().unwrap();
     // The server is told what was tried around it, and not only what was planned.
-    assert!(summary.contains("protections enforced") && summary.contains("tree_kill configured"), "{summary}");
+    assert!(
+        summary.contains("protections enforced") && summary.contains("tree_kill configured"),
+        "{summary}"
+    );
     assert!(!summary.contains("fs_write_scope") && !summary.contains("scope_metadata"), "{summary}");
     assert_eq!(info.data["limits"]["running_operations"], 8);
     assert!(info.data["shell"].as_str().is_some_and(|shell| shell.ends_with("sh")), "{}", info.data);
