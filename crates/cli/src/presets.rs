@@ -31,12 +31,23 @@ const PRESETS: &[Preset] = &[
     Preset {
         packages: &["basic-memory"],
         fields: || {
-            let env = json!({"BASIC_MEMORY_HOME": "{storage}/notes", "BASIC_MEMORY_CONFIG_DIR": "{storage}/settings"});
-            vec![("storage", json!("persistent")), ("lifecycle", json!("workspace")), ("env", env)]
+            let env = json!({
+                "HOME": "{storage}",
+                "BASIC_MEMORY_HOME": "{storage}/notes",
+                "BASIC_MEMORY_CONFIG_DIR": "{storage}/settings",
+            });
+            vec![
+                ("storage", json!("persistent")),
+                ("lifecycle", json!("workspace")),
+                ("env", env),
+                ("allowInstallScripts", json!(true)),
+            ]
         },
         reasons: &[
-            "storage: persistent, because its notes lie in the home directory, which goes with the session",
+            "storage: persistent, because its notes and its index lie in the home directory, which goes with the session",
             "lifecycle: workspace, so that the sessions of a workspace share one set of notes",
+            "allowInstallScripts: true, because one of its packages (pybars3) exists only as source, which runs code of its \
+             own when it is installed, in the fence of the installation",
         ],
     },
     Preset {

@@ -302,6 +302,7 @@ fn a_known_server_is_added_with_what_it_needs() {
         "{storage}/memory.jsonl",
         "/srv/notes",
         "{storage}/settings",
+        "allowInstallScripts: true",
         "sshAgent: true",
         "unixSockets: true",
     ] {
