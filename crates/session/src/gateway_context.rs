@@ -8,10 +8,12 @@ use audit::{AuditEntry, AuditLog};
 use identity::Principal;
 use jiff::Timestamp;
 use parking_lot::RwLock;
+use store::Store;
 use tokio::sync::Semaphore;
 use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
+use crate::durable::Durable;
 use crate::rights::{Rights, RightsBook, RightsError};
 use crate::scope::{ScopeRefusal, ScopeRules};
 use crate::settings::Settings;
@@ -33,6 +35,7 @@ pub(crate) struct GatewayContext {
     pub(crate) counters: Arc<Counters>,
     pub(crate) ticker: Ticker,
     pub(crate) audit: Option<Arc<AuditLog>>,
+    pub(crate) durable: Durable,
     /// Turns of launching a server that is probed.
     pub(crate) probe_launches: Semaphore,
     /// Probes have ended since unused memory was given back.
@@ -46,7 +49,12 @@ pub(crate) struct GatewayContext {
 }
 
 impl GatewayContext {
-    pub(crate) fn new(settings: Settings, rules: ScopeRules, audit: Option<Arc<AuditLog>>) -> Arc<Self> {
+    pub(crate) fn new(
+        settings: Settings,
+        rules: ScopeRules,
+        audit: Option<Arc<AuditLog>>,
+        store: Option<Store>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             rules: Arc::new(rules),
@@ -54,6 +62,7 @@ impl GatewayContext {
             counters: Arc::default(),
             ticker: Ticker::default(),
             audit,
+            durable: Durable::new(store),
             probe_launches: Semaphore::new(PROBE_LAUNCHES),
             had_probes: AtomicBool::new(false),
             tasks: TaskTracker::new(),

@@ -62,12 +62,15 @@ impl Store {
         Ok((Self { shared, writer, _directory: directory }, loaded))
     }
 
-    /// Writes a change, and resolves when it is on the disk; or when it is known that it cannot be written now, in which
-    /// case it is tried again later.
-    pub async fn save(&self, change: Change) {
-        if let Some(written) = self.shared.add_urgent(change) {
-            // The writer is gone only if the store is closed.
-            let _ = written.await;
+    /// Writes a change. The future resolves when it is on the disk; or when it is known that it cannot be written now, in
+    /// which case it is tried again later.
+    pub fn save(&self, change: Change) -> impl Future<Output = ()> + use<> {
+        let written = self.shared.add_urgent(change);
+        async move {
+            if let Some(written) = written {
+                // The writer is gone only if the store is closed.
+                let _ = written.await;
+            }
         }
     }
 
