@@ -28,6 +28,13 @@ pub enum AuditEntry {
         #[serde(skip_serializing_if = "Option::is_none")]
         scope_source: Option<AuditText>,
     },
+    /// A session of an earlier gateway goes on.
+    SessionRestored {
+        session: Handle,
+        principal: Principal,
+        /// How many gateways had it before.
+        epoch: u32,
+    },
     ScopeLocked {
         session: Handle,
         scope: Vec<AuditText>,
@@ -144,7 +151,7 @@ impl AuditEntry {
                 upstream.len() + tool.len() + operation.len() + path.len() + outcome.len()
             }
             Self::RequestRefused { reason, peer, .. } => reason.len() + length(peer.as_ref()),
-            Self::SinkMissed { .. } => 0,
+            Self::SinkMissed { .. } | Self::SessionRestored { .. } => 0,
         };
         size_of::<Self>() + text
     }

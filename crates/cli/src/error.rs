@@ -13,6 +13,7 @@ use connect::GatewayUrlError;
 use fence::{FenceSetupError, ScopeError};
 use packages::{PackageError, ProgramError};
 use session::Refusal;
+use store::StoreError;
 use upstream::StartError;
 use upstream::http::CertificateFileError;
 use workspace::ServeError;
@@ -65,6 +66,8 @@ pub(crate) enum Error {
         reason: std::io::Error,
     },
     OwnPortMirrored(u16),
+    /// Sessions cannot be kept.
+    Store(StoreError),
     NoGateway,
     NoSuchSession,
     /// The first server could not be started.
@@ -137,6 +140,7 @@ impl Error {
             | Self::Workspace(ServeError::Rules(_)) => true,
             Self::NotRefreshed(_)
             | Self::Bind { .. }
+            | Self::Store(_)
             | Self::NoGateway
             | Self::NoSuchSession
             | Self::NotServing(_)
@@ -179,6 +183,7 @@ impl Error {
             Self::UnknownHost { host, reason } => format!("--host {host}: {reason}"),
             Self::Bind { address, reason } => format!("cannot listen on {address}: {reason}"),
             Self::OwnPortMirrored(port) => format!("--host-port {port} is the port of this gateway"),
+            Self::Store(error) => error.to_string(),
             Self::NoGateway => "no gateway of this user is running".to_owned(),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
             Self::NotServing(Refusal::Scope { refusal }) => {
@@ -210,6 +215,7 @@ impl Error {
     pub(crate) fn hint(&self) -> Option<String> {
         match self {
             Self::Upstream(error) | Self::NotServing(Refusal::Start(error)) => start_hint(error),
+            Self::Store(error) => Some(error.hint().to_owned()),
             Self::NoFence { hint, .. } => Some(or_unfenced(hint.as_deref())),
             Self::NotServing(Refusal::Scope { refusal }) => Some(refusal.hint()),
             Self::Bind { address, reason } if reason.kind() == std::io::ErrorKind::AddrInUse => {
@@ -317,6 +323,7 @@ from! {
     GatewayUrlError => Self::GatewayUrl,
     PrivateFileError => Self::PrivateFile,
     SinkError => Self::Sink,
+    StoreError => Self::Store,
     ProgramError => Self::Program,
     MissingVariableError => Self::Variable,
     AccessError => |error| Self::Access(Box::new(error)),

@@ -10,11 +10,14 @@ use session::Settings;
 use crate::access_options::AccessOptions;
 use crate::seconds::seconds;
 use crate::server_options::ServerOptions;
+use crate::state_options::StateOptions;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct HttpOptions {
     #[command(flatten)]
     pub(crate) access: AccessOptions,
+    #[command(flatten)]
+    pub(crate) state: StateOptions,
     /// Accept requests for this host name, too (repeatable).
     #[arg(long, value_name = "NAME[:PORT]")]
     pub(crate) allowed_host: Vec<AllowedHost>,

@@ -32,6 +32,7 @@ mod server_options;
 mod servers;
 mod sessions;
 mod signals;
+mod state_options;
 mod stdio;
 mod text_file;
 mod token;

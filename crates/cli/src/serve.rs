@@ -102,8 +102,11 @@ pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
     let users = arguments.http.access.principal_users()?.map(Arc::new);
     arguments.server.fence.user = users.as_ref().map(|users| users.common());
     let clients = if address.ip().is_loopback() { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
-    let trusted =
-        TrustedFiles { what: "a file that decides who may connect", files: arguments.http.access.files() };
+    let state = arguments.http.state.trusted();
+    arguments.server.fence.deny_read.extend(state.iter().filter_map(|path| path.canonicalize().ok()));
+    let mut files = arguments.http.access.files();
+    files.extend(state);
+    let trusted = TrustedFiles { what: "what decides who may connect, or goes on with sessions", files };
     let mut servers = Servers::of(&arguments.server, arguments.lifecycle(), clients, trusted)?;
     servers.grants.users = users;
     // On a thread of the runtime: a thread that only waits here would have to be woken for every connection.
@@ -128,9 +131,10 @@ async fn serve(
     let own = rules.host_environment.outside().to_owned();
     let audit = arguments.server.upstream.audit.open()?;
     let settings = arguments.http.settings(&arguments.server);
+    let kept = arguments.http.state.open(address, arguments.port == 0)?;
     grants.sessions = settings.max_sessions_per_principal;
     grants.calls_per_second = settings.calls_per_second;
-    let sessions = Sessions::new(set, settings, rules, audit.clone());
+    let sessions = Sessions::new(set, settings, rules, audit.clone(), kept);
     grant(&sessions, grants, &access.authentication, reload.as_mut());
     if let Err(refusal) = sessions.prepare().await {
         upstream::end_all_children().await;

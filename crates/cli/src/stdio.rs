@@ -37,7 +37,7 @@ async fn serve(options: &ServerOptions, servers: Servers) -> Result<(), Error> {
     upstream::adopt_orphans()?;
     let settings = Settings { has_many_streams: false, ..options.settings() };
     let max_message = settings.max_message;
-    let sessions = Sessions::new(servers.set, settings, servers.rules, audit.clone());
+    let sessions = Sessions::new(servers.set, settings, servers.rules, audit.clone(), None);
     tokio::spawn(Arc::clone(&sessions).watch());
     connect::serve_stdio(sessions, environment::instance(), max_message, stop).await;
     drop(servers.package);

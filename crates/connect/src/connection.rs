@@ -71,7 +71,7 @@ impl Connection {
     pub(crate) fn sessions(&self, servers: Vec<ServerPlan>) -> Arc<Sessions> {
         let settings = Settings { has_many_streams: false, ..self.settings.clone() };
         let offer = ServerSet::Many { servers, terms: self.terms.clone() };
-        let sessions = Sessions::new(offer, settings, self.rules.clone(), self.audit.clone());
+        let sessions = Sessions::new(offer, settings, self.rules.clone(), self.audit.clone(), None);
         tokio::spawn(Arc::clone(&sessions).watch());
         sessions
     }

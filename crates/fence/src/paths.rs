@@ -236,6 +236,60 @@ impl VettedDirectory {
     }
 }
 
+/// What tells a directory again after ringfence, or its host, was started anew. A path alone does not: another directory
+/// may lie there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DirectoryIdentity {
+    #[serde(with = "raw_path")]
+    path: PathBuf,
+    inode: u64,
+    /// Seconds and nanoseconds since 1970, where the file system remembers it.
+    born: Option<(i64, u32)>,
+    /// Numbers of devices are given anew when the host starts.
+    device: u64,
+    boot: String,
+}
+
+impl DirectoryIdentity {
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Whether this is the directory that was seen before.
+    pub fn is_of(&self, directory: &VettedDirectory) -> bool {
+        let Ok(now) = directory.identity() else { return false };
+        let is_same_device = self.boot != now.boot || self.device == now.device;
+        is_same_device && (&self.path, self.inode, self.born) == (&now.path, now.inode, now.born)
+    }
+}
+
+impl VettedDirectory {
+    /// What tells the directory again later.
+    pub fn identity(&self) -> io::Result<DirectoryIdentity> {
+        let directory = self.open(OFlags::PATH)?;
+        Ok(DirectoryIdentity {
+            path: self.path.clone(),
+            inode: self.inode,
+            born: born(&directory),
+            device: self.device,
+            boot: boot_id(),
+        })
+    }
+}
+
+fn born(directory: &OwnedFd) -> Option<(i64, u32)> {
+    use rustix::fs::StatxFlags;
+    let seen = rustix::fs::statx(directory, "", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    let is_known = StatxFlags::from_bits_retain(seen.stx_mask).contains(StatxFlags::BTIME);
+    is_known.then_some((seen.stx_btime.tv_sec, seen.stx_btime.tv_nsec))
+}
+
+/// Names this start of the host's kernel. Empty where the kernel does not tell, so that devices are compared always.
+fn boot_id() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    id.trim().to_owned()
+}
+
 /// A file or directory that no scope may reach.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedPath {

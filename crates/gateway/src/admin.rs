@@ -7,7 +7,7 @@ use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use serde_json::json;
-use session::{EndReason, Sessions};
+use session::Sessions;
 use subtle::ConstantTimeEq;
 
 use crate::Gateway;
@@ -28,7 +28,7 @@ pub(crate) async fn show(
 ) -> Response {
     answer_operator(&gateway, &headers, async || {
         let found = on_blocking_thread(&gateway, move |sessions| {
-            sessions.find_by_handle(&handle).map(|session| session.overview())
+            sessions.overview_of(&handle)
         });
         found.await.flatten().map(|overview| json!(overview)).ok_or(RequestError::NoSuchSession)
     })
@@ -41,9 +41,7 @@ pub(crate) async fn stop(
     headers: HeaderMap,
 ) -> Response {
     answer_operator(&gateway, &headers, async || {
-        let session = gateway.sessions.find_by_handle(&handle).ok_or(RequestError::NoSuchSession)?;
-        let ended = gateway.sessions.end(session.key(), EndReason::Stopped).await;
-        ended.map_err(|_| RequestError::NoSuchSession)?;
+        gateway.sessions.stop(&handle).await.map_err(|_| RequestError::NoSuchSession)?;
         Ok(json!({ "stopped": handle }))
     })
     .await

@@ -8,6 +8,7 @@ use axum::extract::{RawQuery, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::Response;
 use serde_json::{Map, Value, json};
+use session::Condition;
 
 use crate::Gateway;
 use crate::admin::is_operator;
@@ -39,6 +40,12 @@ fn report(gateway: &Gateway, headers: &HeaderMap) -> Response {
         report["lifecycle"] = sessions.lifecycle().into();
         report["servers"] = sessions.servers().into();
         report["sessions"] = sessions.count().into();
+        report["stored_sessions"] = sessions.count_dormant().into();
+        report["store"] = match sessions.store_condition() {
+            None => "none".into(),
+            Some(Condition::Healthy) => "healthy".into(),
+            Some(Condition::Degraded(reason)) => json!({ "degraded": reason }),
+        };
         report["counters"] = counters.into();
     }
     let mut response = Response::new(Body::from(report.to_string()));

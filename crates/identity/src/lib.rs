@@ -7,4 +7,4 @@ mod session_id;
 
 pub use instance::Instance;
 pub use principal::Principal;
-pub use session_id::{Handle, SessionId, SessionKey};
+pub use session_id::{Handle, RecordKey, SessionId, SessionKey};

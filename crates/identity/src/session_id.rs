@@ -57,11 +57,43 @@ impl Serialize for Handle {
     }
 }
 
+/// Names a session where its id must not be written: a hash of its key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct RecordKey([u8; 32]);
+
+impl RecordKey {
+    pub fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    pub fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RecordKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "r-{:02x}{:02x}{:02x}{:02x}", self.0[0], self.0[1], self.0[2], self.0[3])
+    }
+}
+
 /// The key of a session: the id counts only together with its principal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct SessionKey {
     pub principal: Principal,
     pub id: SessionId,
+}
+
+impl SessionKey {
+    /// The name of the session's record. Only who has the id can find it, and only as this principal.
+    pub fn record_key(&self) -> RecordKey {
+        let mut hash = Sha256::new();
+        hash.update(self.principal.as_str());
+        // No name of a principal has this byte.
+        hash.update([0]);
+        hash.update(self.id.0.as_bytes());
+        RecordKey(hash.finalize().into())
+    }
 }
 
 #[cfg(test)]
@@ -91,6 +123,16 @@ mod tests {
         let key = |name: &str| SessionKey { principal: Principal::named(name).unwrap(), id };
         assert_eq!(key("alice"), key("alice"));
         assert_ne!(key("alice"), key("bob"));
+    }
+
+    #[test]
+    fn a_record_is_found_by_id_and_principal_together() {
+        let id = SessionId::random();
+        let key = |name: &str, id| SessionKey { principal: Principal::named(name).unwrap(), id }.record_key();
+        assert_eq!(key("alice", id), key("alice", id));
+        assert_ne!(key("alice", id), key("bob", id));
+        assert_ne!(key("alice", id), key("alice", SessionId::random()));
+        assert!(!id.expose().contains(&format!("{:?}", key("alice", id))[2..]));
     }
 
     #[test]

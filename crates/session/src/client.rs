@@ -6,6 +6,7 @@
 mod attachment_slot;
 mod call;
 mod call_record;
+mod restored;
 mod server_requests;
 mod state;
 mod streams;
@@ -17,17 +18,21 @@ use std::time::{Duration, Instant};
 
 use audit::CallOutcome;
 use bytes::Bytes;
-use identity::{Handle, Instance, SessionId};
+use identity::{Handle, Instance, RecordKey, SessionId};
+use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use upstream::{Attachment, Owner};
 use wire::sse::EventId;
-use wire::{ClientCapabilities, ErrorReply, Id, InitializeParams, Request, Response, Text, code, method};
+use wire::{
+    ClientCapabilities, ErrorReply, Id, InitializeParams, LogLevel, Request, Response, Text, code, method,
+};
 
 use self::attachment_slot::AttachmentSlot;
 use self::call::Overdue;
 pub(crate) use self::call::{Assignment, Call};
 pub(crate) use self::call_record::{ReportedFiles, outcome_of};
 use self::server_requests::RequestLimits;
+pub(crate) use self::restored::{LostCall, Restored, outcome_unknown};
 pub(crate) use self::server_requests::{Answered, RootsPurpose, ServerRequest, ServerRequestKind};
 use self::state::State;
 pub(crate) use self::verbose_meta::with_instance;
@@ -53,6 +58,7 @@ pub(crate) struct Client {
     context: Arc<GatewayContext>,
     id: SessionId,
     handle: Handle,
+    record_key: RecordKey,
     instance: Instance,
     opened: Instant,
     record: Mutex<SessionRecord>,
@@ -84,6 +90,8 @@ pub(crate) struct Overdues {
     pub(crate) end: Option<EndReason>,
     /// The client seems to be gone.
     pub(crate) is_deserted: bool,
+    /// The client was there since the store was last told of it.
+    pub(crate) is_use_news: bool,
 }
 
 impl Client {
@@ -97,14 +105,15 @@ impl Client {
             context: Arc::clone(context),
             id: record.key.id,
             handle: record.key.id.handle(),
+            record_key: record.key.record_key(),
             instance: record.instance.clone(),
-            opened: now,
+            opened: opened_at(record.opened, now),
+            state: Mutex::new(State::new(&context.counters, record.epoch, now)),
             record: Mutex::new(record),
             capabilities: Mutex::new(capabilities),
             attachment: AttachmentSlot::default(),
             calls: AtomicU64::new(0),
             errors: AtomicU64::new(0),
-            state: Mutex::new(State::new(&context.counters, now)),
         })
     }
 
@@ -118,6 +127,10 @@ impl Client {
 
     pub(crate) fn handle(&self) -> Handle {
         self.handle
+    }
+
+    pub(crate) fn record_key(&self) -> RecordKey {
+        self.record_key
     }
 
     /// The session as its own processes are told of it.
@@ -150,13 +163,13 @@ impl Client {
     /// Lets the client say `initialize` once more.
     pub(crate) fn expect_initialize(&self) {
         *self.capabilities.lock() = ClientCapabilities::default();
-        self.state.lock().expects_initialize = true;
+        self.record.lock().expects_initialize = true;
     }
 
     /// Takes the `initialize` of a client whose session was opened before.
     pub(crate) fn initialize_late(&self, request: &Request) -> Result<InitializeParams, Refusal> {
         let params = InitializeParams::read(request.params()).map_err(Refusal::BadInitialize)?;
-        if !std::mem::take(&mut self.state.lock().expects_initialize) {
+        if !std::mem::take(&mut self.record.lock().expects_initialize) {
             return Err(Refusal::AlreadyInitialized);
         }
         *self.capabilities.lock() = params.capabilities;
@@ -215,9 +228,25 @@ impl Client {
             return;
         }
         state.calls.remove(&call.client_id);
-        state.streams.call_ended(call.stream.number, Instant::now());
+        let number = call.stream.number;
+        if state.streams.is_of_a_call(number) {
+            self.note_answer(call, &text);
+            state.streams.call_ended(number, Instant::now());
+        }
+        let text = if outcome == CallOutcome::Ok { state.with_restored_note(text) } else { text };
         drop(state);
         self.close_call(call, text, outcome);
+    }
+
+    /// Tells the store that a call is over, or keeps its answer for a client that does not read it now.
+    fn note_answer(&self, call: &Call, answer: &Text) {
+        let (key, number) = (self.record_key, call.stream.number);
+        match call.as_lost() {
+            Some(lost) if !call.stream.has_reader(Instant::now()) => {
+                self.context.durable.call_answered_unread(key, number, lost, answer);
+            }
+            _ => self.context.durable.call_over(key, number),
+        }
     }
 
     /// Gives the answer of a call that was taken off the table.
@@ -238,6 +267,7 @@ impl Client {
     /// Takes back the call that the client names, and answers it. Returns it so that its worker can be told.
     pub(crate) fn cancel(&self, id: &Id) -> Option<Arc<Call>> {
         let call = self.state.lock().calls.remove(id)?;
+        self.context.durable.call_over(self.record_key, call.stream.number);
         self.close_call(&call, cancelled().to_message(Some(id)).into(), CallOutcome::Cancelled);
         Some(call)
     }
@@ -245,9 +275,27 @@ impl Client {
     /// Keeps the stream of a call for a client that learns its event ids.
     pub(crate) fn make_resumable(&self, reader: &StreamReader) {
         let mut state = self.state.lock();
-        if state.end.is_none() {
-            state.streams.make_resumable(reader.stream());
+        if state.end.is_some() {
+            return;
         }
+        let stream = reader.stream();
+        state.streams.make_resumable(stream);
+        let running = state.calls.values().find(|call| Arc::ptr_eq(&call.stream, stream));
+        if let Some(lost) = running.and_then(|call| call.as_lost()) {
+            self.context.durable.call_streams(self.record_key, stream.number, lost);
+        }
+    }
+
+    /// Takes over what an earlier gateway left: streams of calls, each with what is to be read there, and what the
+    /// client is to hear with its next result.
+    pub(crate) fn take_over(&self, streams: Vec<(u64, Text)>, restored: Restored) {
+        let (epoch, now) = (restored.epoch, Instant::now());
+        let mut state = self.state.lock();
+        state.is_initialized = true;
+        for (number, answer) in streams {
+            state.streams.take_over(epoch, number, answer, now);
+        }
+        state.restored = Some(restored);
     }
 
     /// Opens the stream of messages that belong to no call, or resumes any stream after an event.
@@ -373,6 +421,13 @@ impl Client {
         }
     }
 
+    /// What the client has asked of a server: its subscriptions there, and how much it wants to hear.
+    pub(crate) fn wishes_at(&self, server: &str) -> (Vec<String>, Option<LogLevel>) {
+        let record = self.record();
+        let at_server = record.subscriptions.iter().filter(|subscription| subscription.server == server);
+        (at_server.map(|subscription| subscription.uri.clone()).collect(), record.log_level)
+    }
+
     /// Remembers a subscription, for as long as the session lasts.
     pub(crate) fn note_subscription(&self, server: &str, uri: &str, is_on: bool) {
         let subscription = Subscription { server: server.to_owned(), uri: uri.to_owned() };
@@ -382,6 +437,14 @@ impl Client {
         } else {
             record.subscriptions.remove(&subscription);
         }
+        drop(record);
+        self.context.durable.note_session(self);
+    }
+
+    /// Remembers how much the client wants to hear.
+    pub(crate) fn note_log_level(&self, level: LogLevel) {
+        self.record().log_level = Some(level);
+        self.context.durable.note_session(self);
     }
 
     /// Looks at every deadline. Answering overdue calls and telling their workers is left to the caller.
@@ -394,6 +457,7 @@ impl Client {
         let calls: Vec<_> = state.calls.values().cloned().collect();
         let end = state.overdue_end(now, self.opened, settings);
         let is_deserted = state.is_deserted(now, settings);
+        let is_use_news = state.take_use_news();
         drop(state);
         let overdue = calls.into_iter().filter_map(|call| {
             let error = overdue(&call, is_asked, settings, now)?;
@@ -401,7 +465,7 @@ impl Client {
             tracing::warn!(session = %self.handle, id = ?call.client_id, "{}", error.message);
             Some((call, error))
         });
-        Overdues { calls: overdue.collect(), server_requests, end, is_deserted }
+        Overdues { calls: overdue.collect(), server_requests, end, is_deserted, is_use_news }
     }
 
     /// Lets go of what a client that seems to be gone can do without. Returns false if there is nothing to do.
@@ -438,6 +502,13 @@ impl Client {
     pub(crate) fn has_ended(&self) -> bool {
         self.state.lock().end.is_some()
     }
+}
+
+/// When a session was opened, on the clock that its deadlines go by.
+fn opened_at(opened: Timestamp, now: Instant) -> Instant {
+    let age = Timestamp::now().duration_since(opened);
+    let age = Duration::try_from(age).unwrap_or_default();
+    now.checked_sub(age).unwrap_or(now)
 }
 
 /// Why a call is given up, if it is.

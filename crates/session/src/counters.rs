@@ -70,6 +70,8 @@ impl CountByReason {
 #[derive(Debug, Default)]
 pub struct Counters {
     pub sessions_opened: Count,
+    /// Those of an earlier gateway that their clients came back to.
+    pub sessions_restored: Count,
     pub sessions_ended: Count,
     pub(crate) ends: CountByReason,
     /// Refusals toward clients and fences, by reason.
@@ -104,9 +106,10 @@ pub struct Counters {
 
 impl Counters {
     /// Name and value of each count, in a fixed order.
-    pub fn list(&self) -> [(&'static str, u64); 13] {
+    pub fn list(&self) -> [(&'static str, u64); 14] {
         [
             ("sessions_opened", self.sessions_opened.get()),
+            ("sessions_restored", self.sessions_restored.get()),
             ("sessions_ended", self.sessions_ended.get()),
             ("calls", self.calls.get()),
             ("call_errors", self.call_errors.get()),
@@ -129,8 +132,9 @@ impl Counters {
 
     /// Registers all metrics, under names that do not change.
     pub fn register(&self, registry: &mut Registry, upstream: &str) {
-        let counts: [(&str, &str, &Count); 13] = [
+        let counts: [(&str, &str, &Count); 14] = [
             ("session_creations", "Sessions opened", &self.sessions_opened),
+            ("session_restorations", "Sessions of an earlier gateway that went on", &self.sessions_restored),
             ("sessions_closed", "Sessions ended", &self.sessions_ended),
             ("calls", "Requests of clients", &self.calls),
             ("call_errors", "Requests answered with an error", &self.call_errors),

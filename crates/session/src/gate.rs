@@ -75,6 +75,8 @@ pub(crate) enum GateEvent {
     /// The client opened a stream on which it could be asked.
     Listening,
     RootsAnswered(RootsAnswer),
+    /// The scope is known from an earlier gateway, and is being vetted again.
+    Restoring,
     /// The scope is locked, and a route stands behind the gate.
     Locked,
     /// The client took a waiting request back.
@@ -127,6 +129,10 @@ impl Gate {
             }
             GateEvent::Listening => self.request_roots(standalone, now),
             GateEvent::RootsAnswered(answer) => self.take_roots(answer),
+            GateEvent::Restoring => {
+                self.stage = Stage::Locking;
+                Vec::new()
+            }
             GateEvent::Locked => self.open(),
             GateEvent::Cancelled(call) => {
                 self.forget(&call);

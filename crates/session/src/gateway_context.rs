@@ -8,11 +8,13 @@ use audit::{AuditEntry, AuditLog};
 use identity::Principal;
 use jiff::Timestamp;
 use parking_lot::RwLock;
+use store::Store;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 use tokio_util::task::TaskTracker;
 
 use crate::counters::Counters;
+use crate::durable::Durable;
 use crate::rights::{Rights, RightsBook, RightsError};
 use crate::scope::{ScopeRefusal, ScopeRules};
 use crate::settings::Settings;
@@ -34,6 +36,7 @@ pub(crate) struct GatewayContext {
     pub(crate) counters: Arc<Counters>,
     pub(crate) ticker: Ticker,
     pub(crate) audit: Option<Arc<AuditLog>>,
+    pub(crate) durable: Durable,
     /// Turns of launching a server that is probed.
     pub(crate) probe_launches: Semaphore,
     /// Something large was freed since unused memory was given back to the kernel.
@@ -49,7 +52,12 @@ pub(crate) struct GatewayContext {
 }
 
 impl GatewayContext {
-    pub(crate) fn new(settings: Settings, rules: ScopeRules, audit: Option<Arc<AuditLog>>) -> Arc<Self> {
+    pub(crate) fn new(
+        settings: Settings,
+        rules: ScopeRules,
+        audit: Option<Arc<AuditLog>>,
+        store: Option<Store>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             settings,
             rules: Arc::new(rules),
@@ -57,6 +65,7 @@ impl GatewayContext {
             counters: Arc::default(),
             ticker: Ticker::default(),
             audit,
+            durable: Durable::new(store),
             probe_launches: Semaphore::new(PROBE_LAUNCHES),
             has_freed_memory: AtomicBool::new(false),
             tasks: TaskTracker::new(),

@@ -14,6 +14,7 @@
 mod catalogue;
 mod client;
 mod counters;
+mod durable;
 mod error;
 mod failure_log;
 mod gate;
@@ -33,6 +34,7 @@ mod scope;
 mod server;
 mod session;
 mod settings;
+mod stored;
 mod stream;
 #[cfg(test)]
 mod testing;
@@ -59,4 +61,6 @@ pub use scope::{
 };
 pub use session::{Session, SessionOverview, ToolReport, WorkerOverview};
 pub use settings::Settings;
+/// The gateway reports it, and does not know the store otherwise.
+pub use store::Condition;
 pub use stream::{Delivery, First, Next, StreamReader};

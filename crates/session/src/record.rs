@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use config::ExecutionContext;
 use identity::{Instance, SessionKey};
+use jiff::Timestamp;
 use wire::{ErrorReply, LogLevel, Request, Version};
 
 use crate::scope::Scope;
@@ -18,8 +19,14 @@ pub(crate) struct SessionRecord {
     pub(crate) is_instance_named: bool,
     /// `name/version` of the client, for logs.
     pub(crate) client: String,
+    /// When the client opened the session.
+    pub(crate) opened: Timestamp,
+    /// Counts the gateways that have had the session, from 0.
+    pub(crate) epoch: u32,
     /// `initialize` as the client sent it.
     pub(crate) initialize: Arc<Request>,
+    /// The gateway said `initialize` in the client's place, and the client may still say it.
+    pub(crate) expects_initialize: bool,
     /// The result that the client got.
     pub(crate) answer: Option<String>,
     /// The negotiated revision, if it is one that we know.
@@ -80,6 +87,8 @@ pub enum EndReason {
     RootsChangeRejected,
     /// The client's roots changed, and it is to start over.
     RootsChanged,
+    /// Another directory lies where the scope was.
+    ScopeChanged,
     /// The token or the rights of its caller were taken away, or have expired.
     AccessWithdrawn,
     Shutdown,
@@ -98,6 +107,7 @@ impl EndReason {
             Self::ScopeRefused => "scope_refused",
             Self::RootsChangeRejected => "roots_change_rejected",
             Self::RootsChanged => "roots_changed",
+            Self::ScopeChanged => "scope_changed",
             Self::AccessWithdrawn => "access_withdrawn",
             Self::Shutdown => "shutdown",
         }

@@ -1,7 +1,9 @@
 //! The registry: finds sessions by principal and id, watches their deadlines, ends them. `opening.rs` opens them.
 
+mod dormant;
 mod opening;
 mod quota;
+mod restoring;
 mod tombstones;
 
 use std::collections::HashMap;
@@ -13,13 +15,17 @@ use audit::{AuditEntry, AuditLog};
 use identity::{Principal, SessionKey};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
+use store::{Condition, Loaded, Store};
 use tokio::task::JoinSet;
 use upstream::{end_all_children, reap_orphans};
 
 pub use self::opening::Caller;
 pub(crate) use self::quota::Place;
+use self::dormant::Dormant;
 use self::quota::Quotas;
+pub(crate) use self::tombstones::KEPT_TOMBSTONES_FOR;
 use self::tombstones::Tombstones;
+use crate::client::outcome_unknown;
 use crate::counters::Counters;
 use crate::error::Refusal;
 use crate::gateway_context::GatewayContext;
@@ -46,6 +52,8 @@ pub struct Sessions {
     retired: Mutex<Vec<Arc<Roster>>>,
     quotas: Arc<Quotas>,
     open: RwLock<HashMap<SessionKey, Arc<Session>>>,
+    /// Those of an earlier gateway, until their clients come back.
+    dormant: Dormant,
     tombstones: Tombstones,
     is_closing: AtomicBool,
 }
@@ -56,16 +64,24 @@ impl Sessions {
         settings: Settings,
         rules: ScopeRules,
         audit: Option<Arc<AuditLog>>,
+        kept: Option<(Store, Loaded)>,
     ) -> Arc<Self> {
         let quotas = Quotas::new(&settings);
-        let context = GatewayContext::new(settings, rules, audit);
+        let (store, mut loaded) = kept.map_or_else(Default::default, |(store, loaded)| (Some(store), loaded));
+        let context = GatewayContext::new(settings, rules, audit, store);
+        let tombstones = Tombstones::of(std::mem::take(&mut loaded.ends));
+        let (dormant, useless) = Dormant::of(loaded);
+        for key in useless {
+            context.durable.session_expired(key);
+        }
         Arc::new(Self {
             roster: RwLock::new(Roster::new(&context, servers)),
             retired: Mutex::default(),
             context,
             quotas,
             open: RwLock::default(),
-            tombstones: Tombstones::default(),
+            dormant,
+            tombstones,
             is_closing: AtomicBool::new(false),
         })
     }
@@ -143,6 +159,16 @@ impl Sessions {
         self.quotas.instances()
     }
 
+    /// How many sessions of an earlier gateway have not come back yet.
+    pub fn count_dormant(&self) -> usize {
+        self.dormant.count()
+    }
+
+    /// Whether sessions reach the disk; `None` if none are kept.
+    pub fn store_condition(&self) -> Option<Condition> {
+        self.context.durable.condition()
+    }
+
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
     }
@@ -170,14 +196,31 @@ impl Sessions {
     pub fn find(&self, key: &SessionKey) -> Result<Arc<Session>, Refusal> {
         let session = self.open.read().get(key).cloned();
         if let Some(session) = session {
-            return session.client().ended().map_or(Ok(session), |end| Err(end.refusal()));
+            return match session.client().ended() {
+                None => Ok(session),
+                // The next gateway has it.
+                Some(end) if end.reason == EndReason::Shutdown && self.outlive() => Err(Refusal::ShuttingDown),
+                Some(end) => Err(end.refusal()),
+            };
         }
-        let error = self.tombstones.find(key).ok_or(Refusal::SessionNotFound)?;
-        Err(Refusal::Terminated(Box::new(error)))
+        if let Some(session) = self.restore(key)? {
+            return Ok(session);
+        }
+        match self.tombstones.find(&key.record_key()) {
+            Some(error) => Err(Refusal::Terminated(Box::new(error))),
+            // It may be one that the next gateway will have.
+            None if self.is_closing() && self.outlive() => Err(Refusal::ShuttingDown),
+            None => Err(Refusal::SessionNotFound),
+        }
+    }
+
+    /// Whether sessions outlive this gateway.
+    fn outlive(&self) -> bool {
+        self.context.durable.is_kept()
     }
 
     /// The session that a handle names, for the operator.
-    pub fn find_by_handle(&self, handle: &str) -> Option<Arc<Session>> {
+    fn find_by_handle(&self, handle: &str) -> Option<Arc<Session>> {
         self.all().into_iter().find(|session| session.handle().to_string() == handle)
     }
 
@@ -189,8 +232,15 @@ impl Sessions {
     /// Every session, the oldest first. Reads much of `/proc`: not for a thread that must not block.
     pub fn overview(&self) -> Vec<SessionOverview> {
         let mut all: Vec<_> = self.all().iter().map(|session| session.overview()).collect();
+        all.extend(self.dormant.report(SessionOverview::of_stored));
         all.sort_by(|one, other| other.age_seconds.total_cmp(&one.age_seconds));
         all
+    }
+
+    /// The session with this handle. Reads `/proc` likewise.
+    pub fn overview_of(&self, handle: &str) -> Option<SessionOverview> {
+        let open = self.find_by_handle(handle).map(|session| session.overview());
+        open.or_else(|| self.dormant.report_of(handle, SessionOverview::of_stored))
     }
 
     /// Ends a session. From here on its id is unknown, or refused with the reason.
@@ -198,12 +248,28 @@ impl Sessions {
         let find = || self.open.read().get(key).cloned();
         // The tombstone is there before the session goes, so that no request in between finds the session unknown.
         if let Some(error) = find().and_then(|session| session.client().ended()?.error) {
-            self.tombstones.add(key.clone(), error);
+            self.tombstones.add(key.record_key(), error);
         }
         let session = self.open.write().remove(key).ok_or(Refusal::SessionNotFound)?;
         let reason = session.client().ended().map_or(reason, |end| end.reason);
         self.context.counters.session_ended(reason);
+        if reason == EndReason::Shutdown && self.outlive() {
+            self.context.durable.note_session(session.client());
+            session.end_with(reason, Some(outcome_unknown())).await;
+        }
         session.end(reason).await;
+        Ok(())
+    }
+
+    /// Ends the session that a handle names, for the operator; also one whose client has not come back.
+    pub async fn stop(&self, handle: &str) -> Result<(), Refusal> {
+        if let Some(session) = self.find_by_handle(handle) {
+            return self.end(session.key(), EndReason::Stopped).await;
+        }
+        let key = self.dormant.find(handle).ok_or(Refusal::SessionNotFound)?;
+        self.dormant.take(key).ok_or(Refusal::SessionNotFound)?;
+        self.context.counters.session_ended(EndReason::Stopped);
+        self.context.durable.session_ended(key, None).await;
         Ok(())
     }
 
@@ -218,6 +284,7 @@ impl Sessions {
             if now.duration_since(reaped) >= REAP_INTERVAL {
                 reap_orphans();
                 self.rest_idle();
+                self.expire_dormant();
                 reaped = now;
             }
             if now.duration_since(given_back) >= GIVE_BACK_INTERVAL && self.context.take_freed_memory() {
@@ -278,6 +345,9 @@ impl Sessions {
         self.context.departed().await;
         self.context.cleared().await;
         self.context.ends_recorded().await;
+        let context = Arc::clone(&self.context);
+        // Its thread may wait for the disk.
+        let _ = tokio::task::spawn_blocking(move || context.durable.close()).await;
     }
 }
 

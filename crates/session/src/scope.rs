@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fence::{HostEnvironment, ScopeError, VettedDirectory};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use upstream::Directories;
@@ -18,6 +18,7 @@ use wire::{Id, Outcome, Response, read_object};
 
 pub use self::root_uri::{RootError, parse_root};
 use crate::rights::Rights;
+use crate::stored::StoredScope;
 
 /// How much of a client's text an error quotes.
 pub(crate) const MAX_QUOTED: usize = 200;
@@ -29,7 +30,8 @@ const MAX_LABEL: usize = 1024;
 const MAX_ROOTS: usize = 64;
 
 /// Who named the scope.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum ScopeSource {
     /// The header `Ringfence-Workspace` or the URL.
     Workspace,
@@ -189,6 +191,8 @@ pub enum ScopeRefusal {
     NotShared(PathBuf),
     #[error("{} lies in the scope of another user's session", .0.display())]
     OthersScope(PathBuf),
+    #[error("{} is another directory than when the session began", .0.display())]
+    Replaced(PathBuf),
 }
 
 impl ScopeRefusal {
@@ -218,6 +222,7 @@ impl ScopeRefusal {
                 "leave the workspace out, or use a gateway with a process per session".to_owned()
             }
             Self::OthersScope(_) => "name another directory".to_owned(),
+            Self::Replaced(_) => "start a new session".to_owned(),
         }
     }
 }
@@ -326,6 +331,38 @@ impl ScopeRules {
         let paths = rights.default_scope(operators).ok_or(ScopeRefusal::DefaultNotGranted)?;
         let roots = paths.iter().map(|path| self.vet_named(path)).collect::<Result<_, _>>()?;
         Ok(Scope::of(roots, ScopeSource::Default))
+    }
+
+    /// The scope of a session that an earlier gateway had: the same directories, if the rules of today allow them.
+    pub(crate) fn of_restored(&self, stored: &StoredScope, rights: &Rights) -> Result<Scope, ScopeRefusal> {
+        let mut roots = Vec::new();
+        for identity in &stored.roots {
+            let path = identity.path();
+            let root = if self.is_operators(path, stored.source, rights) {
+                self.vet_named(path)?
+            } else {
+                self.vet(path, rights)?
+            };
+            if !identity.is_of(&root) {
+                return Err(ScopeRefusal::Replaced(path.to_owned()));
+            }
+            roots.push(root);
+        }
+        Ok(Scope { label: stored.label.clone(), ..Scope::of(roots, stored.source) })
+    }
+
+    /// Whether the operator names this directory for sessions whose scope was chosen so.
+    fn is_operators(&self, path: &Path, source: ScopeSource, rights: &Rights) -> bool {
+        match source {
+            ScopeSource::Default => {
+                let operators = self.default.as_deref().and_then(|paths| rights.default_scope(paths));
+                operators.is_some_and(|paths| paths.iter().any(|default| default.as_path() == path))
+            }
+            ScopeSource::Workspace => {
+                self.names.iter().any(|(name, named)| named == path && rights.opens(name, named))
+            }
+            ScopeSource::Roots | ScopeSource::Nothing | ScopeSource::Elsewhere => false,
+        }
     }
 
     /// Directories that the configuration names for one server; those of the session are vetted already.

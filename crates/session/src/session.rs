@@ -11,6 +11,7 @@ mod gate_driver;
 mod locking;
 mod overview;
 mod reports;
+mod restoring;
 mod roots_change;
 mod ticking;
 

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use wire::Text;
 
 pub use self::buffer::Delivery;
-pub(crate) use self::buffer::Keep;
+pub(crate) use self::buffer::{Keep, first_number};
 use self::buffer::{Claim, Read, StreamBuffer};
 use crate::counters::Counters;
 
@@ -46,7 +46,7 @@ pub(crate) struct Stream {
     state: Mutex<State>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct State {
     buffer: StreamBuffer,
     /// The connection that waits for a message.
@@ -63,7 +63,13 @@ impl State {
 
 impl Stream {
     pub(crate) fn new(number: u64, answer_only: bool, counters: &Arc<Counters>) -> Arc<Self> {
-        Arc::new(Self { number, answer_only, counters: Arc::clone(counters), state: Mutex::default() })
+        Self::of_epoch(0, number, answer_only, counters)
+    }
+
+    /// A stream that an earlier gateway may have had under this number.
+    pub(crate) fn of_epoch(epoch: u32, number: u64, answer_only: bool, counters: &Arc<Counters>) -> Arc<Self> {
+        let state = Mutex::new(State { buffer: StreamBuffer::of_epoch(epoch), waker: None });
+        Arc::new(Self { number, answer_only, counters: Arc::clone(counters), state })
     }
 
     /// Adds a message. Older notifications may have to go for it.

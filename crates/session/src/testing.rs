@@ -24,7 +24,7 @@ pub(crate) fn context() -> Arc<GatewayContext> {
 }
 
 pub(crate) fn context_with(settings: Settings) -> Arc<GatewayContext> {
-    GatewayContext::new(settings, rules(), None)
+    GatewayContext::new(settings, rules(), None, None)
 }
 
 /// Rules that allow any directory and have no default.
@@ -58,7 +58,10 @@ pub(crate) fn record() -> SessionRecord {
         instance: Instance::random(),
         is_instance_named: false,
         client: "test/1".to_owned(),
+        opened: jiff::Timestamp::now(),
+        epoch: 0,
         initialize: Arc::new(request(0, "initialize", "{}")),
+        expects_initialize: false,
         answer: None,
         version: None,
         scope: None,
@@ -147,7 +150,7 @@ pub(crate) fn next_json(reader: &mut StreamReader) -> serde_json::Value {
 
 /// A gateway for several servers, of which there are none: its sessions live without a process.
 pub(crate) fn sessions(settings: Settings, rules: ScopeRules) -> Arc<Sessions> {
-    Sessions::new(no_servers(), settings, rules, None)
+    Sessions::new(no_servers(), settings, rules, None, None)
 }
 
 pub(crate) fn no_servers() -> ServerSet {

@@ -145,8 +145,8 @@ impl Worker {
         let _ = tokio::time::timeout(PONG_WITHIN, self.ask(method::PING, json!({}))).await;
     }
 
-    pub(crate) fn join(&self, handle: ClientHandle) {
-        self.core.lock().machine.join(handle);
+    pub(crate) fn join(self: &Arc<Self>, handle: ClientHandle) {
+        self.step(|machine, _| machine.join(handle));
     }
 
     /// The session is over: a process of its own ends; a shared one forgets it.
@@ -338,7 +338,7 @@ impl Worker {
             Action::WithdrawRequest { client, number, notice } => client.withdraw_request(number, notice),
             Action::Tell(handle, event) => handle.tell(event),
             Action::Subscription { client, uri, is_on } => client.note_subscription(self.name(), &uri, is_on),
-            Action::LogLevel { client, level } => client.record().log_level = Some(level),
+            Action::LogLevel { client, level } => client.note_log_level(level),
             Action::RecordFiles { session, files } => {
                 for operation in &files.operations {
                     self.context.record(|| operation.entry(session, &self.upstream, &files.tool));

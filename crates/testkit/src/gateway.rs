@@ -26,6 +26,7 @@ pub struct GatewayBuilder {
     binary: Option<PathBuf>,
     before: Vec<OsString>,
     host: String,
+    port: u16,
     flags: Vec<OsString>,
     upstream: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
@@ -53,6 +54,13 @@ impl GatewayBuilder {
     #[must_use]
     pub fn host(mut self, host: impl Into<String>) -> Self {
         self.host = host.into();
+        self
+    }
+
+    /// Listens on this port instead of any free one.
+    #[must_use]
+    pub fn port(mut self, port: u16) -> Self {
+        self.port = port;
         self
     }
 
@@ -152,7 +160,7 @@ impl GatewayBuilder {
         let mut command = Command::new(words.next().expect("the binary is one of them"));
         command
             .args(words)
-            .args(["serve", "--host", &self.host, "--port", "0", "--json"])
+            .args(["serve", "--host", &self.host, "--port", &self.port.to_string(), "--json"])
             .args(&self.flags)
             .args((!self.upstream.is_empty()).then_some("--"))
             .args(&self.upstream)
@@ -208,6 +216,7 @@ impl Gateway {
             binary: None,
             before: Vec::new(),
             host: "127.0.0.1".to_owned(),
+            port: 0,
             flags: Vec::new(),
             upstream: vec![fixture_binary().into_os_string()],
             variables: Vec::new(),
@@ -245,6 +254,12 @@ impl Gateway {
     /// The event with which the gateway announced its endpoint.
     pub fn listening_event(&self) -> &Value {
         &self.listening_event
+    }
+
+    /// The port that clients connect to.
+    pub fn port(&self) -> u16 {
+        let port = self.url.rsplit(':').next().and_then(|rest| rest.split('/').next());
+        port.and_then(|port| port.parse().ok()).expect("the endpoint has a port")
     }
 
     pub fn pid(&self) -> u32 {

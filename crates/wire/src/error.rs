@@ -1,6 +1,7 @@
 //! JSON-RPC errors that the gateway itself makes, and the error of reading a message.
 
 use bytes::Bytes;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::Id;
@@ -47,7 +48,7 @@ impl MessageError {
 }
 
 /// A JSON-RPC error that the gateway answers in place of an upstream.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct ErrorReply {
     pub code: i32,
     pub message: String,

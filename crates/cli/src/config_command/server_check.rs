@@ -59,7 +59,7 @@ pub(super) fn start_all(file: &Path) -> Result<Trials, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         upstream::adopt_orphans()?;
-        let sessions = Sessions::new(servers.set, options.settings(), servers.rules, None);
+        let sessions = Sessions::new(servers.set, options.settings(), servers.rules, None, None);
         let found = sessions.try_servers().await;
         sessions.shut_down(Duration::ZERO).await;
         Ok(found.into_iter().collect())

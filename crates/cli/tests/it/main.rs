@@ -8,6 +8,7 @@ mod bridge;
 mod commands;
 mod connect;
 mod fence;
+mod restart;
 mod rights;
 mod scopes;
 mod sessions;

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use audit::CallOutcome;
 use bytes::Bytes;
 use upstream::Upstream;
-use wire::{ErrorReply, Id, Request, Text};
+use wire::{ErrorReply, Id, Request, Text, method};
 
 use super::Client;
 use super::call_record::CallRecord;
+use super::restored::LostCall;
 use crate::stream::{Keep, Stream};
 use crate::worker_id::WorkerId;
 
@@ -31,6 +32,15 @@ pub(crate) struct Call {
     clock: Clock,
     /// For the audit log, if there is one.
     record: Option<Box<CallRecord>>,
+    /// For the store, if there is one.
+    label: Option<Box<CallLabel>>,
+}
+
+/// What a client is told of a call that a gateway lost.
+#[derive(Debug)]
+struct CallLabel {
+    method: String,
+    tool: Option<String>,
 }
 
 /// The worker that a call was given to.
@@ -57,6 +67,7 @@ impl Call {
             sent_as: AtomicU64::new(0),
             clock: Clock::default(),
             record: CallRecord::of(request, client.context()),
+            label: client.context().durable.is_kept().then(|| CallLabel::of(request)),
         }
     }
 
@@ -95,6 +106,13 @@ impl Call {
         }
     }
 
+    /// The call as its client is told of it, should the gateway lose it. `None` if nothing is kept.
+    pub(super) fn as_lost(&self) -> Option<LostCall> {
+        let label = self.label.as_ref()?;
+        let id = serde_json::from_str(self.client_id.as_json()).ok()?;
+        Some(LostCall { id, method: label.method.clone(), tool: label.tool.clone() })
+    }
+
     /// Answers the call, unless it was answered or given up before.
     pub(crate) fn answer(self: &Arc<Self>, text: Text, outcome: CallOutcome) {
         self.client.answer(self, text, outcome);
@@ -107,6 +125,13 @@ impl Call {
 
     pub(crate) fn is_open(self: &Arc<Self>) -> bool {
         self.client.is_open(self)
+    }
+}
+
+impl CallLabel {
+    fn of(request: &Request) -> Box<Self> {
+        let tool = if request.method == method::TOOLS_CALL { request.name() } else { None };
+        Box::new(Self { method: request.method.clone(), tool })
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use wire::Id;
 
-use crate::stream::Stream;
+use crate::stream::{Stream, first_number};
 use crate::worker_id::WorkerId;
 
 /// One request toward the client.
@@ -62,17 +62,15 @@ pub(crate) struct RequestLimits {
 #[derive(Debug)]
 pub(crate) struct ServerRequests {
     open: HashMap<u64, ServerRequest>,
-    /// Ids toward the client begin at 1 and are never used twice.
+    /// Ids toward the client are never used twice, not by a later gateway either.
     next: u64,
 }
 
-impl Default for ServerRequests {
-    fn default() -> Self {
-        Self { open: HashMap::new(), next: 1 }
-    }
-}
-
 impl ServerRequests {
+    pub(crate) fn new(epoch: u32) -> Self {
+        Self { open: HashMap::new(), next: first_number(epoch) }
+    }
+
     /// Adds a request and returns the id that the client will know it by.
     pub(crate) fn add(&mut self, kind: ServerRequestKind, stream: Arc<Stream>, now: Instant) -> u64 {
         let number = self.next;

@@ -2,12 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use wire::Id;
+use wire::{Id, Text};
 
 use super::Prefer;
 use super::call::Call;
+use super::restored::Restored;
 use super::server_requests::ServerRequests;
 use super::streams::Streams;
 use crate::counters::Counters;
@@ -16,31 +17,37 @@ use crate::settings::{LONGER_GRACE, Settings};
 use crate::stream::Stream;
 use crate::worker_id::WorkerId;
 
+/// How often the store is told that a session was used.
+const NOTE_USE_EVERY: Duration = Duration::from_secs(60);
+
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) calls: HashMap<Id, Arc<Call>>,
     pub(super) streams: Streams,
     pub(super) server_requests: ServerRequests,
     pub(super) is_initialized: bool,
-    /// The client may say `initialize` once more, because the gateway said it first.
-    pub(super) expects_initialize: bool,
     pub(super) last_used: Instant,
     /// When the memory of a client that seemed to be gone was let go of.
     shed: Option<Instant>,
+    /// The last use that the store was told of.
+    noted_use: Instant,
     pub(super) end: Option<SessionEnd>,
+    /// What the client is to be told with its next result: that its session was restored.
+    pub(super) restored: Option<Restored>,
 }
 
 impl State {
-    pub(super) fn new(counters: &Arc<Counters>, now: Instant) -> Self {
+    pub(super) fn new(counters: &Arc<Counters>, epoch: u32, now: Instant) -> Self {
         Self {
             calls: HashMap::new(),
-            streams: Streams::new(counters),
-            server_requests: ServerRequests::default(),
+            streams: Streams::new(counters, epoch),
+            server_requests: ServerRequests::new(epoch),
             is_initialized: false,
-            expects_initialize: false,
             last_used: now,
             shed: None,
+            noted_use: now,
             end: None,
+            restored: None,
         }
     }
 
@@ -96,6 +103,24 @@ impl State {
         self.calls.shrink_to_fit();
         self.server_requests.shrink();
         true
+    }
+
+    /// An answer of a call, with the note that the session was restored if the client has not heard of that.
+    pub(super) fn with_restored_note(&mut self, answer: Text) -> Text {
+        let Some(noted) = self.restored.as_ref().and_then(|restored| restored.note_in(&answer)) else {
+            return answer;
+        };
+        self.restored = None;
+        noted
+    }
+
+    /// Whether the client was there since this was last asked; at most once in a while.
+    pub(super) fn take_use_news(&mut self) -> bool {
+        let is_news = self.last_used.saturating_duration_since(self.noted_use) >= NOTE_USE_EVERY;
+        if is_news {
+            self.noted_use = self.last_used;
+        }
+        is_news
     }
 
     /// Why the session must end now, if it must.

@@ -11,7 +11,7 @@ use wire::Text;
 use crate::counters::Counters;
 use crate::error::Refusal;
 use crate::settings::{ENDED_STREAM_AGE, MAX_ENDED_BYTES, MAX_ENDED_STREAMS};
-use crate::stream::{Keep, Stream};
+use crate::stream::{Keep, Stream, first_number};
 
 /// The number of the stream of messages that belong to no call, which a client reads by GET.
 pub(crate) const STANDALONE: u64 = 0;
@@ -43,11 +43,11 @@ struct OtherClient {
 }
 
 impl Streams {
-    pub(crate) fn new(counters: &Arc<Counters>) -> Self {
+    pub(crate) fn new(counters: &Arc<Counters>, epoch: u32) -> Self {
         Self {
             counters: Arc::clone(counters),
-            next_number: STANDALONE + 1,
-            standalone: Stream::new(STANDALONE, false, counters),
+            next_number: first_number(epoch),
+            standalone: Stream::of_epoch(epoch, STANDALONE, false, counters),
             others: Vec::new(),
             resumable: BTreeMap::new(),
             was_listened_to: false,
@@ -145,6 +145,13 @@ impl Streams {
     /// Keeps the stream of a call for a client that learns its event ids.
     pub(crate) fn make_resumable(&mut self, stream: &Arc<Stream>) {
         self.resumable.insert(stream.number, (Arc::clone(stream), None));
+    }
+
+    /// Takes in the stream of a call that an earlier gateway had, with what its client is to hear of it.
+    pub(crate) fn take_over(&mut self, epoch: u32, number: u64, answer: Text, now: Instant) {
+        let stream = Stream::of_epoch(epoch, number, false, &self.counters);
+        stream.answer(answer);
+        self.resumable.insert(number, (stream, Some(now)));
     }
 
     /// Notes that a call was answered.

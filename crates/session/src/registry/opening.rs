@@ -6,6 +6,7 @@ use std::sync::Arc;
 use audit::AuditEntry;
 use bytes::Bytes;
 use identity::{Instance, Principal, SessionId, SessionKey};
+use jiff::Timestamp;
 use serde_json::Value;
 use wire::{InitializeParams, Message, Request, Text, Version};
 
@@ -89,6 +90,8 @@ impl Sessions {
         };
         let answer = with_scope_note(&roster, &session, told.answer);
         self.admit(&session, told.version, &answer)?;
+        // From here on a request with its id finds it, whatever happens to this gateway.
+        self.context.durable.save_session(session.client()).await;
         opening.done();
         Ok((session, messages::result(&id, &answer).into()))
     }
@@ -221,7 +224,10 @@ fn record(
         instance,
         is_instance_named: caller.instance.is_some(),
         client: params.client.clone(),
+        opened: Timestamp::now(),
+        epoch: 0,
         initialize: Arc::new(request.into_kept()),
+        expects_initialize: false,
         answer: None,
         version: None,
         scope: None,

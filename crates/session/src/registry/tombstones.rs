@@ -4,11 +4,13 @@ use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use identity::SessionKey;
+use identity::RecordKey;
+use jiff::Timestamp;
+use store::EndRow;
 use wire::ErrorReply;
 
 /// After this the session is as unknown as any other.
-const KEPT_FOR: Duration = Duration::from_secs(300);
+pub(crate) const KEPT_TOMBSTONES_FOR: Duration = Duration::from_secs(300);
 /// More than this are not kept; the oldest goes.
 const MAX_TOMBSTONES: usize = 1024;
 
@@ -17,13 +19,29 @@ pub(crate) struct Tombstones(Mutex<VecDeque<Tombstone>>);
 
 #[derive(Debug)]
 struct Tombstone {
-    key: SessionKey,
+    key: RecordKey,
     words: ErrorReply,
     since: Instant,
 }
 
 impl Tombstones {
-    pub(crate) fn add(&self, key: SessionKey, words: ErrorReply) {
+    /// Those of an earlier gateway.
+    pub(crate) fn of(rows: Vec<EndRow>) -> Self {
+        let (now, today) = (Instant::now(), Timestamp::now().as_second());
+        let mut stones: Vec<Tombstone> = rows
+            .into_iter()
+            .filter_map(|row| {
+                let left = Duration::from_secs(u64::try_from(row.until - today).ok()?).min(KEPT_TOMBSTONES_FOR);
+                let since = now.checked_sub(KEPT_TOMBSTONES_FOR - left)?;
+                Some(Tombstone { key: row.key, words: serde_json::from_str(&row.body).ok()?, since })
+            })
+            .collect();
+        stones.sort_by_key(|stone| stone.since);
+        let surplus = stones.len().saturating_sub(MAX_TOMBSTONES);
+        Self(Mutex::new(stones.into_iter().skip(surplus).collect()))
+    }
+
+    pub(crate) fn add(&self, key: RecordKey, words: ErrorReply) {
         let mut stones = self.0.lock();
         if stones.len() >= MAX_TOMBSTONES {
             stones.pop_front();
@@ -31,13 +49,13 @@ impl Tombstones {
         stones.push_back(Tombstone { key, words, since: Instant::now() });
     }
 
-    pub(crate) fn find(&self, key: &SessionKey) -> Option<ErrorReply> {
+    pub(crate) fn find(&self, key: &RecordKey) -> Option<ErrorReply> {
         self.find_at(key, Instant::now())
     }
 
-    fn find_at(&self, key: &SessionKey, now: Instant) -> Option<ErrorReply> {
+    fn find_at(&self, key: &RecordKey, now: Instant) -> Option<ErrorReply> {
         let mut stones = self.0.lock();
-        let is_old = |stone: &Tombstone| now.saturating_duration_since(stone.since) >= KEPT_FOR;
+        let is_old = |stone: &Tombstone| now.saturating_duration_since(stone.since) >= KEPT_TOMBSTONES_FOR;
         while stones.front().is_some_and(is_old) {
             stones.pop_front();
         }

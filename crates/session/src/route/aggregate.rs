@@ -69,7 +69,9 @@ impl Aggregate {
         // The client has not seen any list yet, so there is nothing to tell.
         drop(aggregate.show());
         for place in 0..aggregate.members.len() {
-            if aggregate.members[place].is_eager() {
+            let member = &aggregate.members[place];
+            // The client of a restored session waits for news of what it had subscribed to.
+            if member.is_eager() || !client.wishes_at(member.name()).0.is_empty() {
                 aggregate.start(place);
             }
         }

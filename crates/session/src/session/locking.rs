@@ -27,6 +27,8 @@ impl Session {
         if !note_scope(self, &scope) {
             return Ok(());
         }
+        // No call has an effect before it is certain where the session works.
+        self.context.durable.save_session(&self.client).await;
         let standalone = self.client.standalone();
         let mut gate = self.gate.lock();
         if self.has_ended() {
@@ -146,15 +148,19 @@ fn start_worker(session: &Arc<Session>) {
     });
 }
 
-async fn refuse(session: &Arc<Session>, refusal: &ScopeRefusal) {
+pub(super) async fn refuse(session: &Arc<Session>, refusal: &ScopeRefusal) {
     tracing::warn!(session = %session.handle(), "no scope: {refusal}");
     session.context.counters.denials.add("scope");
     session.context.record(|| AuditEntry::ScopeRefused {
         session: session.handle(),
         reason: refusal.to_string().into(),
     });
+    let reason = match refusal {
+        ScopeRefusal::Replaced(_) => EndReason::ScopeChanged,
+        _ => EndReason::ScopeRefused,
+    };
     let message = format!("Session refused: {refusal}; {}", refusal.hint());
     let reply = ErrorReply::new(code::INVALID_REQUEST, message)
-        .with_data(json!({ "reason": EndReason::ScopeRefused.as_str(), "hint": refusal.hint() }));
-    session.end_with(EndReason::ScopeRefused, Some(reply)).await;
+        .with_data(json!({ "reason": reason.as_str(), "hint": refusal.hint() }));
+    session.end_with(reason, Some(reply)).await;
 }

@@ -2,12 +2,14 @@
 
 use std::path::PathBuf;
 
+use jiff::Timestamp;
 use rustix::process::Pid;
 use serde::Serialize;
 use upstream::{cpu_ticks, with_descendants};
 
 use super::Session;
 use crate::route::{MemberReport, Route};
+use crate::stored::StoredSession;
 use crate::worker::Worker;
 
 #[derive(Clone, Debug, Serialize)]
@@ -78,6 +80,32 @@ impl Session {
             in_flight: activity.in_flight,
             age_seconds: activity.age.as_secs_f64(),
             idle_seconds: activity.idle.as_secs_f64(),
+        }
+    }
+}
+
+impl SessionOverview {
+    /// A session of an earlier gateway whose client has not come back. Nothing runs for it.
+    pub(crate) fn of_stored(stored: &StoredSession) -> Self {
+        let now = Timestamp::now();
+        let seconds_since = |then: Timestamp| now.duration_since(then).as_secs_f64().max(0.0);
+        let scope = stored.scope.as_ref();
+        Self {
+            session: stored.handle.clone(),
+            principal: stored.principal.clone(),
+            client: stored.client.clone(),
+            instance: stored.instance.clone(),
+            state: "stored",
+            lifecycle: "-",
+            scope: scope.iter().flat_map(|it| &it.roots).map(|root| root.path().to_owned()).collect(),
+            scope_source: scope.map(|scope| scope.source.as_str()),
+            workers: Vec::new(),
+            unavailable: Vec::new(),
+            calls: 0,
+            errors: 0,
+            in_flight: 0,
+            age_seconds: seconds_since(stored.opened),
+            idle_seconds: seconds_since(stored.last_used),
         }
     }
 }

@@ -32,6 +32,9 @@ impl Session {
         if overdue.is_deserted {
             let_rest(self, now);
         }
+        if overdue.is_use_news {
+            self.context.durable.note_session(&self.client);
+        }
         overdue.end
     }
 }

@@ -17,7 +17,7 @@ pub(crate) enum Keep {
     Always,
 }
 
-/// A message with its place in the stream, counted from 1.
+/// A message with its place in the stream, counted from 1; by a later gateway, from beyond what an earlier one counted.
 #[derive(Clone, Debug)]
 pub struct Delivery {
     pub sequence: u64,
@@ -77,22 +77,28 @@ impl std::fmt::Debug for StreamBuffer {
     }
 }
 
-impl Default for StreamBuffer {
-    fn default() -> Self {
+/// What the gateways before the one of this epoch have not counted up to, in streams, in their events, and in requests
+/// toward the client. No gateway counts beyond it, and JavaScript counts that far exactly.
+pub(crate) fn first_number(epoch: u32) -> u64 {
+    u64::from(epoch) << 32 | 1
+}
+
+impl StreamBuffer {
+    /// A buffer whose events are counted on from those of earlier gateways.
+    pub(crate) fn of_epoch(epoch: u32) -> Self {
+        let first = first_number(epoch);
         Self {
             events: VecDeque::new(),
             bytes: 0,
-            next_sequence: 1,
-            delivered: 0,
+            next_sequence: first,
+            delivered: first - 1,
             ended: false,
             is_late: false,
             presence: Presence::Absent,
             claim: Claim(0),
         }
     }
-}
 
-impl StreamBuffer {
     /// Adds a message; an answer ends the stream. Returns how many undelivered notifications were dropped for it.
     pub(crate) fn push(&mut self, text: Text, keep: Keep, is_answer: bool) -> usize {
         if self.ended {

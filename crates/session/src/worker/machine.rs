@@ -18,9 +18,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use identity::SessionId;
+use serde_json::json;
 use tokio::sync::oneshot;
 use upstream::{End, StartError, Transport};
-use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Request, Response};
+use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Request, Response, method};
 
 use super::action::{Action, Note};
 use super::circuit_breaker::CircuitBreaker;
@@ -108,8 +109,21 @@ impl WorkerMachine {
         self.routing.sole_session()
     }
 
-    pub(crate) fn join(&mut self, handle: ClientHandle) {
-        self.routing.sessions.insert(handle.client.id(), handle);
+    /// Takes in a session. One that was restored brings what its client had asked of the upstream before.
+    pub(crate) fn join(&mut self, handle: ClientHandle) -> Vec<Action> {
+        let session = handle.client.id();
+        let (subscriptions, level) = handle.client.wishes_at(&self.terms.upstream.name);
+        self.routing.sessions.insert(session, handle);
+        let mut actions = Vec::new();
+        for uri in subscriptions {
+            if self.routing.shared.restore_subscription(session, &uri) && self.is_connected() {
+                actions.push(self.routing.tell(method::SUBSCRIBE, &json!({ "uri": uri })));
+            }
+        }
+        if let Some(level) = level {
+            actions.extend(self.set_level(session, level));
+        }
+        actions
     }
 
     /// Forgets a session that shared this worker.

@@ -71,6 +71,12 @@ impl SharedState {
         Admission::Forward(Purpose::Subscribe(uri))
     }
 
+    /// Takes in a subscription that a client had before its session was restored. Returns whether it is the first one.
+    pub(crate) fn restore_subscription(&mut self, session: SessionId, uri: &str) -> bool {
+        let sessions = self.subscribers.entry(uri.to_owned()).or_default();
+        sessions.insert(session) && sessions.len() == 1
+    }
+
     fn admit_unsubscribe(&mut self, session: SessionId, request: &Request) -> Admission {
         let Some(uri) = request.uri() else { return Admission::Forward(Purpose::Plain) };
         let Some(sessions) = self.subscribers.get_mut(&uri) else {

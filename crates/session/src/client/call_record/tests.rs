@@ -14,7 +14,7 @@ fn audited(audit_arguments: bool) -> (Arc<GatewayContext>, WorkspaceDir) {
     let directory = testkit::workspace_dir("call-record");
     let log = AuditLog::open(&directory.join("audit.jsonl"), AuditSettings::default(), None).unwrap();
     let settings = Settings { audit_arguments, ..Settings::default() };
-    (GatewayContext::new(settings, rules(), Some(Arc::new(log))), directory)
+    (GatewayContext::new(settings, rules(), Some(Arc::new(log)), None), directory)
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn of_upstream(id: u64) -> ServerRequestKind {
 
 #[test]
 fn only_numbers_that_were_given_can_be_answered() {
-    let mut requests = ServerRequests::default();
+    let mut requests = ServerRequests::new(0);
     assert!(matches!(requests.answer(&Id::number(1)), Answered::Stray), "not given yet");
     assert_eq!(requests.add(of_upstream(9), stream(), Instant::now()), 1);
     for stray in ["0", "2", r#""1""#, "-1", "18446744073709551616"] {
@@ -27,7 +27,7 @@ fn only_numbers_that_were_given_can_be_answered() {
 
 #[test]
 fn a_withdrawn_request_is_handed_out_once() {
-    let mut requests = ServerRequests::default();
+    let mut requests = ServerRequests::new(0);
     let number = requests.add(of_upstream(9), stream(), Instant::now());
     assert!(requests.stream_of(number).is_some());
     assert!(requests.withdraw(number).is_some());
@@ -37,7 +37,7 @@ fn a_withdrawn_request_is_handed_out_once() {
 
 #[test]
 fn only_requests_of_upstreams_stop_the_time_of_calls() {
-    let mut requests = ServerRequests::default();
+    let mut requests = ServerRequests::new(0);
     requests.add(ServerRequestKind::Roots(RootsPurpose::Lock), stream(), Instant::now());
     requests.add(ServerRequestKind::Roots(RootsPurpose::Compare), stream(), Instant::now());
     assert!(!requests.has_upstream_request());
@@ -49,7 +49,7 @@ fn only_requests_of_upstreams_stop_the_time_of_calls() {
 
 #[test]
 fn numbers_go_on_after_everything_was_cleared() {
-    let mut requests = ServerRequests::default();
+    let mut requests = ServerRequests::new(0);
     requests.add(of_upstream(9), stream(), Instant::now());
     requests.clear();
     assert!(matches!(requests.answer(&Id::number(1)), Answered::Late));
@@ -76,7 +76,7 @@ fn step() -> impl Strategy<Value = Step> {
 #[test]
 fn each_request_is_answered_or_taken_back_once_whatever_happens() {
     proptest!(ProptestConfig::with_cases(128), |(steps in proptest::collection::vec(step(), 0..40))| {
-        let mut requests = ServerRequests::default();
+        let mut requests = ServerRequests::new(0);
         let (mut given, mut open) = (0, std::collections::BTreeSet::new());
         for step in steps {
             match step {

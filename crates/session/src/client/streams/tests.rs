@@ -6,7 +6,7 @@ use super::*;
 use crate::testing::just_before;
 
 fn streams() -> Streams {
-    Streams::new(&Arc::default())
+    Streams::new(&Arc::default(), 0)
 }
 
 /// Adds the stream of a call that was answered with this many bytes.

@@ -118,7 +118,7 @@ async fn several_servers_have_one_name_and_no_lifecycle_in_common() {
 
     let one = crate::testing::upstream(upstream::Lifecycle::Workspace);
     let one = ServerSet::one(Arc::into_inner(one).unwrap());
-    let sessions = Sessions::new(one, Settings::default(), rules(), None);
+    let sessions = Sessions::new(one, Settings::default(), rules(), None, None);
     assert_eq!((sessions.name().as_str(), sessions.lifecycle()), ("server", "workspace"));
     assert_eq!(sessions.servers(), ["server"]);
 }

@@ -13,7 +13,7 @@ fn text(size: usize) -> Text {
 
 /// A buffer with this many small notifications.
 fn filled(count: usize) -> StreamBuffer {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     for _ in 0..count {
         assert_eq!(buffer.push(text(1), Keep::IfRoom, false), 0);
     }
@@ -114,7 +114,7 @@ fn a_stream_that_ended_without_an_answer_still_gives_what_it_holds() {
 
 #[test]
 fn an_open_stream_without_messages_is_empty_and_not_over() {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     let (claim, position) = buffer.attach(None);
     assert!(matches!(buffer.read(claim, position), Read::Empty));
 }
@@ -133,7 +133,7 @@ fn delivered_messages_make_room_before_any_notification_is_lost() {
 
 #[test]
 fn a_delivered_request_may_be_forgotten() {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     buffer.push(text(MAX_STREAM_BYTES), Keep::Always, false);
     replay(&mut buffer, None);
     assert_eq!(buffer.push(text(1), Keep::IfRoom, false), 0);
@@ -142,7 +142,7 @@ fn a_delivered_request_may_be_forgotten() {
 
 #[test]
 fn the_oldest_notification_goes_first_and_requests_stay() {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     for number in 0..MAX_STREAM_EVENTS {
         let keep = if number < 10 { Keep::Always } else { Keep::IfRoom };
         assert_eq!(buffer.push(text(1), keep, false), 0);
@@ -155,7 +155,7 @@ fn the_oldest_notification_goes_first_and_requests_stay() {
 
 #[test]
 fn requests_that_were_not_delivered_are_kept_beyond_the_bounds() {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     for _ in 0..MAX_STREAM_EVENTS + 5 {
         assert_eq!(buffer.push(text(1), Keep::Always, false), 0);
     }
@@ -165,7 +165,7 @@ fn requests_that_were_not_delivered_are_kept_beyond_the_bounds() {
 
 #[test]
 fn a_notification_that_exceeds_the_bound_by_itself_is_not_kept() {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     assert_eq!(buffer.push(text(MAX_STREAM_BYTES + 1), Keep::IfRoom, false), 1);
     assert_eq!(buffer.kept_bytes(), 0);
     buffer.push(text(1), Keep::IfRoom, false);
@@ -174,7 +174,7 @@ fn a_notification_that_exceeds_the_bound_by_itself_is_not_kept() {
 
 #[test]
 fn lateness_is_news_once() {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     assert!(!buffer.is_late());
     assert!(buffer.run_late());
     assert!(buffer.is_late() && !buffer.run_late());
@@ -182,7 +182,7 @@ fn lateness_is_news_once() {
 
 #[test]
 fn a_stream_is_read_from_attach_to_detach() {
-    let (mut buffer, now) = (StreamBuffer::default(), Instant::now());
+    let (mut buffer, now) = (StreamBuffer::of_epoch(0), Instant::now());
     assert!(!buffer.has_reader(now));
     let (claim, _) = buffer.attach(None);
     assert!(buffer.has_reader(now + PARKED_FOR * 100), "for as long as the connection lasts");
@@ -192,7 +192,7 @@ fn a_stream_is_read_from_attach_to_detach() {
 
 #[test]
 fn a_parked_client_is_expected_for_a_while() {
-    let (mut buffer, now) = (StreamBuffer::default(), Instant::now());
+    let (mut buffer, now) = (StreamBuffer::of_epoch(0), Instant::now());
     let (claim, _) = buffer.attach(None);
     buffer.park(claim, now);
     buffer.detach(claim);
@@ -204,7 +204,7 @@ fn a_parked_client_is_expected_for_a_while() {
 
 #[test]
 fn an_older_connection_cannot_close_the_newer_one() {
-    let (mut buffer, now) = (StreamBuffer::default(), Instant::now());
+    let (mut buffer, now) = (StreamBuffer::of_epoch(0), Instant::now());
     let (old, _) = buffer.attach(None);
     let (new, _) = buffer.attach(None);
     buffer.detach(old);

@@ -66,7 +66,7 @@ struct Run {
 impl Run {
     fn new(bytes: &Bytes) -> Self {
         Self {
-            buffer: StreamBuffer::default(),
+            buffer: StreamBuffer::of_epoch(0),
             bytes: bytes.clone(),
             pushed: Vec::new(),
             delivered: 0,
@@ -199,7 +199,7 @@ fn replay_after_any_event_gives_exactly_what_followed_and_is_kept() {
 #[test]
 fn below_the_bounds_every_message_can_be_replayed() {
     proptest!(ProptestConfig::with_cases(64), |(keeps in vec(any::<bool>(), 0..MAX_STREAM_EVENTS), reads in 0..300_usize, after in 0..300_u64)| {
-        let mut buffer = StreamBuffer::default();
+        let mut buffer = StreamBuffer::of_epoch(0);
         for keep in &keeps {
             buffer.push(text(1), if *keep { Keep::Always } else { Keep::IfRoom }, false);
         }
@@ -217,7 +217,7 @@ fn below_the_bounds_every_message_can_be_replayed() {
 #[test]
 fn connections_that_follow_each_other_get_every_message_once() {
     proptest!(ProptestConfig::with_cases(64), |(reads in vec((0..5_usize, 0..5_usize), 0..30))| {
-        let mut buffer = StreamBuffer::default();
+        let mut buffer = StreamBuffer::of_epoch(0);
         let (mut pushed, mut seen) = (0, Vec::new());
         for (pushes, reads) in reads {
             for _ in 0..pushes {

@@ -1,0 +1,75 @@
+//! Sessions that outlive their gateway: what clients notice when it is killed or ended and started again at the same
+//! address, and what becomes of the store.
+
+mod calls;
+mod clients;
+mod going_on;
+mod ends;
+mod store;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use testkit::{Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, roots, text_of, workspace_dir};
+
+/// Where one gateway after the other keeps its sessions, and the project that they work in.
+struct Site {
+    project: Project,
+    state: WorkspaceDir,
+    /// That of the first gateway, which clients go on using.
+    port: u16,
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        Self { project: Project::new(name), state: workspace_dir("state"), port: 0 }
+    }
+
+    /// A gateway with these options on the state of the one before.
+    async fn start(&mut self, builder: GatewayBuilder) -> Gateway {
+        let gateway = self.with_state(builder).start().await;
+        self.port = gateway.port();
+        gateway
+    }
+
+    fn with_state(&self, builder: GatewayBuilder) -> GatewayBuilder {
+        let state = self.state.join("sessions");
+        builder.port(self.port).flag("--state-dir").flag(state).current_dir(&self.project.path)
+    }
+
+    async fn start_fixture(&mut self) -> Gateway {
+        self.start(Gateway::builder()).await
+    }
+
+    fn database(&self) -> std::path::PathBuf {
+        self.state.join("sessions/sessions.db")
+    }
+}
+
+/// A session of a client that named this directory by its roots.
+async fn open_in(gateway: &Gateway, directory: &Path) -> RawClient {
+    let mut client = gateway.client();
+    client.open(json!({"roots": {}}), NEWEST).await;
+    assert_eq!(asked_where(&client, directory).await, directory.to_string_lossy());
+    client
+}
+
+/// Where the server works. The client is asked for its roots, and names this directory.
+async fn asked_where(client: &RawClient, directory: &Path) -> String {
+    let exchange = client
+        .call_tool_answering("working_directory", json!({}), |question| {
+            assert_eq!(question["method"], "roots/list");
+            Ok(roots(&[directory]))
+        })
+        .await;
+    assert_eq!(exchange.server_requests.len(), 1);
+    text_of(&exchange.response)
+}
+
+/// The same for a session whose scope is locked: the client is asked nothing.
+async fn works_in(client: &RawClient) -> Value {
+    let exchange = client
+        .call_tool_answering("working_directory", json!({}), |question| panic!("the client is asked {question}"))
+        .await;
+    exchange.response
+}

@@ -1,0 +1,107 @@
+//! What a client hears after its session was restored: once, in the `_meta` of its next result.
+
+use bytes::Bytes;
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use wire::{ErrorReply, Id, Text, code};
+
+/// Where in `_meta` it stands.
+const KEY: &str = "io.ringfence/restored";
+
+/// A result that is longer is not rewritten for the note; the next one has it.
+const LONGEST_RESULT: usize = 1024 * 1024;
+
+/// Why a session had to be restored, as clients are told.
+const REASON: &str = "gateway_restarted";
+
+#[derive(Debug)]
+pub(crate) struct Restored {
+    pub(crate) epoch: u32,
+    /// Calls that were running when the earlier gateway ended.
+    pub(crate) lost: Vec<LostCall>,
+}
+
+/// A call whose outcome is not known, as the client knows it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LostCall {
+    /// The client's id, as JSON.
+    pub(crate) id: Value,
+    pub(crate) method: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) tool: Option<String>,
+}
+
+impl Restored {
+    /// The result with the note in its `_meta`. `None` if it cannot have one.
+    pub(super) fn note_in(&self, answer: &Text) -> Option<Text> {
+        if answer.len() > LONGEST_RESULT {
+            return None;
+        }
+        let mut answer: Value = serde_json::from_slice(&answer.clone().into_bytes()).ok()?;
+        let meta = answer.get_mut("result")?.as_object_mut()?.entry("_meta").or_insert_with(|| json!({}));
+        meta.as_object_mut()?.insert(
+            KEY.to_owned(),
+            json!({ "reason": REASON, "epoch": self.epoch, "lost": self.lost }),
+        );
+        Some(Bytes::from(answer.to_string()).into())
+    }
+}
+
+impl LostCall {
+    /// What the client finds where it looks for the answer.
+    pub(crate) fn answer(&self) -> Text {
+        let id = serde_json::value::to_raw_value(&self.id).ok().and_then(|id| Id::from_raw(&id).ok());
+        outcome_unknown().to_message(id.as_ref()).into()
+    }
+}
+
+/// The error for a call that a gateway took and did not see the end of.
+pub(crate) fn outcome_unknown() -> ErrorReply {
+    ErrorReply::new(
+        code::SERVER_ERROR,
+        "The gateway was restarted while this call was running; whether the call took effect is unknown",
+    )
+    .with_data(json!({ "reason": REASON, "outcome": "unknown" }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(text: &str) -> Text {
+        Bytes::copy_from_slice(text.as_bytes()).into()
+    }
+
+    fn lost() -> LostCall {
+        LostCall { id: json!("a"), method: "tools/call".to_owned(), tool: Some("build".to_owned()) }
+    }
+
+    #[test]
+    fn a_result_says_that_the_session_was_restored_and_what_was_lost() {
+        let restored = Restored { epoch: 3, lost: vec![lost()] };
+        for result in [r#"{"x":1}"#, r#"{"x":1,"_meta":{"other":2}}"#] {
+            let answer = text(&format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#));
+            let noted: Value = serde_json::from_slice(&restored.note_in(&answer).unwrap().into_bytes()).unwrap();
+            let note = &noted["result"]["_meta"][KEY];
+            assert_eq!((&noted["id"], &noted["result"]["x"]), (&json!(7), &json!(1)));
+            assert_eq!((&note["reason"], &note["epoch"]), (&json!("gateway_restarted"), &json!(3)));
+            assert_eq!(note["lost"], json!([{ "id": "a", "method": "tools/call", "tool": "build" }]));
+        }
+    }
+
+    #[test]
+    fn what_cannot_hold_the_note_stays_as_it_is() {
+        let restored = Restored { epoch: 1, lost: Vec::new() };
+        let long = format!(r#"{{"id":1,"result":{{"x":"{}"}}}}"#, "x".repeat(LONGEST_RESULT));
+        for answer in [r#"{"id":1,"error":{}}"#, r#"{"id":1,"result":7}"#, r#"{"id":1,"result":{"_meta":7}}"#, &long] {
+            assert!(restored.note_in(&text(answer)).is_none());
+        }
+    }
+
+    #[test]
+    fn a_lost_call_is_answered_under_its_own_id() {
+        let answer: Value = serde_json::from_slice(&lost().answer().into_bytes()).unwrap();
+        assert_eq!(answer["id"], "a");
+        assert_eq!(answer["error"]["data"], json!({ "reason": "gateway_restarted", "outcome": "unknown" }));
+    }
+}

@@ -1,0 +1,134 @@
+//! Which changes of sessions reach the store, and which of them a client waits for.
+//!
+//! A client waits for its session to be opened, for its scope, and for its end: these must outlive a power failure. All
+//! else is written soon. A row is made and put into the backlog while the record is locked, so that no old state follows a
+//! new one, and nothing follows an end.
+
+use identity::RecordKey;
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+use store::{CallRow, Change, Condition, EndRow, SessionRow, Store};
+use wire::{ErrorReply, Text};
+
+use crate::client::{Client, LostCall};
+use crate::registry::KEPT_TOMBSTONES_FOR;
+use crate::stored::StoredSession;
+
+/// A longer answer is not kept for a client that may come back for it.
+const LONGEST_ANSWER: usize = 256 * 1024;
+
+/// The store of a gateway, if it has one.
+#[derive(Debug, Default)]
+pub(crate) struct Durable(Option<Store>);
+
+/// A call that its client may ask for again.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct StoredCall {
+    #[serde(flatten)]
+    pub(crate) call: LostCall,
+    /// The answer, if there was one that the client did not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) answer: Option<String>,
+}
+
+impl Durable {
+    pub(crate) fn new(store: Option<Store>) -> Self {
+        Self(store)
+    }
+
+    /// Whether sessions outlive the gateway.
+    pub(crate) fn is_kept(&self) -> bool {
+        self.0.is_some()
+    }
+
+    pub(crate) fn condition(&self) -> Option<Condition> {
+        self.0.as_ref().map(Store::condition)
+    }
+
+    /// Writes the record, and waits for the disk.
+    pub(crate) async fn save_session(&self, client: &Client) {
+        let Some(store) = &self.0 else { return };
+        let saved = {
+            let idle = client.activity().idle;
+            let record = client.record();
+            let Some(row) = row(&record, idle) else { return };
+            store.save(Change::Session(row))
+        };
+        saved.await;
+    }
+
+    /// Writes the record soon.
+    pub(crate) fn note_session(&self, client: &Client) {
+        let Some(store) = &self.0 else { return };
+        let idle = client.activity().idle;
+        let record = client.record();
+        if let Some(row) = row(&record, idle) {
+            store.note(Change::Session(row));
+        }
+    }
+
+    /// Removes a session. Resolves when that is on the disk. What its client is to hear of the end is kept for a while.
+    pub(crate) fn session_ended(
+        &self,
+        key: RecordKey,
+        error: Option<&ErrorReply>,
+    ) -> impl Future<Output = ()> + use<> {
+        let until = Timestamp::now().as_second().saturating_add_unsigned(KEPT_TOMBSTONES_FOR.as_secs());
+        let end = error.and_then(|error| serde_json::to_string(error).ok()).map(|body| EndRow { key, until, body });
+        let removed = self.0.as_ref().map(|store| store.save(Change::Ended { key, end }));
+        async move {
+            if let Some(removed) = removed {
+                removed.await;
+            }
+        }
+    }
+
+    /// Removes a session that was not used again.
+    pub(crate) fn session_expired(&self, key: RecordKey) {
+        if let Some(store) = &self.0 {
+            store.note(Change::Ended { key, end: None });
+        }
+    }
+
+    /// A client learns the event ids of a call, and may come back for its answer.
+    pub(crate) fn call_streams(&self, session: RecordKey, stream: u64, call: LostCall) {
+        self.note_call(session, stream, &StoredCall { call, answer: None });
+    }
+
+    /// The call was answered, but its client does not read the answer now.
+    pub(crate) fn call_answered_unread(&self, session: RecordKey, stream: u64, call: LostCall, answer: &Text) {
+        if answer.len() > LONGEST_ANSWER {
+            return;
+        }
+        let answer = String::from_utf8(answer.clone().into_bytes().into()).ok();
+        self.note_call(session, stream, &StoredCall { call, answer });
+    }
+
+    fn note_call(&self, session: RecordKey, stream: u64, call: &StoredCall) {
+        if let Some(store) = &self.0
+            && let Ok(body) = serde_json::to_string(call)
+        {
+            store.note(Change::Call(CallRow { session, stream, body }));
+        }
+    }
+
+    pub(crate) fn call_over(&self, session: RecordKey, stream: u64) {
+        if let Some(store) = &self.0 {
+            store.note(Change::CallOver { session, stream });
+        }
+    }
+
+    /// Writes everything that waits. Blocks.
+    pub(crate) fn close(&self) {
+        if let Some(store) = &self.0 {
+            store.close();
+        }
+    }
+}
+
+fn row(record: &crate::record::SessionRecord, idle: std::time::Duration) -> Option<SessionRow> {
+    let now = Timestamp::now();
+    let last_used = now.checked_sub(idle).unwrap_or(now);
+    let body = StoredSession::of(record, last_used)?.to_text();
+    Some(SessionRow { key: record.key.record_key(), body })
+}

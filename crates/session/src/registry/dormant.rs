@@ -1,0 +1,106 @@
+//! Sessions of an earlier gateway whose clients have not come back yet. They hold no process and no place among the
+//! allowed number.
+
+use std::collections::HashMap;
+
+use identity::RecordKey;
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use store::Loaded;
+
+use crate::durable::StoredCall;
+use crate::record::EndReason;
+use crate::settings::Settings;
+use crate::stored::{StoredError, StoredSession};
+
+/// More sessions than this are not kept; those that were not used for the longest go.
+const MAX_DORMANT: usize = 20_000;
+
+#[derive(Debug, Default)]
+pub(super) struct Dormant(Mutex<HashMap<RecordKey, DormantSession>>);
+
+#[derive(Debug)]
+pub(super) struct DormantSession {
+    pub(super) stored: StoredSession,
+    /// Calls whose answers its client may come for, by their streams.
+    pub(super) calls: Vec<(u64, StoredCall)>,
+}
+
+impl Dormant {
+    /// Reads what the store has. Returns the keys of rows that are of no use.
+    pub(super) fn of(loaded: Loaded) -> (Self, Vec<RecordKey>) {
+        let (mut sessions, mut useless) = (HashMap::with_capacity(loaded.sessions.len()), Vec::new());
+        for row in loaded.sessions {
+            match StoredSession::read(&row.body) {
+                Ok(stored) => {
+                    sessions.insert(row.key, DormantSession { stored, calls: Vec::new() });
+                }
+                // It is for the program that wrote it.
+                Err(error @ StoredError::Newer(_)) => tracing::warn!(record = ?row.key, "a session is left alone: {error}"),
+                Err(error) => {
+                    tracing::error!(record = ?row.key, "a session is lost: {error}");
+                    useless.push(row.key);
+                }
+            }
+        }
+        for row in loaded.calls {
+            let call = serde_json::from_str(&row.body);
+            if let (Some(session), Ok(call)) = (sessions.get_mut(&row.session), call) {
+                session.calls.push((row.stream, call));
+            }
+        }
+        let mut ages: Vec<_> = sessions.iter().map(|(key, session)| (session.stored.last_used, *key)).collect();
+        ages.sort_unstable();
+        for (_, key) in ages.iter().take(ages.len().saturating_sub(MAX_DORMANT)) {
+            sessions.remove(key);
+            useless.push(*key);
+        }
+        (Self(Mutex::new(sessions)), useless)
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.lock().len()
+    }
+
+    pub(super) fn holds(&self, key: RecordKey) -> bool {
+        self.0.lock().contains_key(&key)
+    }
+
+    pub(super) fn take(&self, key: RecordKey) -> Option<DormantSession> {
+        self.0.lock().remove(&key)
+    }
+
+    pub(super) fn put_back(&self, key: RecordKey, session: DormantSession) {
+        self.0.lock().insert(key, session);
+    }
+
+    /// The key of the session with this handle.
+    pub(super) fn find(&self, handle: &str) -> Option<RecordKey> {
+        let sessions = self.0.lock();
+        sessions.iter().find(|(_, session)| session.stored.handle == handle).map(|(key, _)| *key)
+    }
+
+    /// Something of each, for reports.
+    pub(super) fn report<Report>(&self, report: impl Fn(&StoredSession) -> Report) -> Vec<Report> {
+        self.0.lock().values().map(|session| report(&session.stored)).collect()
+    }
+
+    /// Something of the one with this handle.
+    pub(super) fn report_of<Report>(&self, handle: &str, report: impl Fn(&StoredSession) -> Report) -> Option<Report> {
+        let sessions = self.0.lock();
+        sessions.values().find(|session| session.stored.handle == handle).map(|session| report(&session.stored))
+    }
+
+    /// Takes out those whose time is over.
+    pub(super) fn expire(&self, now: Timestamp, settings: &Settings) -> Vec<(RecordKey, EndReason)> {
+        let mut expired = Vec::new();
+        self.0.lock().retain(|key, session| match session.stored.end_by(now, settings) {
+            Some(reason) => {
+                expired.push((*key, reason));
+                false
+            }
+            None => true,
+        });
+        expired
+    }
+}
