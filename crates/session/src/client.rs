@@ -230,7 +230,9 @@ impl Client {
         state.calls.remove(&call.client_id);
         let number = call.stream.number;
         if state.streams.is_of_a_call(number) {
-            self.note_answer(call, &text);
+            if self.note_answer(call, &text) {
+                state.streams.note_stored(number);
+            }
             state.streams.call_ended(number, Instant::now());
         }
         let text = if outcome == CallOutcome::Ok { state.with_restored_note(text) } else { text };
@@ -238,14 +240,19 @@ impl Client {
         self.close_call(call, text, outcome);
     }
 
-    /// Tells the store that a call is over, or keeps its answer for a client that does not read it now.
-    fn note_answer(&self, call: &Call, answer: &Text) {
+    /// Tells the store that a call is over, or has it keep the answer for a client that does not read it now. Returns
+    /// whether it keeps it.
+    fn note_answer(&self, call: &Call, answer: &Text) -> bool {
         let (key, number) = (self.record_key, call.stream.number);
         match call.as_lost() {
             Some(lost) if !call.stream.has_reader(Instant::now()) => {
                 self.context.durable.call_answered_unread(key, number, lost, answer);
+                true
             }
-            _ => self.context.durable.call_over(key, number),
+            _ => {
+                self.context.durable.call_over(key, number);
+                false
+            }
         }
     }
 
@@ -458,6 +465,9 @@ impl Client {
         let end = state.overdue_end(now, self.opened, settings);
         let is_deserted = state.is_deserted(now, settings);
         let is_use_news = state.take_use_news();
+        for number in state.streams.take_forgotten() {
+            self.context.durable.call_over(self.record_key, number);
+        }
         drop(state);
         let overdue = calls.into_iter().filter_map(|call| {
             let error = overdue(&call, is_asked, settings, now)?;

@@ -1,7 +1,7 @@
 //! The streams of one session: its own, those of other clients that share it, and those of calls that may be resumed.
 //! Pure, apart from the streams themselves.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,6 +28,8 @@ pub(crate) struct Streams {
     others: Vec<OtherClient>,
     /// Streams of calls, by number, with the time of their end.
     resumable: BTreeMap<u64, (Arc<Stream>, Option<Instant>)>,
+    /// Those of the resumable streams whose answers the store keeps.
+    stored: BTreeSet<u64>,
     /// A client has read a standalone stream.
     was_listened_to: bool,
     /// A client has come back to a stream where it had left it.
@@ -50,6 +52,7 @@ impl Streams {
             standalone: Stream::of_epoch(epoch, STANDALONE, false, counters),
             others: Vec::new(),
             resumable: BTreeMap::new(),
+            stored: BTreeSet::new(),
             was_listened_to: false,
             was_resumed: false,
         }
@@ -152,6 +155,22 @@ impl Streams {
         let stream = Stream::of_epoch(epoch, number, false, &self.counters);
         stream.answer(answer);
         self.resumable.insert(number, (stream, Some(now)));
+        self.stored.insert(number);
+    }
+
+    /// Notes that the store keeps the answer of this stream.
+    pub(crate) fn note_stored(&mut self, number: u64) {
+        self.stored.insert(number);
+    }
+
+    /// The streams that are not kept here any more, so that the store need not keep their answers either.
+    pub(crate) fn take_forgotten(&mut self) -> Vec<u64> {
+        let is_forgotten = |number: &u64| !self.resumable.contains_key(number);
+        let forgotten: Vec<u64> = self.stored.iter().copied().filter(is_forgotten).collect();
+        for number in &forgotten {
+            self.stored.remove(number);
+        }
+        forgotten
     }
 
     /// Notes that a call was answered.
