@@ -231,7 +231,7 @@ fn a_client_that_seems_to_be_gone_leaves_the_newest_that_it_has_not_had() {
 
 #[test]
 fn what_is_kept_for_a_client_that_seems_to_be_gone_holds_no_larger_buffer() {
-    let mut buffer = StreamBuffer::default();
+    let mut buffer = StreamBuffer::of_epoch(0);
     let line = Bytes::from(vec![b'x'; MAX_DESERTED_BYTES * 4]);
     buffer.push(line.slice(..8).into(), Keep::IfRoom, false);
     assert!(!line.is_unique());
