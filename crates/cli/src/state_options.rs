@@ -34,7 +34,11 @@ impl StateOptions {
     }
 
     /// Opens the store of a gateway that listens at this address. `is_any_port`: the operator left the port open.
-    pub(crate) fn open(&self, address: SocketAddr, is_any_port: bool) -> Result<Option<(Store, Loaded)>, Error> {
+    pub(crate) fn open(
+        &self,
+        address: SocketAddr,
+        is_any_port: bool,
+    ) -> Result<Option<(Store, Loaded)>, Error> {
         let Some(directory) = self.directory(address, is_any_port) else {
             tracing::info!("sessions end with this gateway");
             return Ok(None);

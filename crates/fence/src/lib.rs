@@ -104,7 +104,8 @@ pub use memory::give_back_memory;
 pub use metadata::{METADATA, is_placeholder_name};
 pub use network::{HostPattern, HostPatternError, ProxyReach, proxy_reach};
 pub use paths::{
-    DeniedKind, DeniedPath, DirectoryIdentity, ReservedPath, ScopeError, VettedDirectory, sensitive_paths, vet_scope,
+    DeniedKind, DeniedPath, DirectoryIdentity, ReservedPath, ScopeError, VettedDirectory, sensitive_paths,
+    vet_scope,
 };
 pub use plan::{Plan, plan};
 pub use policy::{

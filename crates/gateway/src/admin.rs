@@ -27,9 +27,7 @@ pub(crate) async fn show(
     headers: HeaderMap,
 ) -> Response {
     answer_operator(&gateway, &headers, async || {
-        let found = on_blocking_thread(&gateway, move |sessions| {
-            sessions.overview_of(&handle)
-        });
+        let found = on_blocking_thread(&gateway, move |sessions| sessions.overview_of(&handle));
         found.await.flatten().map(|overview| json!(overview)).ok_or(RequestError::NoSuchSession)
     })
     .await

@@ -35,7 +35,11 @@ pub(crate) fn gateway_with(config: Config) -> Arc<Gateway> {
         names: BTreeMap::new(),
         host_environment,
     };
-    Gateway::new(session::Sessions::new(servers, session::Settings::default(), rules, None, None), config, peers)
+    Gateway::new(
+        session::Sessions::new(servers, session::Settings::default(), rules, None, None),
+        config,
+        peers,
+    )
 }
 
 /// Sends a request through all layers. Returns the status and the body, or null if the body is no JSON.

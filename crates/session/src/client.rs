@@ -31,8 +31,8 @@ use self::attachment_slot::AttachmentSlot;
 use self::call::Overdue;
 pub(crate) use self::call::{Assignment, Call};
 pub(crate) use self::call_record::{ReportedFiles, outcome_of};
+pub(crate) use self::restored::{LostCall, Restored, outcome_unknown, take_over};
 use self::server_requests::RequestLimits;
-pub(crate) use self::restored::{LostCall, Restored, outcome_unknown};
 pub(crate) use self::server_requests::{Answered, RootsPurpose, ServerRequest, ServerRequestKind};
 use self::state::State;
 pub(crate) use self::verbose_meta::with_instance;
@@ -58,7 +58,8 @@ pub(crate) struct Client {
     context: Arc<GatewayContext>,
     id: SessionId,
     handle: Handle,
-    record_key: RecordKey,
+    /// The name of the session in the store.
+    pub(crate) record_key: RecordKey,
     instance: Instance,
     opened: Instant,
     record: Mutex<SessionRecord>,
@@ -127,10 +128,6 @@ impl Client {
 
     pub(crate) fn handle(&self) -> Handle {
         self.handle
-    }
-
-    pub(crate) fn record_key(&self) -> RecordKey {
-        self.record_key
     }
 
     /// The session as its own processes are told of it.
@@ -230,7 +227,7 @@ impl Client {
         state.calls.remove(&call.client_id);
         let number = call.stream.number;
         if state.streams.is_of_a_call(number) {
-            if self.note_answer(call, &text) {
+            if note_answer(call, &text) {
                 state.streams.note_stored(number);
             }
             state.streams.call_ended(number, Instant::now());
@@ -238,22 +235,6 @@ impl Client {
         let text = if outcome == CallOutcome::Ok { state.with_restored_note(text) } else { text };
         drop(state);
         self.close_call(call, text, outcome);
-    }
-
-    /// Tells the store that a call is over, or has it keep the answer for a client that does not read it now. Returns
-    /// whether it keeps it.
-    fn note_answer(&self, call: &Call, answer: &Text) -> bool {
-        let (key, number) = (self.record_key, call.stream.number);
-        match call.as_lost() {
-            Some(lost) if !call.stream.has_reader(Instant::now()) => {
-                self.context.durable.call_answered_unread(key, number, lost, answer);
-                true
-            }
-            _ => {
-                self.context.durable.call_over(key, number);
-                false
-            }
-        }
     }
 
     /// Gives the answer of a call that was taken off the table.
@@ -291,18 +272,6 @@ impl Client {
         if let Some(lost) = running.and_then(|call| call.as_lost()) {
             self.context.durable.call_streams(self.record_key, stream.number, lost);
         }
-    }
-
-    /// Takes over what an earlier gateway left: streams of calls, each with what is to be read there, and what the
-    /// client is to hear with its next result.
-    pub(crate) fn take_over(&self, streams: Vec<(u64, Text)>, restored: Restored) {
-        let (epoch, now) = (restored.epoch, Instant::now());
-        let mut state = self.state.lock();
-        state.is_initialized = true;
-        for (number, answer) in streams {
-            state.streams.take_over(epoch, number, answer, now);
-        }
-        state.restored = Some(restored);
     }
 
     /// Opens the stream of messages that belong to no call, or resumes any stream after an event.
@@ -428,13 +397,6 @@ impl Client {
         }
     }
 
-    /// What the client has asked of a server: its subscriptions there, and how much it wants to hear.
-    pub(crate) fn wishes_at(&self, server: &str) -> (Vec<String>, Option<LogLevel>) {
-        let record = self.record();
-        let at_server = record.subscriptions.iter().filter(|subscription| subscription.server == server);
-        (at_server.map(|subscription| subscription.uri.clone()).collect(), record.log_level)
-    }
-
     /// Remembers a subscription, for as long as the session lasts.
     pub(crate) fn note_subscription(&self, server: &str, uri: &str, is_on: bool) {
         let subscription = Subscription { server: server.to_owned(), uri: uri.to_owned() };
@@ -445,12 +407,6 @@ impl Client {
             record.subscriptions.remove(&subscription);
         }
         drop(record);
-        self.context.durable.note_session(self);
-    }
-
-    /// Remembers how much the client wants to hear.
-    pub(crate) fn note_log_level(&self, level: LogLevel) {
-        self.record().log_level = Some(level);
         self.context.durable.note_session(self);
     }
 
@@ -519,6 +475,22 @@ fn opened_at(opened: Timestamp, now: Instant) -> Instant {
     let age = Timestamp::now().duration_since(opened);
     let age = Duration::try_from(age).unwrap_or_default();
     now.checked_sub(age).unwrap_or(now)
+}
+
+/// Tells the store that a call is over, or has it keep the answer for a client that does not read it now. Returns
+/// whether it keeps it.
+fn note_answer(call: &Call, answer: &Text) -> bool {
+    let (client, number) = (&call.client, call.stream.number);
+    match call.as_lost() {
+        Some(lost) if !call.stream.has_reader(Instant::now()) => {
+            client.context.durable.call_answered_unread(client.record_key, number, lost, answer);
+            true
+        }
+        _ => {
+            client.context.durable.call_over(client.record_key, number);
+            false
+        }
+    }
 }
 
 /// Why a call is given up, if it is.

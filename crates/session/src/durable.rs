@@ -8,7 +8,7 @@ use identity::RecordKey;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::{CallRow, Change, Condition, EndRow, SessionRow, Store};
-use wire::{ErrorReply, Text};
+use wire::{ErrorReply, LogLevel, Text};
 
 use crate::client::{Client, LostCall};
 use crate::registry::KEPT_TOMBSTONES_FOR;
@@ -67,6 +67,12 @@ impl Durable {
         }
     }
 
+    /// Remembers how much a client wants to hear.
+    pub(crate) fn note_log_level(&self, client: &Client, level: LogLevel) {
+        client.record().log_level = Some(level);
+        self.note_session(client);
+    }
+
     /// Removes a session. Resolves when that is on the disk. What its client is to hear of the end is kept for a while.
     pub(crate) fn session_ended(
         &self,
@@ -74,7 +80,8 @@ impl Durable {
         error: Option<&ErrorReply>,
     ) -> impl Future<Output = ()> + use<> {
         let until = Timestamp::now().as_second().saturating_add_unsigned(KEPT_TOMBSTONES_FOR.as_secs());
-        let end = error.and_then(|error| serde_json::to_string(error).ok()).map(|body| EndRow { key, until, body });
+        let end =
+            error.and_then(|error| serde_json::to_string(error).ok()).map(|body| EndRow { key, until, body });
         let removed = self.0.as_ref().map(|store| store.save(Change::Ended { key, end }));
         async move {
             if let Some(removed) = removed {
@@ -96,7 +103,13 @@ impl Durable {
     }
 
     /// The call was answered, but its client does not read the answer now.
-    pub(crate) fn call_answered_unread(&self, session: RecordKey, stream: u64, call: LostCall, answer: &Text) {
+    pub(crate) fn call_answered_unread(
+        &self,
+        session: RecordKey,
+        stream: u64,
+        call: LostCall,
+        answer: &Text,
+    ) {
         if answer.len() > LONGEST_ANSWER {
             return;
         }

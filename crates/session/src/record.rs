@@ -39,6 +39,14 @@ pub(crate) struct SessionRecord {
     pub(crate) end: Option<SessionEnd>,
 }
 
+impl SessionRecord {
+    /// What the client has asked of a server: its subscriptions there, and how much it wants to hear.
+    pub(crate) fn wishes_at(&self, server: &str) -> (Vec<String>, Option<LogLevel>) {
+        let at_server = self.subscriptions.iter().filter(|subscription| subscription.server == server);
+        (at_server.map(|subscription| subscription.uri.clone()).collect(), self.log_level)
+    }
+}
+
 /// A resource that the client wants to hear of.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Subscription {

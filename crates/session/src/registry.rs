@@ -19,9 +19,9 @@ use store::{Condition, Loaded, Store};
 use tokio::task::JoinSet;
 use upstream::{end_all_children, reap_orphans};
 
+use self::dormant::Dormant;
 pub use self::opening::Caller;
 pub(crate) use self::quota::Place;
-use self::dormant::Dormant;
 use self::quota::Quotas;
 pub(crate) use self::tombstones::KEPT_TOMBSTONES_FOR;
 use self::tombstones::Tombstones;
@@ -199,7 +199,9 @@ impl Sessions {
             return match session.client().ended() {
                 None => Ok(session),
                 // The next gateway has it.
-                Some(end) if end.reason == EndReason::Shutdown && self.outlive() => Err(Refusal::ShuttingDown),
+                Some(end) if end.reason == EndReason::Shutdown && self.context.durable.is_kept() => {
+                    Err(Refusal::ShuttingDown)
+                }
                 Some(end) => Err(end.refusal()),
             };
         }
@@ -209,14 +211,9 @@ impl Sessions {
         match self.tombstones.find(&key.record_key()) {
             Some(error) => Err(Refusal::Terminated(Box::new(error))),
             // It may be one that the next gateway will have.
-            None if self.is_closing() && self.outlive() => Err(Refusal::ShuttingDown),
+            None if self.is_closing() && self.context.durable.is_kept() => Err(Refusal::ShuttingDown),
             None => Err(Refusal::SessionNotFound),
         }
-    }
-
-    /// Whether sessions outlive this gateway.
-    fn outlive(&self) -> bool {
-        self.context.durable.is_kept()
     }
 
     /// The session that a handle names, for the operator.
@@ -253,7 +250,7 @@ impl Sessions {
         let session = self.open.write().remove(key).ok_or(Refusal::SessionNotFound)?;
         let reason = session.client().ended().map_or(reason, |end| end.reason);
         self.context.counters.session_ended(reason);
-        if reason == EndReason::Shutdown && self.outlive() {
+        if reason == EndReason::Shutdown && self.context.durable.is_kept() {
             self.context.durable.note_session(session.client());
             session.end_with(reason, Some(outcome_unknown())).await;
         }

@@ -29,6 +29,7 @@ use wire::{
 use self::client_handshake::ClientHandshake;
 pub use self::overview::{SessionOverview, WorkerOverview};
 pub use self::reports::ToolReport;
+pub(crate) use self::restoring::resume;
 use crate::client::{Answered, Client, RootsPurpose, ServerRequestKind};
 use crate::error::Refusal;
 use crate::gate::{Gate, GateEvent, GateSettings, Queued};

@@ -83,9 +83,17 @@ impl StoredSession {
             answer,
             version: record.version.map(|version| version.as_str().to_owned()),
             scope: record.scope.as_deref().map(StoredScope::of),
-            contexts: contexts.wanted.iter().map(|(name, it)| (name.clone(), it.as_str().to_owned())).collect(),
+            contexts: contexts
+                .wanted
+                .iter()
+                .map(|(name, it)| (name.clone(), it.as_str().to_owned()))
+                .collect(),
             takes_local: contexts.takes_local,
-            subscriptions: record.subscriptions.iter().map(|it| (it.server.clone(), it.uri.clone())).collect(),
+            subscriptions: record
+                .subscriptions
+                .iter()
+                .map(|it| (it.server.clone(), it.uri.clone()))
+                .collect(),
             log_level: record.log_level,
             epoch: record.epoch,
             opened: record.opened,
@@ -108,7 +116,9 @@ impl StoredSession {
 
     /// Why the session is over by now, if it is.
     pub(crate) fn end_by(&self, now: Timestamp, settings: &Settings) -> Option<EndReason> {
-        let is_past = |since: Timestamp, limit: Duration| now.duration_since(since).unsigned_abs() >= limit && now > since;
+        let is_past = |since: Timestamp, limit: Duration| {
+            now.duration_since(since).unsigned_abs() >= limit && now > since
+        };
         if settings.max_age.is_some_and(|limit| is_past(self.opened, limit)) {
             return Some(EndReason::Expired);
         }
@@ -148,7 +158,8 @@ impl StoredSession {
     }
 
     fn subscriptions(&self) -> BTreeSet<Subscription> {
-        let subscription = |(server, uri): &(String, String)| Subscription { server: server.clone(), uri: uri.clone() };
+        let subscription =
+            |(server, uri): &(String, String)| Subscription { server: server.clone(), uri: uri.clone() };
         self.subscriptions.iter().map(subscription).collect()
     }
 }

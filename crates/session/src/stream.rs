@@ -14,8 +14,8 @@ use parking_lot::Mutex;
 use wire::Text;
 
 pub use self::buffer::Delivery;
-pub(crate) use self::buffer::{Keep, first_number};
 use self::buffer::{Claim, Read, StreamBuffer};
+pub(crate) use self::buffer::{Keep, first_number};
 use crate::counters::Counters;
 
 /// How a call begins to be answered.
@@ -67,7 +67,12 @@ impl Stream {
     }
 
     /// A stream that an earlier gateway may have had under this number.
-    pub(crate) fn of_epoch(epoch: u32, number: u64, answer_only: bool, counters: &Arc<Counters>) -> Arc<Self> {
+    pub(crate) fn of_epoch(
+        epoch: u32,
+        number: u64,
+        answer_only: bool,
+        counters: &Arc<Counters>,
+    ) -> Arc<Self> {
         let state = Mutex::new(State { buffer: StreamBuffer::of_epoch(epoch), waker: None });
         Arc::new(Self { number, answer_only, counters: Arc::clone(counters), state })
     }

@@ -338,7 +338,7 @@ impl Worker {
             Action::WithdrawRequest { client, number, notice } => client.withdraw_request(number, notice),
             Action::Tell(handle, event) => handle.tell(event),
             Action::Subscription { client, uri, is_on } => client.note_subscription(self.name(), &uri, is_on),
-            Action::LogLevel { client, level } => client.note_log_level(level),
+            Action::LogLevel { client, level } => self.context.durable.note_log_level(&client, level),
             Action::RecordFiles { session, files } => {
                 for operation in &files.operations {
                     self.context.record(|| operation.entry(session, &self.upstream, &files.tool));

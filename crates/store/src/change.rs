@@ -32,10 +32,16 @@ pub struct EndRow {
 pub enum Change {
     Session(SessionRow),
     /// The session is over, with its calls.
-    Ended { key: RecordKey, end: Option<EndRow> },
+    Ended {
+        key: RecordKey,
+        end: Option<EndRow>,
+    },
     Call(CallRow),
     /// The client has its answer.
-    CallOver { session: RecordKey, stream: u64 },
+    CallOver {
+        session: RecordKey,
+        stream: u64,
+    },
 }
 
 /// What a change replaces: the session itself, or one of its calls.
@@ -48,7 +54,9 @@ pub(crate) struct Slot {
 impl Change {
     pub(crate) fn slot(&self) -> Slot {
         match self {
-            Self::Session(SessionRow { key, .. }) | Self::Ended { key, .. } => Slot { session: *key, stream: None },
+            Self::Session(SessionRow { key, .. }) | Self::Ended { key, .. } => {
+                Slot { session: *key, stream: None }
+            }
             Self::Call(CallRow { session, stream, .. }) | Self::CallOver { session, stream } => {
                 Slot { session: *session, stream: Some(*stream) }
             }

@@ -111,9 +111,8 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()> {
-    let run = |sql: &str, values: &[&dyn rusqlite::ToSql]| {
-        transaction.prepare(sql)?.execute(values).map(drop)
-    };
+    let run =
+        |sql: &str, values: &[&dyn rusqlite::ToSql]| transaction.prepare(sql)?.execute(values).map(drop);
     match change {
         Change::Session(SessionRow { key, body }) => {
             run("INSERT OR REPLACE INTO sessions (key, body) VALUES (?1, ?2)", params![key.as_bytes(), body])
@@ -174,9 +173,8 @@ fn is_damage(error: &rusqlite::Error) -> bool {
 /// Renames a damaged database with its companions. Returns its new path.
 fn set_aside(directory: &StoreDirectory, path: &Path) -> Result<PathBuf, StoreError> {
     let failed = |source| StoreError::Directory { path: directory.path().to_owned(), source };
-    let seconds = std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .map_or(0, |since| since.as_secs());
+    let seconds =
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let aside = directory.path().join(format!("{FILE}.damaged-{seconds}"));
     std::fs::rename(path, &aside).map_err(failed)?;
     for companion in COMPANIONS {
@@ -198,8 +196,10 @@ fn forget_old_damage(directory: &Path) {
     damaged.sort();
     let is_companion = |path: &&PathBuf| COMPANIONS.iter().any(|end| path.to_string_lossy().ends_with(end));
     let databases = damaged.iter().filter(|path| !is_companion(path)).count();
-    for old in damaged.iter().filter(|path| !is_companion(path)).take(databases.saturating_sub(KEPT_DAMAGED)) {
-        for file in damaged.iter().filter(|file| file.to_string_lossy().starts_with(&*old.to_string_lossy())) {
+    for old in damaged.iter().filter(|path| !is_companion(path)).take(databases.saturating_sub(KEPT_DAMAGED))
+    {
+        for file in damaged.iter().filter(|file| file.to_string_lossy().starts_with(&*old.to_string_lossy()))
+        {
             let _ = std::fs::remove_file(file);
         }
     }

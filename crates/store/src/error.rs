@@ -27,7 +27,9 @@ impl StoreError {
             Self::NetworkFileSystem { .. } => {
                 "databases are not safe there: name a local directory with --state-dir, or keep nothing with --ephemeral"
             }
-            Self::InUse { .. } => "end the other gateway, or give this one a directory of its own with --state-dir",
+            Self::InUse { .. } => {
+                "end the other gateway, or give this one a directory of its own with --state-dir"
+            }
             Self::Newer { .. } => {
                 "start the newer ringfence, name another directory with --state-dir, or keep nothing with --ephemeral"
             }

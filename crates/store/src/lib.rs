@@ -29,7 +29,7 @@ use self::writer::{Shared, Writer};
 #[derive(Debug, Default)]
 pub struct Loaded {
     pub sessions: Vec<SessionRow>,
-    /// Calls that nobody was seen to have the answer of. Only those of sessions that are there.
+    /// Calls without an answer, or with one that was not read. Only those of sessions that are there.
     pub calls: Vec<CallRow>,
     pub ends: Vec<EndRow>,
 }

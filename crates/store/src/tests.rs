@@ -117,7 +117,11 @@ fn damage_the_middle(file: &Path) {
 }
 
 fn replace(file: &Path) {
-    fs::write(file, "no database at all, but longer than the header of one is, which has a hundred bytes".repeat(9)).unwrap();
+    fs::write(
+        file,
+        "no database at all, but longer than the header of one is, which has a hundred bytes".repeat(9),
+    )
+    .unwrap();
 }
 
 fn shorten(file: &Path) {

@@ -60,7 +60,7 @@ impl Shared {
         }
     }
 
-    /// Adds a change that somebody waits for. Returns where its end is told; `None` if nothing is written any more.
+    /// Adds a change whose caller waits for the disk. Returns what resolves then; `None` if nothing is written any more.
     pub(crate) fn add_urgent(&self, change: Change) -> Option<oneshot::Receiver<()>> {
         let (sender, receiver) = oneshot::channel();
         let mut state = self.state.lock();

@@ -3,14 +3,16 @@
 
 mod calls;
 mod clients;
-mod going_on;
 mod ends;
+mod going_on;
 mod store;
 
 use std::path::Path;
 
 use serde_json::{Value, json};
-use testkit::{Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, roots, text_of, workspace_dir};
+use testkit::{
+    Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, roots, text_of, workspace_dir,
+};
 
 /// Where one gateway after the other keeps its sessions, and the project that they work in.
 struct Site {
@@ -69,7 +71,9 @@ async fn asked_where(client: &RawClient, directory: &Path) -> String {
 /// The same for a session whose scope is locked: the client is asked nothing.
 async fn works_in(client: &RawClient) -> Value {
     let exchange = client
-        .call_tool_answering("working_directory", json!({}), |question| panic!("the client is asked {question}"))
+        .call_tool_answering("working_directory", json!({}), |question| {
+            panic!("the client is asked {question}")
+        })
         .await;
     exchange.response
 }

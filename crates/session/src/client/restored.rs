@@ -1,9 +1,13 @@
 //! What a client hears after its session was restored: once, in the `_meta` of its next result.
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use wire::{ErrorReply, Id, Text, code};
+
+use super::Client;
 
 /// Where in `_meta` it stands.
 const KEY: &str = "io.ringfence/restored";
@@ -39,10 +43,8 @@ impl Restored {
         }
         let mut answer: Value = serde_json::from_slice(&answer.clone().into_bytes()).ok()?;
         let meta = answer.get_mut("result")?.as_object_mut()?.entry("_meta").or_insert_with(|| json!({}));
-        meta.as_object_mut()?.insert(
-            KEY.to_owned(),
-            json!({ "reason": REASON, "epoch": self.epoch, "lost": self.lost }),
-        );
+        meta.as_object_mut()?
+            .insert(KEY.to_owned(), json!({ "reason": REASON, "epoch": self.epoch, "lost": self.lost }));
         Some(Bytes::from(answer.to_string()).into())
     }
 }
@@ -53,6 +55,18 @@ impl LostCall {
         let id = serde_json::value::to_raw_value(&self.id).ok().and_then(|id| Id::from_raw(&id).ok());
         outcome_unknown().to_message(id.as_ref()).into()
     }
+}
+
+/// Gives a client what an earlier gateway left of it: streams of calls, each with what is to be read there, and what the
+/// client is to hear with its next result.
+pub(crate) fn take_over(client: &Client, streams: Vec<(u64, Text)>, restored: Restored) {
+    let (epoch, now) = (restored.epoch, Instant::now());
+    let mut state = client.state.lock();
+    state.is_initialized = true;
+    for (number, answer) in streams {
+        state.streams.take_over(epoch, number, answer, now);
+    }
+    state.restored = Some(restored);
 }
 
 /// The error for a call that a gateway took and did not see the end of.
@@ -81,7 +95,8 @@ mod tests {
         let restored = Restored { epoch: 3, lost: vec![lost()] };
         for result in [r#"{"x":1}"#, r#"{"x":1,"_meta":{"other":2}}"#] {
             let answer = text(&format!(r#"{{"jsonrpc":"2.0","id":7,"result":{result}}}"#));
-            let noted: Value = serde_json::from_slice(&restored.note_in(&answer).unwrap().into_bytes()).unwrap();
+            let noted: Value =
+                serde_json::from_slice(&restored.note_in(&answer).unwrap().into_bytes()).unwrap();
             let note = &noted["result"]["_meta"][KEY];
             assert_eq!((&noted["id"], &noted["result"]["x"]), (&json!(7), &json!(1)));
             assert_eq!((&note["reason"], &note["epoch"]), (&json!("gateway_restarted"), &json!(3)));
@@ -93,7 +108,9 @@ mod tests {
     fn what_cannot_hold_the_note_stays_as_it_is() {
         let restored = Restored { epoch: 1, lost: Vec::new() };
         let long = format!(r#"{{"id":1,"result":{{"x":"{}"}}}}"#, "x".repeat(LONGEST_RESULT));
-        for answer in [r#"{"id":1,"error":{}}"#, r#"{"id":1,"result":7}"#, r#"{"id":1,"result":{"_meta":7}}"#, &long] {
+        for answer in
+            [r#"{"id":1,"error":{}}"#, r#"{"id":1,"result":7}"#, r#"{"id":1,"result":{"_meta":7}}"#, &long]
+        {
             assert!(restored.note_in(&text(answer)).is_none());
         }
     }

@@ -36,7 +36,9 @@ impl Dormant {
                     sessions.insert(row.key, DormantSession { stored, calls: Vec::new() });
                 }
                 // It is for the program that wrote it.
-                Err(error @ StoredError::Newer(_)) => tracing::warn!(record = ?row.key, "a session is left alone: {error}"),
+                Err(error @ StoredError::Newer(_)) => {
+                    tracing::warn!(record = ?row.key, "a session is left alone: {error}")
+                }
                 Err(error) => {
                     tracing::error!(record = ?row.key, "a session is lost: {error}");
                     useless.push(row.key);
@@ -49,7 +51,8 @@ impl Dormant {
                 session.calls.push((row.stream, call));
             }
         }
-        let mut ages: Vec<_> = sessions.iter().map(|(key, session)| (session.stored.last_used, *key)).collect();
+        let mut ages: Vec<_> =
+            sessions.iter().map(|(key, session)| (session.stored.last_used, *key)).collect();
         ages.sort_unstable();
         for (_, key) in ages.iter().take(ages.len().saturating_sub(MAX_DORMANT)) {
             sessions.remove(key);
@@ -86,9 +89,16 @@ impl Dormant {
     }
 
     /// Something of the one with this handle.
-    pub(super) fn report_of<Report>(&self, handle: &str, report: impl Fn(&StoredSession) -> Report) -> Option<Report> {
+    pub(super) fn report_of<Report>(
+        &self,
+        handle: &str,
+        report: impl Fn(&StoredSession) -> Report,
+    ) -> Option<Report> {
         let sessions = self.0.lock();
-        sessions.values().find(|session| session.stored.handle == handle).map(|session| report(&session.stored))
+        sessions
+            .values()
+            .find(|session| session.stored.handle == handle)
+            .map(|session| report(&session.stored))
     }
 
     /// Takes out those whose time is over.

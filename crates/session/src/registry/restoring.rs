@@ -10,10 +10,11 @@ use wire::{ClientCapabilities, InitializeParams};
 use super::Sessions;
 use super::dormant::DormantSession;
 use crate::error::Refusal;
+use crate::gateway_context::GatewayContext;
 use crate::handshake;
 use crate::record::SessionRecord;
 use crate::rights::RightsError;
-use crate::session::{Beginning, Session};
+use crate::session::{Beginning, Session, resume};
 
 impl Sessions {
     /// The session of an earlier gateway with this key, if there is one. It is opened again; its requests wait until that
@@ -35,17 +36,20 @@ impl Sessions {
             return Ok(None);
         }
         let Some(record) = dormant.stored.to_record(key.clone()) else {
-            tracing::error!(session = dormant.stored.handle, "the session cannot be restored: its record is damaged");
+            tracing::error!(
+                session = dormant.stored.handle,
+                "the session cannot be restored: its record is damaged"
+            );
             self.context.durable.session_expired(record_key);
             return Ok(None);
         };
-        match self.reopen(record) {
+        match reopen(self, record) {
             Ok(session) => {
                 open.insert(key.clone(), Arc::clone(&session));
                 drop(open);
-                self.note_restored(&session);
+                note_restored(&self.context, &session);
                 let DormantSession { stored, calls } = dormant;
-                session.resume(stored.scope, calls);
+                resume(&session, stored.scope, calls);
                 Ok(Some(session))
             }
             // There may be room later.
@@ -56,32 +60,6 @@ impl Sessions {
         }
     }
 
-    fn reopen(&self, record: SessionRecord) -> Result<Arc<Session>, Refusal> {
-        let rights = self.context.rights_of(&record.key.principal).map_err(|error| match error {
-            RightsError::Expired => Refusal::AccessExpired,
-            RightsError::NoUser(_) => Refusal::NoUser,
-        })?;
-        let place = self.quotas.enter(&record.key, &record.instance, &Arc::new(rights))?;
-        let params = InitializeParams::read(record.initialize.params()).map_err(Refusal::BadInitialize)?;
-        let capabilities =
-            if record.expects_initialize { ClientCapabilities::default() } else { params.capabilities };
-        let handshake = Arc::new(handshake::with_our_roots(&record.initialize));
-        let beginning = Beginning { record, capabilities, handshake, advertised: None, place };
-        Ok(Session::new(&self.context, &self.roster(), beginning))
-    }
-
-    fn note_restored(&self, session: &Session) {
-        self.context.counters.sessions_restored.add();
-        let record = session.client().record().clone();
-        let handle = session.handle();
-        tracing::info!(session = %handle, epoch = record.epoch, client = record.client, "session restored");
-        self.context.record(|| AuditEntry::SessionRestored {
-            session: handle,
-            principal: record.key.principal.clone(),
-            epoch: record.epoch,
-        });
-    }
-
     /// Lets go of sessions whose clients did not come back in time.
     pub(super) fn expire_dormant(&self) {
         for (key, reason) in self.dormant.expire(Timestamp::now(), &self.context.settings) {
@@ -89,4 +67,30 @@ impl Sessions {
             self.context.durable.session_expired(key);
         }
     }
+}
+
+fn reopen(sessions: &Sessions, record: SessionRecord) -> Result<Arc<Session>, Refusal> {
+    let rights = sessions.context.rights_of(&record.key.principal).map_err(|error| match error {
+        RightsError::Expired => Refusal::AccessExpired,
+        RightsError::NoUser(_) => Refusal::NoUser,
+    })?;
+    let place = sessions.quotas.enter(&record.key, &record.instance, &Arc::new(rights))?;
+    let params = InitializeParams::read(record.initialize.params()).map_err(Refusal::BadInitialize)?;
+    let capabilities =
+        if record.expects_initialize { ClientCapabilities::default() } else { params.capabilities };
+    let handshake = Arc::new(handshake::with_our_roots(&record.initialize));
+    let beginning = Beginning { record, capabilities, handshake, advertised: None, place };
+    Ok(Session::new(&sessions.context, &sessions.roster(), beginning))
+}
+
+fn note_restored(context: &GatewayContext, session: &Session) {
+    context.counters.sessions_restored.add();
+    let record = session.client().record().clone();
+    let handle = session.handle();
+    tracing::info!(session = %handle, epoch = record.epoch, client = record.client, "session restored");
+    context.record(|| AuditEntry::SessionRestored {
+        session: handle,
+        principal: record.key.principal.clone(),
+        epoch: record.epoch,
+    });
 }

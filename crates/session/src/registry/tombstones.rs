@@ -31,7 +31,8 @@ impl Tombstones {
         let mut stones: Vec<Tombstone> = rows
             .into_iter()
             .filter_map(|row| {
-                let left = Duration::from_secs(u64::try_from(row.until - today).ok()?).min(KEPT_TOMBSTONES_FOR);
+                let left =
+                    Duration::from_secs(u64::try_from(row.until - today).ok()?).min(KEPT_TOMBSTONES_FOR);
                 let since = now.checked_sub(KEPT_TOMBSTONES_FOR - left)?;
                 Some(Tombstone { key: row.key, words: serde_json::from_str(&row.body).ok()?, since })
             })

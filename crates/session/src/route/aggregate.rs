@@ -71,7 +71,7 @@ impl Aggregate {
         for place in 0..aggregate.members.len() {
             let member = &aggregate.members[place];
             // The client of a restored session waits for news of what it had subscribed to.
-            if member.is_eager() || !client.wishes_at(member.name()).0.is_empty() {
+            if member.is_eager() || !client.record().wishes_at(member.name()).0.is_empty() {
                 aggregate.start(place);
             }
         }

@@ -192,7 +192,7 @@ impl Aggregate {
         let Some(level) = request.level() else {
             return call.fail(&ErrorReply::new(code::INVALID_PARAMS, "no such log level"));
         };
-        self.client.note_log_level(level);
+        self.context.durable.note_log_level(&self.client, level);
         for worker in self.workers() {
             worker.set_level(self.client.id(), level);
         }

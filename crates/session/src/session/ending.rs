@@ -22,23 +22,27 @@ impl Session {
         if !self.client.end(SessionEnd { reason, error: error.clone() }) {
             return;
         }
-        let forgotten = self.forget_record(reason, error.as_ref());
+        let forgotten = forget_record(self, reason, error.as_ref());
         self.step_gate(GateEvent::Ended, Instant::now());
         // To the end, even if the caller stops waiting: a process must not be left half-ended.
         let session = Arc::clone(self);
         let _ = self.context.depart(async move { depart(&session, reason).await }).await;
         forgotten.await;
     }
+}
 
-    /// Takes the session out of the store, unless the next gateway is to go on with it. Resolves when that is on the disk.
-    fn forget_record(&self, reason: EndReason, error: Option<&ErrorReply>) -> impl Future<Output = ()> + use<> {
-        let was_opened = self.client.record().answer.is_some();
-        let is_over = reason != EndReason::Shutdown && was_opened;
-        let forgotten = is_over.then(|| self.context.durable.session_ended(self.client.record_key(), error));
-        async move {
-            if let Some(forgotten) = forgotten {
-                forgotten.await;
-            }
+/// Takes a session out of the store, unless the next gateway is to go on with it. Resolves when that is on the disk.
+fn forget_record(
+    session: &Session,
+    reason: EndReason,
+    error: Option<&ErrorReply>,
+) -> impl Future<Output = ()> + use<> {
+    let was_opened = session.client.record().answer.is_some();
+    let is_over = reason != EndReason::Shutdown && was_opened;
+    let forgotten = is_over.then(|| session.context.durable.session_ended(session.client.record_key, error));
+    async move {
+        if let Some(forgotten) = forgotten {
+            forgotten.await;
         }
     }
 }

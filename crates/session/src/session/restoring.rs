@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use wire::{Text, method};
 
 use super::{Session, locking};
-use crate::client::{LostCall, Prefer, Restored};
+use crate::client::{LostCall, Prefer, Restored, take_over};
 use crate::durable::StoredCall;
 use crate::gate::GateEvent;
 use crate::handshake;
@@ -20,33 +20,32 @@ use crate::stream::Keep;
 /// The logger of what the gateway itself tells clients.
 const LOGGER: &str = "ringfence";
 
-impl Session {
-    /// Takes over what an earlier gateway left. Requests wait until the scope is vetted again; a session that had none
-    /// yet asks its client as a new one does.
-    pub(crate) fn resume(self: &Arc<Self>, scope: Option<StoredScope>, calls: Vec<(u64, StoredCall)>) {
-        let lost: Vec<LostCall> =
-            calls.iter().filter(|(_, stored)| stored.answer.is_none()).map(|(_, stored)| stored.call.clone()).collect();
-        let epoch = self.client.record().epoch;
-        let streams = calls.into_iter().map(|(number, stored)| (number, stored.into_answer())).collect();
-        self.client.take_over(streams, Restored { epoch, lost: lost.clone() });
-        // A client that never said it will not say it now.
-        self.handshake.finish(&Bytes::from_static(handshake::INITIALIZED));
-        let Some(scope) = scope else { return self.step_gate(GateEvent::Initialized, Instant::now()) };
-        self.step_gate(GateEvent::Restoring, Instant::now());
-        let session = Arc::clone(self);
-        self.context.tasks.spawn(async move {
-            let rights = Arc::clone(session.rights());
-            let vetted = session.context.look_at_files(move |rules| rules.of_restored(&scope, &rights)).await;
-            let locked = match vetted {
-                Ok(scope) => session.lock_scope(scope).await,
-                Err(refusal) => Err(refusal),
-            };
-            match locked {
-                Ok(()) => announce(&session, &lost),
-                Err(refusal) => locking::refuse(&session, &refusal).await,
-            }
-        });
-    }
+/// Takes over what an earlier gateway left. Requests wait until the scope is vetted again; a session that had none yet
+/// asks its client as a new one does.
+pub(crate) fn resume(session: &Arc<Session>, scope: Option<StoredScope>, calls: Vec<(u64, StoredCall)>) {
+    let is_lost = |stored: &StoredCall| stored.answer.is_none();
+    let lost: Vec<LostCall> =
+        calls.iter().filter(|(_, it)| is_lost(it)).map(|(_, it)| it.call.clone()).collect();
+    let epoch = session.client.record().epoch;
+    let streams = calls.into_iter().map(|(number, stored)| (number, stored.into_answer())).collect();
+    take_over(&session.client, streams, Restored { epoch, lost: lost.clone() });
+    // A client that never said it will not say it now.
+    session.handshake.finish(&Bytes::from_static(handshake::INITIALIZED));
+    let Some(scope) = scope else { return session.step_gate(GateEvent::Initialized, Instant::now()) };
+    session.step_gate(GateEvent::Restoring, Instant::now());
+    let session = Arc::clone(session);
+    Arc::clone(&session.context).tasks.spawn(async move {
+        let rights = Arc::clone(session.rights());
+        let vetted = session.context.look_at_files(move |rules| rules.of_restored(&scope, &rights)).await;
+        let locked = match vetted {
+            Ok(scope) => session.lock_scope(scope).await,
+            Err(refusal) => Err(refusal),
+        };
+        match locked {
+            Ok(()) => announce(&session, &lost),
+            Err(refusal) => locking::refuse(&session, &refusal).await,
+        }
+    });
 }
 
 impl StoredCall {
@@ -70,7 +69,8 @@ fn announce(session: &Session, lost: &[LostCall]) {
     if capabilities["logging"].is_object() {
         let text = "The gateway was restarted. The session goes on with new server processes, which know nothing of \
                     what their predecessors held in memory.";
-        let data = json!({ "message": text, "reason": "gateway_restarted", "epoch": record.epoch, "lost": lost });
+        let data =
+            json!({ "message": text, "reason": "gateway_restarted", "epoch": record.epoch, "lost": lost });
         tell(method::LOG_MESSAGE, json!({ "level": "warning", "logger": LOGGER, "data": data }));
     }
     for list in [List::Tools, List::Prompts, List::Resources] {

@@ -10,7 +10,8 @@ use crate::testing::{record, request};
 
 fn full_record() -> SessionRecord {
     let mut full = record();
-    full.initialize = Arc::new(request(4, "initialize", r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}}}"#));
+    full.initialize =
+        Arc::new(request(4, "initialize", r#"{"protocolVersion":"2025-06-18","capabilities":{"roots":{}}}"#));
     full.answer = Some(r#"{"protocolVersion":"2025-06-18"}"#.to_owned());
     full.version = Some(Version::V2025_06_18);
     full.instance = Instance::named("window-1").unwrap();

@@ -112,7 +112,7 @@ impl WorkerMachine {
     /// Takes in a session. One that was restored brings what its client had asked of the upstream before.
     pub(crate) fn join(&mut self, handle: ClientHandle) -> Vec<Action> {
         let session = handle.client.id();
-        let (subscriptions, level) = handle.client.wishes_at(&self.terms.upstream.name);
+        let (subscriptions, level) = handle.client.record().wishes_at(&self.terms.upstream.name);
         self.routing.sessions.insert(session, handle);
         let mut actions = Vec::new();
         for uri in subscriptions {

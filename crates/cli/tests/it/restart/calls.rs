@@ -21,7 +21,8 @@ async fn a_call_in_flight_has_an_unknown_outcome_on_its_resumed_stream() {
     let client = open_in(&gateway, &site.project.path).await;
     let event = begin(&client, &json!("my call")).await;
     // It is written soon, not at once.
-    let writes = async || std::fs::metadata(site.state.join("sessions/sessions.db-wal")).map_or(0, |log| log.len());
+    let writes =
+        async || std::fs::metadata(site.state.join("sessions/sessions.db-wal")).map_or(0, |log| log.len());
     let before = writes().await;
     wait_until("the call is written", async || writes().await != before || before > 0).await;
     gateway.terminate().await;
@@ -44,8 +45,10 @@ async fn an_answer_that_was_not_read_is_there_after_the_restart() {
     let mut events = client.post_tool_call(&json!(77), "sleep", json!({"ms": 1500})).await.into_events();
     let event = events.next().await.unwrap().id.unwrap();
     drop(events);
-    wait_until("the call is over", async || gateway.report().await["counters"]["calls"] == 2 && in_flight(&client).await == 0)
-        .await;
+    wait_until("the call is over", async || {
+        gateway.report().await["counters"]["calls"] == 2 && in_flight(&client).await == 0
+    })
+    .await;
     gateway.terminate().await;
     let _gateway = site.start_fixture().await;
     let mut resumed = client.get_stream(Some(&event)).await.into_events();

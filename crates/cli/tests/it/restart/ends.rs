@@ -46,7 +46,8 @@ async fn a_restored_scope_is_judged_by_the_rules_of_today() {
 async fn a_session_that_was_deleted_stays_deleted() {
     let mut site = Site::new("deleted");
     let mut gateway = site.start_fixture().await;
-    let (gone, here) = (open_in(&gateway, &site.project.path).await, open_in(&gateway, &site.project.path).await);
+    let (gone, here) =
+        (open_in(&gateway, &site.project.path).await, open_in(&gateway, &site.project.path).await);
     assert_eq!(gone.delete().await.status, 204);
     gateway.kill().await;
     let _gateway = site.start_fixture().await;
@@ -94,17 +95,16 @@ async fn a_session_is_found_with_its_own_principal_only() {
         assert!(made.status.success(), "{made:?}");
         fs::write(site.state.join(name), String::from_utf8(made.stdout).unwrap().trim()).unwrap();
     }
-    let token = |site: &Site, name: &str| {
-        format!("Bearer {}", fs::read_to_string(site.state.join(name)).unwrap())
-    };
+    let token =
+        |site: &Site, name: &str| format!("Bearer {}", fs::read_to_string(site.state.join(name)).unwrap());
     let project = site.project.path.clone();
-    let builder = || {
-        Gateway::builder().flag("--auth-token-file").flag(&tokens).flag("--allow-scope").flag(&project)
-    };
+    let builder =
+        || Gateway::builder().flag("--auth-token-file").flag(&tokens).flag("--allow-scope").flag(&project);
     let mut gateway = site.start(builder()).await;
     let mut alice = gateway.client().with_header("authorization", &token(&site, "alice"));
     alice.open(json!({"roots": {}}), NEWEST).await;
-    let answered = alice.call_tool_answering("working_directory", json!({}), |_| Ok(roots(&[&project]))).await;
+    let answered =
+        alice.call_tool_answering("working_directory", json!({}), |_| Ok(roots(&[&project]))).await;
     assert!(answered.response["result"].is_object(), "{:?}", answered.response);
     gateway.kill().await;
     let gateway = site.start(builder()).await;

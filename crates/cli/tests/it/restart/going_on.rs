@@ -56,7 +56,10 @@ async fn subscriptions_and_the_log_level_hold_and_the_client_is_told_what_may_be
     let client = open_in(&gateway, &site.project.path).await;
     let subscribed = client.request("resources/subscribe", Some(json!({"uri": URI}))).await;
     assert_eq!(subscribed["result"], json!({}));
-    assert_eq!(client.request("logging/setLevel", Some(json!({"level": "error"}))).await["result"], json!({}));
+    assert_eq!(
+        client.request("logging/setLevel", Some(json!({"level": "error"}))).await["result"],
+        json!({})
+    );
     // Both are written soon, not at once.
     gateway.terminate().await;
     let _gateway = site.start_fixture().await;
@@ -117,7 +120,10 @@ async fn every_door_leads_back_in() {
     gateway.kill().await;
     let gateway = site.start_fixture().await;
     let _events = clients[0].listen().await;
-    assert_eq!(clients[1].session_report().await["workingDirectory"], site.project.path.to_string_lossy().as_ref());
+    assert_eq!(
+        clients[1].session_report().await["workingDirectory"],
+        site.project.path.to_string_lossy().as_ref()
+    );
     assert_eq!(clients[2].delete().await.status, 204);
     assert_eq!(clients[2].post_tool_call(&json!(1), "echo", json!({"text": "x"})).await.status, 404);
     assert_eq!(clients[3].notify("notifications/cancelled", Some(json!({"requestId": 9}))).await.status, 202);
@@ -142,7 +148,8 @@ async fn many_first_requests_at_once_restore_the_session_once() {
 async fn several_servers_come_back_each_with_its_first_call() {
     let mut site = Site::new("several");
     let fixture = testkit::fixture_binary();
-    let configuration = format!("servers:\n  one: {{command: [{0:?}]}}\n  two: {{command: [{0:?}]}}\n", fixture);
+    let configuration =
+        format!("servers:\n  one: {{command: [{0:?}]}}\n  two: {{command: [{0:?}]}}\n", fixture);
     let file = site.state.join("servers.yaml");
     std::fs::write(&file, configuration).unwrap();
     let builder = || Gateway::without_command().flag("--config").flag(&file);

@@ -52,7 +52,11 @@ async fn a_damaged_database_costs_the_sessions_and_nothing_else() {
     gateway.kill().await;
     fs::write(site.database(), "no database at all ".repeat(1000)).unwrap();
     let gateway = site.start_fixture().await;
-    assert!(gateway.log().contains("cannot be read") && gateway.log().contains(".damaged-"), "{}", gateway.log());
+    assert!(
+        gateway.log().contains("cannot be read") && gateway.log().contains(".damaged-"),
+        "{}",
+        gateway.log()
+    );
     assert_eq!(client.post_tool_call(&json!(1), "echo", json!({"text": "x"})).await.status, 404);
     let client = open_in(&gateway, &site.project.path).await;
     drop(gateway);
@@ -105,5 +109,6 @@ async fn a_full_disk_is_named_and_sessions_go_on() {
     for client in &clients {
         assert_eq!(client.delete().await.status, 204);
     }
-    testkit::wait_until("the store is healthy again", async || gateway.report().await["store"] == "healthy").await;
+    testkit::wait_until("the store is healthy again", async || gateway.report().await["store"] == "healthy")
+        .await;
 }

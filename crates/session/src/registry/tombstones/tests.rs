@@ -75,10 +75,18 @@ fn old_reasons_take_no_room() {
 fn the_reasons_of_an_earlier_gateway_are_known_for_the_rest_of_their_time() {
     let today = Timestamp::now().as_second();
     let keys: Vec<_> = (0..4).map(|_| key(&Principal::anonymous())).collect();
-    let row = |place: usize, left: i64, body: &str| EndRow { key: keys[place], until: today + left, body: body.to_owned() };
+    let row = |place: usize, left: i64, body: &str| EndRow {
+        key: keys[place],
+        until: today + left,
+        body: body.to_owned(),
+    };
     let why = serde_json::to_string(&ErrorReply::new(-1, "why")).unwrap();
-    let stones =
-        Tombstones::of(vec![row(0, 200, &why), row(1, -1, &why), row(2, 100, "nonsense"), row(3, 1 << 40, &why)]);
+    let stones = Tombstones::of(vec![
+        row(0, 200, &why),
+        row(1, -1, &why),
+        row(2, 100, "nonsense"),
+        row(3, 1 << 40, &why),
+    ]);
     assert_eq!(stones.find(&keys[0]).unwrap().message, "why");
     assert!(stones.find(&keys[1]).is_none() && stones.find(&keys[2]).is_none());
     let later = |seconds| Instant::now() + Duration::from_secs(seconds);
