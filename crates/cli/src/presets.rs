@@ -180,6 +180,16 @@ mod tests {
     }
 
     #[test]
+    fn variables_for_a_storage_are_apart_from_those_for_installed_code() {
+        let memory = "npx -y @modelcontextprotocol/server-memory";
+        assert_eq!(storage_variables(words(memory)).len(), 1);
+        assert!(package_variables(words(memory)).is_empty());
+        let fetch = "uvx mcp-server-fetch";
+        assert!(storage_variables(words(fetch)).is_empty());
+        assert_eq!(package_variables(words(fetch)), [("NPM_CONFIG_USAGE".to_owned(), "true".to_owned())]);
+    }
+
+    #[test]
     fn what_the_user_sets_stays() {
         let mut entry = ServerEntry {
             name: "memory".to_owned(),

@@ -45,6 +45,9 @@ export const AGENTS = {
                 `model_providers.stand-in={name="stand-in",base_url="${url}/v1",wire_api="responses"}`,
                 '-c',
                 'model_provider="stand-in"',
+                // Without a user to ask, it refuses tools that change something.
+                '-c',
+                'mcp_servers.ringfence.default_tools_approval_mode="approve"',
                 '-m',
                 'gpt-5-codex',
                 'go',

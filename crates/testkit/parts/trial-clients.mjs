@@ -157,6 +157,8 @@ const library = (title, version, program, ...first) => ({
         child.stderr.on('data', (part) => (printed += part));
         const seen = { tools: [], outputs: [], printed: () => printed };
         for await (const line of readline.createInterface({ input: child.stdout })) {
+            // Some libraries log here, too.
+            if (!line.startsWith('{')) continue;
             const message = JSON.parse(line);
             if (message.paused) {
                 await between(() => child.kill('SIGKILL'));
