@@ -6,6 +6,7 @@
 mod attachment_slot;
 mod call;
 mod call_record;
+mod keeping;
 mod restored;
 mod server_requests;
 mod state;
@@ -23,15 +24,14 @@ use jiff::Timestamp;
 use parking_lot::{Mutex, MutexGuard};
 use upstream::{Attachment, Owner};
 use wire::sse::EventId;
-use wire::{
-    ClientCapabilities, ErrorReply, Id, InitializeParams, LogLevel, Request, Response, Text, code, method,
-};
+use wire::{ClientCapabilities, ErrorReply, Id, InitializeParams, Request, Response, Text, code, method};
 
 use self::attachment_slot::AttachmentSlot;
 use self::call::Overdue;
 pub(crate) use self::call::{Assignment, Call};
 pub(crate) use self::call_record::{ReportedFiles, outcome_of};
-pub(crate) use self::restored::{LostCall, Restored, outcome_unknown, take_over};
+pub(crate) use self::keeping::{note, note_log_level, save};
+pub(crate) use self::restored::{Restored, take_over};
 use self::server_requests::RequestLimits;
 pub(crate) use self::server_requests::{Answered, RootsPurpose, ServerRequest, ServerRequestKind};
 use self::state::State;
@@ -407,7 +407,7 @@ impl Client {
             record.subscriptions.remove(&subscription);
         }
         drop(record);
-        self.context.durable.note_session(self);
+        note(self);
     }
 
     /// Looks at every deadline. Answering overdue calls and telling their workers is left to the caller.

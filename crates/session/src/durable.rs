@@ -1,17 +1,17 @@
 //! Which changes of sessions reach the store, and which of them a client waits for.
 //!
 //! A client waits for its session to be opened, for its scope, and for its end: these must outlive a power failure. All
-//! else is written soon. A row is made and put into the backlog while the record is locked, so that no old state follows a
-//! new one, and nothing follows an end.
+//! else is written soon.
 
 use identity::RecordKey;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use store::{CallRow, Change, Condition, EndRow, SessionRow, Store};
-use wire::{ErrorReply, LogLevel, Text};
+use wire::{ErrorReply, Text};
 
-use crate::client::{Client, LostCall};
-use crate::registry::KEPT_TOMBSTONES_FOR;
+use crate::lost_call::LostCall;
+use crate::record::SessionRecord;
+use crate::settings::KEPT_TOMBSTONES_FOR;
 use crate::stored::StoredSession;
 
 /// A longer answer is not kept for a client that may come back for it.
@@ -45,32 +45,24 @@ impl Durable {
         self.0.as_ref().map(Store::condition)
     }
 
-    /// Writes the record, and waits for the disk.
-    pub(crate) async fn save_session(&self, client: &Client) {
-        let Some(store) = &self.0 else { return };
-        let saved = {
-            let idle = client.activity().idle;
-            let record = client.record();
-            let Some(row) = row(&record, idle) else { return };
-            store.save(Change::Session(row))
-        };
-        saved.await;
+    /// Writes a record. Resolves when it is on the disk.
+    pub(crate) fn save_session(
+        &self,
+        record: &SessionRecord,
+        last_used: Timestamp,
+    ) -> impl Future<Output = ()> + use<> {
+        let store = self.0.as_ref();
+        let saved = store.and_then(|store| Some(store.save(Change::Session(row(record, last_used)?))));
+        resolved(saved)
     }
 
-    /// Writes the record soon.
-    pub(crate) fn note_session(&self, client: &Client) {
-        let Some(store) = &self.0 else { return };
-        let idle = client.activity().idle;
-        let record = client.record();
-        if let Some(row) = row(&record, idle) {
+    /// Writes a record soon.
+    pub(crate) fn note_session(&self, record: &SessionRecord, last_used: Timestamp) {
+        if let Some(store) = &self.0
+            && let Some(row) = row(record, last_used)
+        {
             store.note(Change::Session(row));
         }
-    }
-
-    /// Remembers how much a client wants to hear.
-    pub(crate) fn note_log_level(&self, client: &Client, level: LogLevel) {
-        client.record().log_level = Some(level);
-        self.note_session(client);
     }
 
     /// Removes a session. Resolves when that is on the disk. What its client is to hear of the end is kept for a while.
@@ -82,12 +74,7 @@ impl Durable {
         let until = Timestamp::now().as_second().saturating_add_unsigned(KEPT_TOMBSTONES_FOR.as_secs());
         let end =
             error.and_then(|error| serde_json::to_string(error).ok()).map(|body| EndRow { key, until, body });
-        let removed = self.0.as_ref().map(|store| store.save(Change::Ended { key, end }));
-        async move {
-            if let Some(removed) = removed {
-                removed.await;
-            }
-        }
+        resolved(self.0.as_ref().map(|store| store.save(Change::Ended { key, end })))
     }
 
     /// Removes a session that was not used again.
@@ -139,9 +126,14 @@ impl Durable {
     }
 }
 
-fn row(record: &crate::record::SessionRecord, idle: std::time::Duration) -> Option<SessionRow> {
-    let now = Timestamp::now();
-    let last_used = now.checked_sub(idle).unwrap_or(now);
+fn row(record: &SessionRecord, last_used: Timestamp) -> Option<SessionRow> {
     let body = StoredSession::of(record, last_used)?.to_text();
     Some(SessionRow { key: record.key.record_key(), body })
+}
+
+/// Waits for what there is to wait for.
+async fn resolved(saved: Option<impl Future<Output = ()>>) {
+    if let Some(saved) = saved {
+        saved.await;
+    }
 }

@@ -21,6 +21,7 @@ mod gate;
 mod gateway_context;
 mod handshake;
 mod list;
+mod lost_call;
 mod messages;
 mod plan;
 mod principal_users;

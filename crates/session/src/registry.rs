@@ -23,12 +23,12 @@ use self::dormant::Dormant;
 pub use self::opening::Caller;
 pub(crate) use self::quota::Place;
 use self::quota::Quotas;
-pub(crate) use self::tombstones::KEPT_TOMBSTONES_FOR;
 use self::tombstones::Tombstones;
-use crate::client::outcome_unknown;
+use crate::client;
 use crate::counters::Counters;
 use crate::error::Refusal;
 use crate::gateway_context::GatewayContext;
+use crate::lost_call::outcome_unknown;
 use crate::plan::ServerSet;
 use crate::record::EndReason;
 use crate::rights::{RightsBook, Working};
@@ -251,7 +251,7 @@ impl Sessions {
         let reason = session.client().ended().map_or(reason, |end| end.reason);
         self.context.counters.session_ended(reason);
         if reason == EndReason::Shutdown && self.context.durable.is_kept() {
-            self.context.durable.note_session(session.client());
+            client::note(session.client());
             session.end_with(reason, Some(outcome_unknown())).await;
         }
         session.end(reason).await;

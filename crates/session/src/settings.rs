@@ -106,6 +106,9 @@ pub(crate) const MAX_ENDED_STREAMS: usize = 32;
 pub(crate) const MAX_ENDED_BYTES: usize = 16 * 1024 * 1024;
 pub(crate) const ENDED_STREAM_AGE: Duration = Duration::from_secs(300);
 
+/// How long the reason of an end is told; after this the session is as unknown as any other.
+pub(crate) const KEPT_TOMBSTONES_FOR: Duration = Duration::from_secs(300);
+
 /// Tasks whose owner is remembered.
 pub(crate) const MAX_TASKS: usize = 4096;
 

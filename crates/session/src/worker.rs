@@ -36,7 +36,7 @@ use self::generation::Generation;
 use self::machine::WorkerMachine;
 use self::queue::{Question, Work};
 pub(crate) use self::terms::{Greeting, WorkerTerms};
-use crate::client::{Assignment, Call, Client};
+use crate::client::{Assignment, Call, Client, note_log_level};
 use crate::failure_log::FailureLog;
 use crate::gateway_context::GatewayContext;
 use crate::scope::Scope;
@@ -338,7 +338,7 @@ impl Worker {
             Action::WithdrawRequest { client, number, notice } => client.withdraw_request(number, notice),
             Action::Tell(handle, event) => handle.tell(event),
             Action::Subscription { client, uri, is_on } => client.note_subscription(self.name(), &uri, is_on),
-            Action::LogLevel { client, level } => self.context.durable.note_log_level(&client, level),
+            Action::LogLevel { client, level } => note_log_level(&client, level),
             Action::RecordFiles { session, files } => {
                 for operation in &files.operations {
                     self.context.record(|| operation.entry(session, &self.upstream, &files.tool));

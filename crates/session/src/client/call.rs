@@ -11,7 +11,7 @@ use wire::{ErrorReply, Id, Request, Text, method};
 
 use super::Client;
 use super::call_record::CallRecord;
-use super::restored::LostCall;
+use crate::lost_call::LostCall;
 use crate::stream::{Keep, Stream};
 use crate::worker_id::WorkerId;
 

@@ -3,11 +3,11 @@
 use std::time::Instant;
 
 use bytes::Bytes;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use wire::{ErrorReply, Id, Text, code};
+use wire::Text;
 
 use super::Client;
+use crate::lost_call::{LostCall, RESTARTED};
 
 /// Where in `_meta` it stands.
 const KEY: &str = "io.ringfence/restored";
@@ -15,24 +15,11 @@ const KEY: &str = "io.ringfence/restored";
 /// A result that is longer is not rewritten for the note; the next one has it.
 const LONGEST_RESULT: usize = 1024 * 1024;
 
-/// Why a session had to be restored, as clients are told.
-const REASON: &str = "gateway_restarted";
-
 #[derive(Debug)]
 pub(crate) struct Restored {
     pub(crate) epoch: u32,
     /// Calls that were running when the earlier gateway ended.
     pub(crate) lost: Vec<LostCall>,
-}
-
-/// A call whose outcome is not known, as the client knows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct LostCall {
-    /// The client's id, as JSON.
-    pub(crate) id: Value,
-    pub(crate) method: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) tool: Option<String>,
 }
 
 impl Restored {
@@ -44,16 +31,8 @@ impl Restored {
         let mut answer: Value = serde_json::from_slice(&answer.clone().into_bytes()).ok()?;
         let meta = answer.get_mut("result")?.as_object_mut()?.entry("_meta").or_insert_with(|| json!({}));
         meta.as_object_mut()?
-            .insert(KEY.to_owned(), json!({ "reason": REASON, "epoch": self.epoch, "lost": self.lost }));
+            .insert(KEY.to_owned(), json!({ "reason": RESTARTED, "epoch": self.epoch, "lost": self.lost }));
         Some(Bytes::from(answer.to_string()).into())
-    }
-}
-
-impl LostCall {
-    /// What the client finds where it looks for the answer.
-    pub(crate) fn answer(&self) -> Text {
-        let id = serde_json::value::to_raw_value(&self.id).ok().and_then(|id| Id::from_raw(&id).ok());
-        outcome_unknown().to_message(id.as_ref()).into()
     }
 }
 
@@ -67,15 +46,6 @@ pub(crate) fn take_over(client: &Client, streams: Vec<(u64, Text)>, restored: Re
         state.streams.take_over(epoch, number, answer, now);
     }
     state.restored = Some(restored);
-}
-
-/// The error for a call that a gateway took and did not see the end of.
-pub(crate) fn outcome_unknown() -> ErrorReply {
-    ErrorReply::new(
-        code::SERVER_ERROR,
-        "The gateway was restarted while this call was running; whether the call took effect is unknown",
-    )
-    .with_data(json!({ "reason": REASON, "outcome": "unknown" }))
 }
 
 #[cfg(test)]
@@ -113,12 +83,5 @@ mod tests {
         {
             assert!(restored.note_in(&text(answer)).is_none());
         }
-    }
-
-    #[test]
-    fn a_lost_call_is_answered_under_its_own_id() {
-        let answer: Value = serde_json::from_slice(&lost().answer().into_bytes()).unwrap();
-        assert_eq!(answer["id"], "a");
-        assert_eq!(answer["error"]["data"], json!({ "reason": "gateway_restarted", "outcome": "unknown" }));
     }
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use wire::{InitializeParams, Message, Request, Text, Version};
 
 use super::Sessions;
+use crate::client;
 use crate::error::Refusal;
 use crate::handshake;
 use crate::messages;
@@ -91,7 +92,7 @@ impl Sessions {
         let answer = with_scope_note(&roster, &session, told.answer);
         self.admit(&session, told.version, &answer)?;
         // From here on a request with its id finds it, whatever happens to this gateway.
-        self.context.durable.save_session(session.client()).await;
+        client::save(session.client()).await;
         opening.done();
         Ok((session, messages::result(&id, &answer).into()))
     }

@@ -9,8 +9,8 @@ use jiff::Timestamp;
 use store::EndRow;
 use wire::ErrorReply;
 
-/// After this the session is as unknown as any other.
-pub(crate) const KEPT_TOMBSTONES_FOR: Duration = Duration::from_secs(300);
+use crate::settings::KEPT_TOMBSTONES_FOR;
+
 /// More than this are not kept; the oldest goes.
 const MAX_TOMBSTONES: usize = 1024;
 

@@ -15,7 +15,7 @@ use wire::{ErrorReply, Outcome, Request, Text, code, method};
 use super::aggregate::{Aggregate, LIST_WITHIN};
 use super::merge::{Answer, Destination};
 use crate::catalogue::{CatalogueError, Listed, list_all};
-use crate::client::Call;
+use crate::client::{Call, note_log_level};
 use crate::list::List;
 use crate::messages::empty_result;
 use crate::view::{page_number, pages};
@@ -192,7 +192,7 @@ impl Aggregate {
         let Some(level) = request.level() else {
             return call.fail(&ErrorReply::new(code::INVALID_PARAMS, "no such log level"));
         };
-        self.context.durable.note_log_level(&self.client, level);
+        note_log_level(&self.client, level);
         for worker in self.workers() {
             worker.set_level(self.client.id(), level);
         }

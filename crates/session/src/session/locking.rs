@@ -9,6 +9,7 @@ use wire::{ErrorReply, code};
 
 use super::Session;
 use super::gate_driver::release;
+use crate::client;
 use crate::gate::{GateAction, GateEvent};
 use crate::plan::Beneficiary;
 use crate::record::EndReason;
@@ -28,7 +29,7 @@ impl Session {
             return Ok(());
         }
         // No call has an effect before it is certain where the session works.
-        self.context.durable.save_session(&self.client).await;
+        client::save(&self.client).await;
         let standalone = self.client.standalone();
         let mut gate = self.gate.lock();
         if self.has_ended() {

@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 use wire::{Text, method};
 
 use super::{Session, locking};
-use crate::client::{LostCall, Prefer, Restored, take_over};
+use crate::client::{Prefer, Restored, take_over};
 use crate::durable::StoredCall;
 use crate::gate::GateEvent;
 use crate::handshake;
 use crate::list::List;
+use crate::lost_call::LostCall;
 use crate::stored::StoredScope;
 use crate::stream::Keep;
 

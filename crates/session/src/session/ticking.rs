@@ -7,7 +7,7 @@ use audit::CallOutcome;
 use wire::{ErrorReply, code};
 
 use super::{Session, roots_change};
-use crate::client::{RootsPurpose, ServerRequestKind};
+use crate::client::{self, RootsPurpose, ServerRequestKind};
 use crate::gate::GateEvent;
 use crate::record::EndReason;
 use crate::route::Route;
@@ -33,7 +33,7 @@ impl Session {
             let_rest(self, now);
         }
         if overdue.is_use_news {
-            self.context.durable.note_session(&self.client);
+            client::note(&self.client);
         }
         overdue.end
     }
