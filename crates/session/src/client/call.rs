@@ -67,7 +67,7 @@ impl Call {
             sent_as: AtomicU64::new(0),
             clock: Clock::default(),
             record: CallRecord::of(request, client.context()),
-            label: client.context().durable.is_kept().then(|| CallLabel::of(request)),
+            label: client.context().durable.is_kept().then(|| Box::new(CallLabel::of(request))),
         }
     }
 
@@ -129,9 +129,9 @@ impl Call {
 }
 
 impl CallLabel {
-    fn of(request: &Request) -> Box<Self> {
+    fn of(request: &Request) -> Self {
         let tool = if request.method == method::TOOLS_CALL { request.name() } else { None };
-        Box::new(Self { method: request.method.clone(), tool })
+        Self { method: request.method.clone(), tool }
     }
 }
 

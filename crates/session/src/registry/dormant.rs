@@ -37,7 +37,7 @@ impl Dormant {
                 }
                 // It is for the program that wrote it.
                 Err(error @ StoredError::Newer(_)) => {
-                    tracing::warn!(record = ?row.key, "a session is left alone: {error}")
+                    tracing::warn!(record = ?row.key, "a session is left alone: {error}");
                 }
                 Err(error) => {
                     tracing::error!(record = ?row.key, "a session is lost: {error}");

@@ -33,7 +33,7 @@ impl Tombstones {
             .filter_map(|row| {
                 let left =
                     Duration::from_secs(u64::try_from(row.until - today).ok()?).min(KEPT_TOMBSTONES_FOR);
-                let since = now.checked_sub(KEPT_TOMBSTONES_FOR - left)?;
+                let since = now.checked_sub(KEPT_TOMBSTONES_FOR.saturating_sub(left))?;
                 Some(Tombstone { key: row.key, words: serde_json::from_str(&row.body).ok()?, since })
             })
             .collect();
