@@ -149,7 +149,7 @@ async fn several_servers_come_back_each_with_its_first_call() {
     let mut site = Site::new("several");
     let fixture = testkit::fixture_binary();
     let configuration =
-        format!("servers:\n  one: {{command: [{0:?}]}}\n  two: {{command: [{0:?}]}}\n", fixture);
+        format!("servers:\n  one: {{command: [{fixture:?}]}}\n  two: {{command: [{fixture:?}]}}\n");
     let file = site.state.join("servers.yaml");
     std::fs::write(&file, configuration).unwrap();
     let builder = || Gateway::without_command().flag("--config").flag(&file);
