@@ -108,7 +108,7 @@ impl Client {
             handle: record.key.id.handle(),
             record_key: record.key.record_key(),
             instance: record.instance.clone(),
-            opened: opened_at(record.opened, now),
+            opened: opened_at(&record, now),
             state: Mutex::new(State::new(&context.counters, record.epoch, now)),
             record: Mutex::new(record),
             capabilities: Mutex::new(capabilities),
@@ -471,8 +471,11 @@ impl Client {
 }
 
 /// When a session was opened, on the clock that its deadlines go by.
-fn opened_at(opened: Timestamp, now: Instant) -> Instant {
-    let age = Timestamp::now().duration_since(opened);
+fn opened_at(record: &SessionRecord, now: Instant) -> Instant {
+    if record.epoch == 0 {
+        return now;
+    }
+    let age = Timestamp::now().duration_since(record.opened);
     let age = Duration::try_from(age).unwrap_or_default();
     now.checked_sub(age).unwrap_or(now)
 }
