@@ -1,7 +1,7 @@
 //! What a session is after its gateway was killed or ended: the same, with new processes.
 
 use serde_json::{Value, json};
-use testkit::{EventStream, Gateway, NEWEST, text_of};
+use testkit::{EventStream, Gateway, NEWEST, text_of, wait_until};
 
 use super::{Site, asked_where, open_in, works_in};
 
@@ -20,7 +20,11 @@ async fn a_session_goes_on_after_its_gateway_was_killed() {
     assert_eq!(gateway.open_sessions().await, 0, "nothing runs before the client comes back");
     let back = works_in(&client).await;
     assert_eq!(text_of(&back), site.project.path.to_string_lossy());
-    assert_eq!(restored(&back), &json!({"reason": "gateway_restarted", "epoch": 1, "lost": []}));
+    // A call whose answer was written out just before the kill may still count as lost.
+    assert_eq!(
+        (&restored(&back)["reason"], &restored(&back)["epoch"]),
+        (&json!("gateway_restarted"), &json!(1))
+    );
     assert!(restored(&works_in(&client).await).is_null(), "it is said once");
     assert_eq!((gateway.open_sessions().await, gateway.counter("sessions_restored").await), (1, 1));
 }
@@ -120,10 +124,11 @@ async fn every_door_leads_back_in() {
     gateway.kill().await;
     let gateway = site.start_fixture().await;
     let _events = clients[0].listen().await;
-    assert_eq!(
-        clients[1].session_report().await["workingDirectory"],
-        site.project.path.to_string_lossy().as_ref()
-    );
+    let directory = site.project.path.to_string_lossy();
+    wait_until("the scope is vetted", async || {
+        clients[1].session_report().await["workingDirectory"] == directory.as_ref()
+    })
+    .await;
     assert_eq!(clients[2].delete().await.status, 204);
     assert_eq!(clients[2].post_tool_call(&json!(1), "echo", json!({"text": "x"})).await.status, 404);
     assert_eq!(clients[3].notify("notifications/cancelled", Some(json!({"requestId": 9}))).await.status, 202);
