@@ -2,7 +2,10 @@
 
 use std::process::Stdio;
 
-use testkit::{Gateway, node_binary, parts_dir};
+use rmcp::ServiceExt;
+use rmcp::model::CallToolRequestParams;
+use rmcp::transport::StreamableHttpClientTransport;
+use testkit::{Gateway, node_binary, parts_dir, python_binary};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
@@ -21,21 +24,29 @@ const TYPESCRIPT_1: &str = "
         console.log(transport.sessionId + ' ' + JSON.stringify(result.content));
     }";
 
+const TYPESCRIPT_2: &str = "
+    import { createInterface } from 'node:readline';
+    import { Client, StreamableHTTPClientTransport } from '@modelcontextprotocol/client';
+    const transport = new StreamableHTTPClientTransport(new URL(process.argv[1]));
+    const client = new Client({ name: 'goes-on', version: '2' });
+    await client.connect(transport);
+    for await (const line of createInterface({ input: process.stdin })) {
+        const result = await client.callTool({ name: 'list_dir', arguments: { path: '.' } });
+        console.log(transport.sessionId + ' ' + JSON.stringify(result.content));
+    }";
+
 const PYTHON: &str = "
-import asyncio, json, sys
-from mcp import ClientSession
-from mcp.client.streamable_http import streamablehttp_client
+import anyio, sys
+from mcp import Client
+from mcp.client.streamable_http import streamable_http_client
 
 async def main():
-    async with streamablehttp_client(sys.argv[1]) as (read, write, session_id):
-        async with ClientSession(read, write) as session:
-            await session.initialize()
-            loop = asyncio.get_running_loop()
-            while line := await loop.run_in_executor(None, sys.stdin.readline):
-                result = await session.call_tool('list_dir', {'path': '.'})
-                print(session_id(), json.dumps([item.model_dump() for item in result.content]), flush=True)
+    async with Client(streamable_http_client(sys.argv[1]), mode='legacy') as client:
+        while await anyio.to_thread.run_sync(sys.stdin.readline):
+            result = await client.call_tool('list_dir', {'path': '.'})
+            print([item.text for item in result.content], flush=True)
 
-asyncio.run(main())
+anyio.run(main)
 ";
 
 #[tokio::test]
@@ -46,8 +57,37 @@ async fn the_typescript_client_goes_on() {
 }
 
 #[tokio::test]
+async fn the_second_typescript_client_goes_on() {
+    let mut command = Command::new(node_binary());
+    command.args(["--input-type=module", "-e", TYPESCRIPT_2]);
+    goes_on("typescript-2", command).await;
+}
+
+#[tokio::test]
+async fn the_rust_client_goes_on() {
+    let mut site = Site::new("rust");
+    site.project.write("a-file", "x");
+    let mut gateway = site.start(Gateway::built_in()).await;
+    let client = ().serve(StreamableHttpClientTransport::from_uri(gateway.url().to_owned())).await.unwrap();
+    let arguments = serde_json::json!({"path": "."}).as_object().cloned().unwrap();
+    let list = async || {
+        let call = CallToolRequestParams::new("list_dir").with_arguments(arguments.clone());
+        format!("{:?}", client.call_tool(call).await.unwrap().content)
+    };
+    let before = list().await;
+    assert!(before.contains("a-file"), "{before}");
+    for _ in 0..3 {
+        gateway.kill().await;
+        gateway = site.start(Gateway::built_in()).await;
+        assert_eq!(list().await, before);
+    }
+    assert_eq!(gateway.counter("sessions_restored").await, 1);
+    client.cancel().await.unwrap();
+}
+
+#[tokio::test]
 async fn the_python_client_goes_on() {
-    let mut command = Command::new(parts_dir().join("venv/bin/python"));
+    let mut command = Command::new(python_binary());
     command.args(["-c", PYTHON]);
     goes_on("python", command).await;
 }
