@@ -5,6 +5,7 @@ mod calls;
 mod clients;
 mod ends;
 mod going_on;
+mod kills;
 mod store;
 
 use std::path::Path;
