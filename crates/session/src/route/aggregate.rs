@@ -106,14 +106,9 @@ impl Aggregate {
         }
     }
 
-    /// A server has started for this session: it hears the client's log level, and its own lists count.
+    /// A server has started for this session: its own lists count.
     fn came_up(self: &Arc<Self>, place: usize) {
-        let (level, workers) = (self.client.record().log_level, self.members[place].workers());
-        if let Some(level) = level {
-            for worker in &workers {
-                worker.set_level(self.client.id(), level);
-            }
-        }
+        let workers = self.members[place].workers();
         if workers.iter().any(|worker| !worker.serves_many() && !worker.is_for_one_call()) {
             let action = self.lock().refresh(place);
             self.perform(action);
