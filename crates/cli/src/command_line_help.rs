@@ -163,6 +163,8 @@ const GROUPS: &[(&str, &[&str])] = &[
         "Sessions and quotas",
         &[
             "client_grace",
+            "ephemeral",
+            "state_dir",
             "idle_timeout",
             "max_session_age",
             "handshake_timeout",
