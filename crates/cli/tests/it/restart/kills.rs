@@ -107,7 +107,7 @@ async fn open(mut client: RawClient) -> Told {
 async fn call(client: RawClient, nonce: String) -> Told {
     let sent = client.post_tool_call(&json!(nonce), "echo", json!({"text": nonce})).send().await;
     match sent {
-        Ok(reply) if reply.status == 200 && !reply.is_sse() => {
+        Ok(reply) if reply.status == 200 && !reply.body.is_sse() => {
             assert_eq!(reply.json()["result"]["content"][0]["text"], nonce, "{:?}", reply.body);
             Told::Answered(nonce)
         }
@@ -118,7 +118,7 @@ async fn call(client: RawClient, nonce: String) -> Told {
 async fn stream(client: RawClient) -> Told {
     let sent = client.post_tool_call(&client.next_id(), "sleep", json!({"ms": 60_000})).send().await;
     if let Ok(reply) = sent
-        && reply.is_sse()
+        && reply.body.is_sse()
     {
         let mut events = reply.into_events();
         while events.next().await.is_some() {}
