@@ -68,6 +68,7 @@ async fn the_rust_client_goes_on() {
     let mut site = Site::new("rust");
     site.project.write("a-file", "x");
     let mut gateway = site.start(Gateway::built_in()).await;
+    crate::bridge::clients_and_servers::install_crypto();
     let client = ().serve(StreamableHttpClientTransport::from_uri(gateway.url().to_owned())).await.unwrap();
     let arguments = serde_json::json!({"path": "."}).as_object().cloned().unwrap();
     let list = async || {

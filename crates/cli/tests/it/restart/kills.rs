@@ -49,13 +49,13 @@ async fn load_of_two_hundred_kills_loses_no_session_and_repeats_no_call() {
     for round in 0..ROUNDS {
         let mut clients = JoinSet::new();
         clients.spawn(open(gateway.client()));
-        for (place, client) in sessions.values().enumerate() {
-            clients.spawn(call(client.clone(), format!("nonce {round} {place}")));
-            clients.spawn(stream(client.clone()));
-        }
         let surplus = (sessions.len() > SESSIONS).then(|| sessions.keys().next().cloned()).flatten();
         if let Some(client) = surplus.and_then(|id| sessions.remove(&id)) {
             clients.spawn(delete(client));
+        }
+        for (place, client) in sessions.values().enumerate() {
+            clients.spawn(call(client.clone(), format!("nonce {round} {place}")));
+            clients.spawn(stream(client.clone()));
         }
         tokio::time::sleep(Duration::from_millis(dice.below(120))).await;
         gateway.kill().await;
