@@ -125,10 +125,16 @@ pub(crate) fn follow(path: &Path, link: &mut dyn FnMut(&Path, &OsStr) -> bool) -
 
 /// Like [`follow`], and holds what was found.
 pub(crate) fn walk(path: &Path, link: &mut dyn FnMut(&Path, &OsStr) -> bool) -> Walk {
-    // Most paths have no links, which the kernel can tell in one call.
+    // Most paths have no links, which the kernel can tell in one call; also that one ends before the first of them.
     let has_parents = path.components().any(|component| component == Component::ParentDir);
-    if !has_parents && let Some(held) = hold_without_links(path) {
-        return Walk::Found(held);
+    if !has_parents {
+        match hold_without_links(path) {
+            Ok(Some(held)) => return Walk::Found(held),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Walk::Missing(path.components().collect());
+            }
+            Ok(None) | Err(_) => {}
+        }
     }
     let top = || hold(CWD, OsStr::new("/"));
     let Ok(mut held) = top() else { return Walk::Refused };
@@ -186,11 +192,12 @@ fn hold(directory: impl std::os::fd::AsFd, name: &OsStr) -> rustix::io::Result<O
     rustix::fs::openat(directory, name, HOLD | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 
-fn hold_without_links(path: &Path) -> Option<Held> {
-    let descriptor = open_without_links(path, HOLD | OFlags::NOFOLLOW | OFlags::CLOEXEC).ok()?;
-    let stat = rustix::fs::fstat(&descriptor).ok()?;
+/// Holds what a path leads to if there is no link in it. Returns `None` if the last name is one.
+fn hold_without_links(path: &Path) -> io::Result<Option<Held>> {
+    let descriptor = open_without_links(path, HOLD | OFlags::NOFOLLOW | OFlags::CLOEXEC)?;
+    let stat = rustix::fs::fstat(&descriptor)?;
     let held = Held { path: path.components().collect(), descriptor, stat };
-    (held.kind() != FileType::Symlink).then_some(held)
+    Ok((held.kind() != FileType::Symlink).then_some(held))
 }
 
 /// Opens an absolute path that has no links. The kernel refuses it if there is one on the way.
@@ -257,6 +264,23 @@ mod tests {
         std::fs::write(base.join("real/file"), "").unwrap();
         let through_a_file = follow(&base.join("one/file/deeper"), &mut |_, _| true);
         assert_eq!(through_a_file, Destination::Missing(base.join("real/file/deeper")));
+    }
+
+    #[test]
+    fn a_missing_path_is_without_links_as_far_as_it_exists() {
+        let base = crate::test_directory::directory("link-walk-missing").canonicalize().unwrap();
+        std::fs::create_dir(base.join("real")).unwrap();
+        symlink("real", base.join("linked")).unwrap();
+        symlink("nowhere", base.join("broken")).unwrap();
+        let missing = |path: &str| follow(&base.join(path), &mut |_, _| true);
+        for (path, end) in [
+            ("real/no/file", "real/no/file"),
+            ("no/linked", "no/linked"),
+            ("linked/no/file", "real/no/file"),
+            ("broken/file", "nowhere/file"),
+        ] {
+            assert_eq!(missing(path), Destination::Missing(base.join(end)), "{path}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Which directories a program needs to read: its own prefix and its interpreter's. For the strict read mode, and for
 //! programs inside hidden directories.
 
+use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
@@ -44,7 +45,7 @@ pub(crate) fn readable_for(program: &Path, inference: Inference<'_>) -> Vec<Path
         if inference.may_lead_to(held.path(), own.as_deref(), is_trusted) {
             readable.extend(inference.prefix(held.path()));
         }
-        current = interpreter(&held, inference.search_path)
+        current = interpreter(&held, &mut SearchPath::of(inference.search_path))
             .filter(|next| inference.may_lead_to(next, own.as_deref(), is_trusted));
         is_trusted &= current.as_deref().is_some_and(|next| inference.is_installed(next));
     }
@@ -100,12 +101,12 @@ impl Inference<'_> {
 
     /// What a program on the search path needs that lies elsewhere: where a link leads, and the interpreter of a script.
     /// A link may go through another one on its way, such as `current` for the version in use.
-    fn needed_elsewhere(&self, program: &Path) -> Vec<PathBuf> {
+    fn needed_elsewhere(&self, program: &Path, search_path: &mut SearchPath<'_>) -> Vec<PathBuf> {
         let Some(held) = Held::find(program).filter(Held::is_executable) else { return Vec::new() };
         let named = std::fs::read_link(program).ok();
         let named = named.and_then(|target| Some(lexical(&program.parent()?.join(target))));
         let linked = named.into_iter().flat_map(|named| [named, held.path().to_owned()]);
-        let interpreter = interpreter(&held, self.search_path)
+        let interpreter = interpreter(&held, search_path)
             .filter(|interpreter| !is_shown_anyway(interpreter))
             .filter(|interpreter| self.may_lead_to(interpreter, None, false));
         // The Python of a virtual environment is a link.
@@ -155,6 +156,7 @@ fn is_known_interpreter(program: &Held) -> bool {
 /// anyway.
 pub(crate) fn readable_for_all(inference: Inference<'_>) -> Vec<PathBuf> {
     let mut readable = Vec::new();
+    let mut search_path = SearchPath::of(inference.search_path);
     for directory in std::env::split_paths(inference.search_path).filter(|path| !is_shown_anyway(path)) {
         let Some(held) = Held::find(&directory).filter(Held::is_directory) else { continue };
         let is_directory = |path: &PathBuf| Held::find(path).is_some_and(|held| held.is_directory());
@@ -162,7 +164,9 @@ pub(crate) fn readable_for_all(inference: Inference<'_>) -> Vec<PathBuf> {
         let any = [&directory, held.path()].map(|directory| inference.prefix(&directory.join("program")));
         readable.extend(any.into_iter().flatten().filter(is_directory));
         let programs = held.names().into_iter().take(MAX_PROGRAMS);
-        readable.extend(programs.flat_map(|name| inference.needed_elsewhere(&directory.join(name))));
+        for name in programs {
+            readable.extend(inference.needed_elsewhere(&directory.join(name), &mut search_path));
+        }
     }
     readable.sort();
     readable.dedup();
@@ -225,8 +229,28 @@ pub fn script_among(program: &OsStr, arguments: &[OsString], directory: &Path) -
     is_file(&path).then_some((place, path))
 }
 
+/// Finds programs on a search path, each name once: a version manager has a hundred scripts that name the same one.
+struct SearchPath<'a> {
+    directories: &'a OsStr,
+    found: HashMap<String, Option<PathBuf>>,
+}
+
+impl<'a> SearchPath<'a> {
+    fn of(directories: &'a OsStr) -> Self {
+        Self { directories, found: HashMap::new() }
+    }
+
+    fn find(&mut self, name: &str) -> Option<PathBuf> {
+        let look = || {
+            let mut paths = std::env::split_paths(self.directories).map(|directory| directory.join(name));
+            paths.find(|path| is_file(path))
+        };
+        self.found.entry(name.to_owned()).or_insert_with(look).clone()
+    }
+}
+
 /// The program that a script asks for in its first line.
-fn interpreter(script: &Held, search_path: &OsStr) -> Option<PathBuf> {
+fn interpreter(script: &Held, search_path: &mut SearchPath<'_>) -> Option<PathBuf> {
     let mut head = [0; 256];
     let length = script.read_head(&mut head)?;
     let first = head[..length].split(|byte| *byte == b'\n').next()?;
@@ -237,7 +261,7 @@ fn interpreter(script: &Held, search_path: &OsStr) -> Option<PathBuf> {
         return Some(program.to_owned());
     }
     let name = words.find(|word| !word.starts_with('-') && !word.contains('='))?;
-    std::env::split_paths(search_path).map(|directory| directory.join(name)).find(|path| is_file(path))
+    search_path.find(name)
 }
 
 #[cfg(test)]
