@@ -83,11 +83,6 @@ impl Store {
         self.shared.condition()
     }
 
-    /// How often the database was written, and how many of these writes waited for the disk.
-    pub fn writes(&self) -> (u64, u64) {
-        self.shared.writes()
-    }
-
     /// Writes what waits, and ends the writer. Blocks. Later changes are dropped.
     pub fn close(&self) {
         self.writer.close(&self.shared);

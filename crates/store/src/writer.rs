@@ -3,7 +3,6 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -28,8 +27,6 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// Signalled when there is something to write, or when the writer must end.
     changed: Condvar,
-    writes: AtomicU64,
-    durable_writes: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -78,10 +75,6 @@ impl Shared {
         self.state.lock().trouble.clone().map_or(Condition::Healthy, Condition::Degraded)
     }
 
-    pub(crate) fn writes(&self) -> (u64, u64) {
-        (self.writes.load(Ordering::Relaxed), self.durable_writes.load(Ordering::Relaxed))
-    }
-
     /// Waits for something to write. Returns `None` when everything is written and the store is closed.
     fn next_batch(&self) -> Option<Batch> {
         let mut state = self.state.lock();
@@ -111,11 +104,7 @@ impl Shared {
         Some(Batch { changes: state.backlog.take(), waiting, durability })
     }
 
-    fn note_success(&self, durability: Durability) {
-        self.writes.fetch_add(1, Ordering::Relaxed);
-        if durability == Durability::OfTheMachine {
-            self.durable_writes.fetch_add(1, Ordering::Relaxed);
-        }
+    fn note_success(&self) {
         if let Some(trouble) = self.state.lock().trouble.take() {
             tracing::info!("sessions are written to the disk again, after: {trouble}");
         }
@@ -184,7 +173,7 @@ fn write_all(shared: &Shared, mut database: Database) {
     while let Some(batch) = shared.next_batch() {
         match database.write(&batch.changes, batch.durability) {
             Ok(()) => {
-                shared.note_success(batch.durability);
+                shared.note_success();
                 pause = FIRST_PAUSE;
                 for sender in batch.waiting {
                     // The caller may have gone meanwhile.

@@ -22,7 +22,8 @@ impl Sessions {
     pub(super) fn restore(&self, key: &SessionKey) -> Result<Option<Arc<Session>>, Refusal> {
         let record_key = key.record_key();
         if !self.dormant.holds(record_key) {
-            return Ok(None);
+            // Another request may have restored it since the open sessions were searched.
+            return Ok(self.open.read().get(key).cloned());
         }
         // No request in between must find the session neither here nor there.
         let mut open = self.open.write();
