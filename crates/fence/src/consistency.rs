@@ -11,6 +11,10 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
     if policy.scope.is_empty() {
         return Err(Refusal::of("scope", "no directory was named", "name one with --scope DIR"));
     }
+    if tier == Tier::A && policy.staged.is_some() {
+        let reason = "a copy of the scope cannot take its place without a mount namespace";
+        return Err(Refusal::of("staged scope", reason, namespace_remedy()));
+    }
     for denied in &policy.deny_read {
         if let Some(root) = policy.scope.iter().find(|root| root.path().starts_with(&denied.path)) {
             return Err(Refusal::of(

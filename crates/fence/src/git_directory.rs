@@ -49,6 +49,18 @@ pub(crate) struct GitSurvey {
     pub(crate) left_out: Vec<GitLeftOut>,
 }
 
+impl GitSurvey {
+    /// Leaves out those that a staged scope has no copy of: they would be changed themselves.
+    pub(crate) fn leave_out_unless(&mut self, is_copied: impl Fn(&VettedDirectory) -> bool) {
+        let taken = std::mem::take(&mut self.taken);
+        let (copied, others): (Vec<_>, Vec<_>) = taken.into_iter().partition(|git| is_copied(&git.directory));
+        self.taken = copied;
+        let reason = "the session works on a copy, which has none of this directory";
+        let left_out = |git: GitDirectory| GitLeftOut { directory: git.directory.path().to_owned(), reason };
+        self.left_out.extend(others.into_iter().map(left_out));
+    }
+}
+
 /// Looks for the git directories of a scope.
 pub(crate) fn find(
     scope: &[VettedDirectory],

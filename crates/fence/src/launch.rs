@@ -31,6 +31,7 @@ use crate::launch_request::{
 use crate::plan::{NetworkNamespace, Plan, SeccompPlan};
 use crate::policy::Command;
 use crate::raw_path::Raw;
+use crate::staged::StagedScope;
 use crate::stdio::Stdio;
 use crate::supervisor_registry::SUPERVISORS;
 use crate::{fd_passing, kernel_features, launcher_process, spawn};
@@ -160,12 +161,14 @@ impl Launcher {
     ) -> Result<Fenced, LaunchError> {
         let program = command.as_ref().map(|command| command.program.clone()).unwrap_or_default();
         let members = leaf.map(CgroupLeaf::member_files).transpose()?.unwrap_or_default();
+        let mounts = plan.staged.as_ref().map(StagedScope::mounts).transpose()?.unwrap_or_default();
         let request = LaunchRequest {
             steps: plan.steps.clone(),
             command,
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             umask: current_umask(),
             cgroups: members.len(),
+            mounts: mounts.len(),
             group: leaf.map(CgroupLeaf::as_requested),
             canaries: Canaries {
                 outside: outside.to_owned(),
@@ -174,7 +177,8 @@ impl Launcher {
                 host: HostIdentity::read()?,
             },
         };
-        self.spawn_launcher(plan, &request, stdio, &members)?.follow(plan, &program, outside)
+        let more: Vec<OwnedFd> = members.into_iter().chain(mounts).collect();
+        self.spawn_launcher(plan, &request, stdio, &more)?.follow(plan, &program, outside)
     }
 
     /// Whether the costly canary is still to be tried for this kind of filter.
@@ -187,7 +191,7 @@ impl Launcher {
         plan: &Plan,
         request: &LaunchRequest,
         stdio: Stdio<'_>,
-        members: &[OwnedFd],
+        more: &[OwnedFd],
     ) -> Result<Channels, LaunchError> {
         let request = sealed(&serde_json::to_vec(request).map_err(io::Error::other)?)?;
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
@@ -205,8 +209,8 @@ impl Launcher {
         if let Some(end) = &listeners_end {
             passed.push((end.as_fd(), LISTENERS_FD));
         }
-        for (number, member) in members.iter().enumerate() {
-            passed.push((member.as_fd(), CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
+        for (number, descriptor) in more.iter().enumerate() {
+            passed.push((descriptor.as_fd(), CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
         }
         let launching = SUPERVISORS.launching();
         let pid = match &self.zygote {

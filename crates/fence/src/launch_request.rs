@@ -66,9 +66,18 @@ pub(crate) struct LaunchRequest {
     /// The caller's umask, for the command.
     pub(crate) umask: u32,
     pub(crate) cgroups: usize,
+    /// How many mounts come after the control groups.
+    pub(crate) mounts: usize,
     /// What the control groups to join limit.
     pub(crate) group: Option<RequestedGroup>,
     pub(crate) canaries: Canaries,
+}
+
+impl LaunchRequest {
+    /// The descriptor of the first mount that comes with it.
+    pub(crate) fn first_mount(&self) -> RawFd {
+        CGROUP_FD + RawFd::try_from(self.cgroups).unwrap_or(0)
+    }
 }
 
 /// One group, in every hierarchy that it was made in.

@@ -5,6 +5,7 @@ mod canaries;
 mod filter;
 mod mounts;
 mod namespaces;
+mod overlay;
 mod probe;
 mod process_attributes;
 mod reads;
@@ -28,6 +29,7 @@ use crate::launch_request::{
     EVENTS_FD, Event, LAUNCH_ARGUMENT, LaunchRequest, PROBE_ARGUMENT, REQUEST_FD, RequestedCommand,
     ZYGOTE_ARGUMENT,
 };
+use crate::overlay::OVERLAY_ARGUMENT;
 use crate::policy::Tier;
 use crate::raw_path::Raw;
 
@@ -45,6 +47,7 @@ pub fn run_if_launcher() {
         Some(word) if word == LAUNCH_ARGUMENT => launch(),
         Some(word) if word == ZYGOTE_ARGUMENT => zygote::serve(),
         Some(word) if word == PROBE_ARGUMENT => probe::answer(),
+        Some(word) if word == OVERLAY_ARGUMENT => overlay::hold(),
         _ => {}
     }
 }
@@ -128,7 +131,7 @@ fn read_request() -> Result<LaunchRequest, StepError> {
 
 /// Takes the steps of a launch in order. Later steps rely on earlier ones.
 fn prepare(request: &LaunchRequest) -> Result<Infallible, StepError> {
-    process_attributes::close_surplus(request.cgroups)?;
+    process_attributes::close_surplus(request)?;
     process_attributes::leave_terminal_and_signals()?;
     process_attributes::check_parent(request)?;
     let limited = process_attributes::join_cgroups(request)?;
@@ -177,7 +180,7 @@ fn become_init(
     limited: Vec<ProtectionName>,
     ahead: Option<mounts::SystemRoot>,
 ) -> Result<Infallible, StepError> {
-    mounts::enter_own_root(&request.steps, ahead)?;
+    mounts::enter_own_root(request, ahead)?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Init, request.steps.kept())?;
     let shown = confine(request, limited)?;
     confirm(request, &shown);

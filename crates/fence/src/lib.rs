@@ -52,6 +52,7 @@ mod scope_scan;
 mod session_directory;
 mod settings;
 mod setup;
+mod staged;
 mod stdio;
 mod tool_caches;
 mod tool_versions;
@@ -72,6 +73,8 @@ mod launch_request;
 mod launcher_process;
 #[cfg(target_os = "linux")]
 pub mod nested;
+#[cfg(target_os = "linux")]
+mod overlay;
 #[cfg(target_os = "linux")]
 mod peers;
 #[cfg(target_os = "linux")]
@@ -119,6 +122,7 @@ pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
 pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};
 pub use settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
 pub use setup::FenceSetup;
+pub use staged::{MAX_STAGED_TREES, StagedScope, StagedTree};
 pub use stdio::{ChildPipes, Pipes, Stdio};
 pub use tool_caches::KeptCache;
 pub use unfenced::spawn_unfenced;

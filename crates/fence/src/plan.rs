@@ -18,6 +18,7 @@ use crate::policy::{
     UnixSockets,
 };
 use crate::refusal::{Refusal, namespace_remedy};
+use crate::staged::{StagedPlace, StagedScope};
 use crate::{assessment, consistency, raw_path};
 
 /// Directories with files and sockets of other programs: absent in Tier B, not granted in Tier A.
@@ -34,6 +35,8 @@ pub struct Plan {
     pub(crate) cgroup: CgroupPlan,
     /// The denied paths that exist, for the canaries.
     pub(crate) denied: Vec<PathBuf>,
+    /// What stands at the place of the scope.
+    pub(crate) staged: Option<StagedScope>,
 }
 
 /// What each layer does: the part of the plan that the launcher gets.
@@ -127,6 +130,8 @@ pub(crate) struct NamespacePlan {
     pub(crate) pinned: Vec<PathBuf>,
     /// Read-write directories that appear at other paths too.
     pub(crate) mirrored: Vec<Mirror>,
+    /// What stands at the places of directories of the scope.
+    pub(crate) staged: Vec<StagedPlace>,
     /// The size of the private temporary directories.
     pub(crate) temp_bytes: Option<u64>,
     /// Terminals of its own.
@@ -188,6 +193,7 @@ pub fn plan(policy: &Policy, kernel: &Kernel) -> Result<Plan, Refusal> {
         steps,
         cgroup: cgroup_plan(policy, kernel),
         denied: existing(&policy.deny_read),
+        staged: policy.staged.clone(),
     })
 }
 
@@ -267,11 +273,12 @@ fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
         // The rest is readable with the root.
         Tier::B => (ReadPlan::OwnRoot, readable_in(policy, &listed)),
     };
-    let git = git_directories(policy, kernel);
+    let git = in_their_places(policy, git_directories(policy, kernel));
+    let scope = in_their_places(policy, policy.scope.clone());
     let (mut read_write, read_only) = match tier {
-        _ if policy.read_only => (policy.read_write.clone(), [policy.scope.clone(), git].concat()),
-        Tier::A => ([policy.scope.clone(), policy.read_write.clone()].concat(), git),
-        Tier::B => ([policy.scope.clone(), policy.read_write.clone(), git].concat(), Vec::new()),
+        _ if policy.read_only => (policy.read_write.clone(), [scope, git].concat()),
+        Tier::A => ([scope, policy.read_write.clone()].concat(), git),
+        Tier::B => ([scope, policy.read_write.clone(), git].concat(), Vec::new()),
     };
     // A rule for a directory above does not count where a mirror is mounted elsewhere.
     read_write.extend(policy.mirrored.iter().map(|mirror| mirror.source.clone()));
@@ -288,6 +295,14 @@ fn landlock_plan(policy: &Policy, kernel: &Kernel, tier: Tier) -> LandlockPlan {
             Network::Ports { ports } => Some(ports.clone()),
             _ => None,
         },
+    }
+}
+
+/// What the command finds at the places of these directories.
+fn in_their_places(policy: &Policy, directories: Vec<VettedDirectory>) -> Vec<VettedDirectory> {
+    match &policy.staged {
+        Some(staged) => directories.iter().map(|directory| staged.in_place_of(directory)).collect(),
+        None => directories,
     }
 }
 
@@ -373,6 +388,7 @@ fn namespace_plan(policy: &Policy, kernel: &Kernel) -> NamespacePlan {
         protected: policy.protected.clone(),
         pinned: Vec::new(),
         mirrored: policy.mirrored.clone(),
+        staged: policy.staged.as_ref().map(StagedScope::places).unwrap_or_default(),
         temp_bytes: match policy.temp {
             Temp::Private { bytes, .. } => Some(bytes),
             Temp::None => None,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::confinement::ProtectionName;
 use crate::paths::{DeniedPath, VettedDirectory};
+use crate::staged::StagedScope;
 
 /// Everything that a fence has to enforce.
 #[derive(Clone, Debug)]
@@ -17,6 +18,8 @@ pub struct Policy {
     pub scope: Vec<VettedDirectory>,
     /// The scope can be read and not written.
     pub read_only: bool,
+    /// What the command finds instead of the scope, which then stays as it is.
+    pub staged: Option<StagedScope>,
     /// Git directories outside the scope that it takes in.
     pub git: Vec<GitDirectory>,
     /// More that is read-write, such as the session's home and caches.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use crate::confinement::ProtectionName;
 use crate::paths::VettedDirectory;
 use crate::policy::{Allowance, GitChoice, Limits, MetadataChoice, Network, TierChoice, UnixSockets};
+use crate::staged::StagedScope;
 
 /// What an operator wants of every fence.
 #[derive(Clone, Debug)]
@@ -68,6 +69,11 @@ pub enum ScopeChoice<'a> {
     Vetted(&'a [VettedDirectory]),
     /// A directory that ringfence made below its own for this command. Users cannot name one of those.
     Own(&'a Path),
+    /// Directories that were vetted before, and what stands at their places.
+    Staged {
+        directories: &'a [VettedDirectory],
+        staged: &'a StagedScope,
+    },
     /// An empty directory of the session.
     Empty,
 }

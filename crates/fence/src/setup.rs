@@ -86,8 +86,12 @@ impl FenceSetup {
         host: &HostEnvironment,
     ) -> Result<Self, FenceSetupError> {
         // The session's own directory holds nothing of the user's, and temporary files may go there.
-        let is_users = matches!(scope, ScopeChoice::Directories(_) | ScopeChoice::Vetted(_));
+        let is_users = !matches!(scope, ScopeChoice::Own(_) | ScopeChoice::Empty);
         let read_only = settings.read_only && is_users;
+        let staged = match scope {
+            ScopeChoice::Staged { staged, .. } => Some(staged.clone()),
+            _ => None,
+        };
         let scope = vet_all(scope, &session, settings.user, host)?;
         PrivateTree::open(&session.home(), settings.user).map_err(FenceSetupError::Directory)?;
         let mut read_write = vec![VettedDirectory::own(&session.home())?];
@@ -113,12 +117,17 @@ impl FenceSetup {
         for directory in &settings.write {
             read_write.push(host.vet_named(directory)?);
         }
-        let git = if is_users {
+        let mut git = if is_users {
             git_directory::find(&scope, &settings.git, settings.user, &facts.denied, host)
         } else {
             GitSurvey::default()
         };
-        let shared = (settings.hardlinks != HardlinkChoice::Warn).then(|| shared_files(&scope));
+        if let Some(staged) = &staged {
+            git.leave_out_unless(|directory| staged.covers(directory));
+        }
+        // Nothing of a scope that is staged can be changed through another name.
+        let is_searched = settings.hardlinks != HardlinkChoice::Warn && staged.is_none();
+        let shared = is_searched.then(|| shared_files(&scope));
         refuse_shared(settings, shared.as_ref())?;
         let taken: Vec<VettedDirectory> = git.taken.iter().map(|git| git.directory.clone()).collect();
         let policy = Policy {
@@ -126,7 +135,7 @@ impl FenceSetup {
             deny_read: facts.denied.clone(),
             hidden: vec![host.own.path().to_owned()],
             protected: protected(settings, shared.as_ref()),
-            metadata: metadata(settings),
+            metadata: if staged.is_some() { MetadataChoice::Writable } else { metadata(settings) },
             temp: match settings.temp_bytes {
                 Some(bytes) => Temp::Private { directory: session.temp(), bytes },
                 None => Temp::None,
@@ -143,13 +152,16 @@ impl FenceSetup {
             user: settings.user,
             git: git.taken,
             scope,
+            staged,
             read_write,
             mirrored,
         };
         let git_left_out = git.left_out;
         let mut setup = Self { policy, session, shared, git_left_out, caches, host: host.clone() };
-        setup.session.note_scope(&setup.scope_paths()).map_err(FenceSetupError::Directory)?;
-        setup.session.note_git_directories(&paths(&taken)).map_err(FenceSetupError::Directory)?;
+        if setup.policy.staged.is_none() {
+            setup.session.note_scope(&setup.scope_paths()).map_err(FenceSetupError::Directory)?;
+            setup.session.note_git_directories(&paths(&taken)).map_err(FenceSetupError::Directory)?;
+        }
         setup.allow_reading_needed(facts.needed.clone());
         Ok(setup)
     }
@@ -204,7 +216,7 @@ impl FenceSetup {
     /// Looks through the scope for what a command left that could act outside later, and removes the session's
     /// directories. A setup that is only dropped removes its directories too.
     pub fn clean_up(self) -> CleanUp {
-        self.session.clean_up(&self.policy.scope)
+        self.session.clean_up(if self.policy.staged.is_some() { &[] } else { &self.policy.scope })
     }
 
     /// The environment that every command gets in this fence.
@@ -248,7 +260,7 @@ fn vet_all(
         ScopeChoice::Directories(directories) => {
             directories.iter().map(|directory| host.vet_named(directory)).collect::<Result<_, _>>()?
         }
-        ScopeChoice::Vetted(directories) => {
+        ScopeChoice::Vetted(directories) | ScopeChoice::Staged { directories, .. } => {
             directories.iter().map(|vetted| VettedDirectory::own(vetted.path())).collect::<Result<_, _>>()?
         }
         ScopeChoice::Own(directory) => vec![VettedDirectory::own(directory)?],

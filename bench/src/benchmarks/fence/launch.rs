@@ -140,6 +140,7 @@ impl FenceHost {
                     .while_doing("looking at the scope")?,
             ],
             read_write: vec![own(&self.session.home())?, own(&self.caches)?],
+            staged: None,
             mirrored: Vec::new(),
             read: ReadMode::Strict { readable: vec![bench.to_owned()] },
             deny_read: deny_list(home.as_deref(), self.kernel.is_root),

@@ -8,6 +8,7 @@ mod mirrors;
 pub mod oracle;
 mod root;
 mod shown;
+mod staged;
 mod system_root;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use self::shown::{Shown, Survey, Tree, outermost};
 pub(super) use self::system_root::SystemRoot;
 use self::system_root::has_own_resolver;
 use super::{InStep, StepError, sys};
+use crate::launch_request::LaunchRequest;
 use crate::paths::{DeniedKind, VettedDirectory};
 use crate::plan::{NamespacePlan, Steps};
 
@@ -39,12 +41,13 @@ const DENIED_DIRECTORY: &str = "/.denied";
 const DENIED_FILE: &str = "/.denied-file";
 
 /// Puts this process into the root of the plan: the one that was built ahead, if it shows what a new one would.
-pub(super) fn enter_own_root(steps: &Steps, ahead: Option<SystemRoot>) -> Result<(), StepError> {
+pub(super) fn enter_own_root(request: &LaunchRequest, ahead: Option<SystemRoot>) -> Result<(), StepError> {
+    let steps = &request.steps;
     let plan = steps.namespaces.as_ref().ok_or_else(|| StepError::new("namespaces", "none are planned"))?;
     if ahead.is_none() {
         make_private()?;
     }
-    with_open_umask(|| build(steps, plan, ahead))?.enter()
+    with_open_umask(|| build(request, plan, ahead))?.enter()
 }
 
 /// Builds what does not depend on the command, for one that may come. Its descriptors get numbers above `descriptors`.
@@ -82,7 +85,12 @@ pub(super) fn try_own_root() -> Result<(), StepError> {
     root.enter()
 }
 
-fn build(steps: &Steps, plan: &NamespacePlan, ahead: Option<SystemRoot>) -> Result<Root, StepError> {
+fn build(
+    request: &LaunchRequest,
+    plan: &NamespacePlan,
+    ahead: Option<SystemRoot>,
+) -> Result<Root, StepError> {
+    let steps = &request.steps;
     // What the root covers is opened before it is there.
     let ahead = match ahead {
         Some(ahead) if covers_something(steps, plan) => {
@@ -92,8 +100,15 @@ fn build(steps: &Steps, plan: &NamespacePlan, ahead: Option<SystemRoot>) -> Resu
         ahead => ahead,
     };
     let shown = survey(plan, steps)?;
-    let writable = outermost(&steps.landlock.read_write)?;
-    let read_only = outermost(&steps.landlock.read_only)?;
+    let mut staged = staged::open(&plan.staged, request.first_mount())?;
+    let writable = outermost(&steps.landlock.read_write, &mut staged)?;
+    let read_only = outermost(&steps.landlock.read_only, &mut staged)?;
+    if let Some(path) = staged.keys().next() {
+        return Err(StepError::new(
+            "staged scope",
+            format!("{} lies in a directory that is not", path.display()),
+        ));
+    }
     let mirrors = mirrors::open(&plan.mirrored)?;
     let SystemRoot { mut root, shown, in_temporary, .. } = match ahead {
         Some(ahead) if ahead.is_as(&shown, plan) => ahead,

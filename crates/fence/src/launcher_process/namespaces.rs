@@ -96,6 +96,14 @@ pub(super) fn unshare(network: bool) -> io::Result<()> {
     ids.map()
 }
 
+/// Enters a new namespace for mounts, with the user namespace that it takes.
+pub(super) fn unshare_mounts() -> io::Result<()> {
+    let ids = OwnIds::read();
+    // SAFETY: no descriptor table is unshared, and this process has one thread.
+    unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER | UnshareFlags::NEWNS) }?;
+    ids.map()
+}
+
 /// Enters new namespaces that map root, who builds the command's root, and the user that the command will run as. Only a
 /// process that stays outside may write such a map: a child does it, and ends.
 fn unshare_for(user: u32, network: bool) -> Result<(), StepError> {

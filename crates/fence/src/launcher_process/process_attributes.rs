@@ -2,7 +2,7 @@
 //! and control groups.
 
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::fs::Access;
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
@@ -19,9 +19,9 @@ const LAST_CAPABILITY: u32 = 63;
 const LAST_SIGNAL: i32 = 64;
 
 /// Closes descriptors that the parent leaked.
-pub(super) fn close_surplus(cgroups: usize) -> Result<(), StepError> {
-    let first = u32::try_from(CGROUP_FD).unwrap_or(7) + u32::try_from(cgroups).unwrap_or(0);
-    sys::close_range(first, u32::MAX, false).step("close_range")
+pub(super) fn close_surplus(request: &LaunchRequest) -> Result<(), StepError> {
+    let first = request.first_mount() + RawFd::try_from(request.mounts).step("close_range")?;
+    sys::close_range(first.unsigned_abs(), u32::MAX, false).step("close_range")
 }
 
 /// Starts a session without a terminal, with default signals and a strict umask.

@@ -13,6 +13,7 @@ pub(crate) fn policy() -> Policy {
     Policy {
         scope: vec![vetted("/srv/project")],
         read_only: false,
+        staged: None,
         mirrored: Vec::new(),
         read_write: vec![vetted("/home/u/.cache/ringfence/sessions/1/home")],
         read: ReadMode::Open { also: Vec::new() },

@@ -54,6 +54,9 @@ impl FenceSetup {
     /// Adds what is to be kept in the scope now. Makes placeholders for what is missing.
     fn keep_metadata(&self, plan: &mut Plan) -> Result<(), FenceError> {
         let Some(namespaces) = &mut plan.steps.namespaces else { return Ok(()) };
+        if self.policy.staged.is_some() {
+            return Ok(());
+        }
         let has_git = !self.policy.git.is_empty() && !self.policy.read_only;
         if self.policy.metadata == MetadataChoice::Writable && !has_git {
             return Ok(());

@@ -45,6 +45,7 @@ impl Ground {
         let policy = Policy {
             scope: vec![fence::vet_scope(&self.scope(), None, None).unwrap()],
             read_write: vec![VettedDirectory::own(&self.workspace.join("temp")).unwrap()],
+            staged: None,
             mirrored: Vec::new(),
             read: ReadMode::Open { also: Vec::new() },
             deny_read: DeniedPath::resolve(&self.workspace.join(denied)),

@@ -47,6 +47,7 @@ impl Ground {
         Policy {
             scope: vec![vetted(&self.scope)],
             read_only: false,
+            staged: None,
             mirrored: Vec::new(),
             read_write: Vec::new(),
             read: ReadMode::Open { also: Vec::new() },
@@ -79,6 +80,7 @@ impl Ground {
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             umask: 0o022,
             cgroups: 0,
+            mounts: 0,
             group: Some(RequestedGroup {
                 name: "ringfence-0-0".to_owned(),
                 limits: vec![Name::MemoryLimit, Name::PidLimit],

@@ -22,6 +22,8 @@ pub(super) struct Tree {
     identity: (u64, u64),
     /// Opened ahead if the new root will cover the path. There may be more trees than descriptors.
     opened: Option<OwnedFd>,
+    /// It is a mount of its own, which is attached as it is.
+    is_detached: bool,
     pub(super) is_directory: bool,
 }
 
@@ -133,13 +135,21 @@ fn open(path: &Path) -> Option<(OwnedFd, bool)> {
 }
 
 /// Opens the vetted directories that lie in none of the others.
-pub(super) fn outermost(roots: &[VettedDirectory]) -> Result<BTreeMap<PathBuf, Tree>, StepError> {
+/// Takes those that are staged as they are.
+pub(super) fn outermost(
+    roots: &[VettedDirectory],
+    staged: &mut BTreeMap<PathBuf, Tree>,
+) -> Result<BTreeMap<PathBuf, Tree>, StepError> {
     let mut trees = BTreeMap::new();
     for root in roots {
         let is_inside =
             roots.iter().any(|other| other.path() != root.path() && root.path().starts_with(other.path()));
         if !is_inside {
-            trees.insert(root.path().to_owned(), Tree::opened(open_vetted(root)?));
+            let tree = match staged.remove(root.path()) {
+                Some(tree) => tree,
+                None => Tree::opened(open_vetted(root)?),
+            };
+            trees.insert(root.path().to_owned(), tree);
         }
     }
     Ok(trees)
@@ -153,17 +163,30 @@ pub(super) fn open_tree(path: &Path) -> Option<Tree> {
 impl Tree {
     /// A directory that was opened ahead.
     pub(super) fn opened(directory: OwnedFd) -> Self {
-        Self { identity: identity(&directory), opened: Some(directory), is_directory: true }
+        Self {
+            identity: identity(&directory),
+            opened: Some(directory),
+            is_detached: false,
+            is_directory: true,
+        }
+    }
+
+    /// A mount that is attached nowhere yet.
+    pub(super) fn detached(mount: OwnedFd) -> Self {
+        Self { is_detached: true, ..Self::opened(mount) }
     }
 
     fn new(path: &Path, source: OwnedFd, is_directory: bool) -> Self {
         let identity = identity(&source);
-        Self { identity, opened: path.starts_with(ATTACHED_AT).then_some(source), is_directory }
+        let opened = path.starts_with(ATTACHED_AT).then_some(source);
+        Self { identity, opened, is_detached: false, is_directory }
     }
 
     /// A copy of the tree with the mounts below it, attached nowhere yet. Returns `None` if it is gone by now.
     pub(super) fn copy(&self, path: &Path) -> Result<Option<OwnedFd>, StepError> {
         let copied = match &self.opened {
+            // The kernel copies no mount of another namespace.
+            Some(mount) if self.is_detached => rustix::io::fcntl_dupfd_cloexec(mount, 0),
             Some(source) => copy_of(source, c""),
             None => match open(path) {
                 Some((source, _)) => copy_of(&source, c""),

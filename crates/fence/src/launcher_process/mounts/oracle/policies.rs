@@ -27,6 +27,7 @@ pub(super) fn choose(ground: &Ground, choices: &mut Unstructured<'_>) -> Result<
     let policy = Policy {
         scope: directories(ground, choices)?,
         read_only: choices.ratio(1, 4)?,
+        staged: None,
         mirrored: Vec::new(),
         read_write: directories(ground, choices)?,
         read: if choices.arbitrary()? {
