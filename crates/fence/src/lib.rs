@@ -122,7 +122,7 @@ pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
 pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};
 pub use settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
 pub use setup::FenceSetup;
-pub use staged::{MAX_STAGED_TREES, StagedScope, StagedTree};
+pub use staged::{MAX_STAGED_TREES, StagedScope, StagedTree, WeakStagedScope};
 pub use stdio::{ChildPipes, Pipes, Stdio};
 pub use tool_caches::KeptCache;
 pub use unfenced::spawn_unfenced;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::hash::{Hash, Hasher};
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use rustix::fs::OFlags;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,16 @@ pub const MAX_STAGED_TREES: usize = 4;
 /// What commands find instead of a scope. Clones are the same copy.
 #[derive(Clone, Debug)]
 pub struct StagedScope(Arc<Inner>);
+
+/// A staged scope that others keep in use.
+#[derive(Clone, Debug)]
+pub struct WeakStagedScope(Weak<Inner>);
+
+impl WeakStagedScope {
+    pub fn upgrade(&self) -> Option<StagedScope> {
+        self.0.upgrade().map(StagedScope)
+    }
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -69,8 +79,9 @@ impl StagedScope {
         &self.0.name
     }
 
-    pub(crate) fn trees(&self) -> &[StagedTree] {
-        &self.0.trees
+    /// Finds the scope again as long as it is in use.
+    pub fn downgrade(&self) -> WeakStagedScope {
+        WeakStagedScope(Arc::downgrade(&self.0))
     }
 
     /// Whether a copy stands at the place of this directory.

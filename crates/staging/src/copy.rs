@@ -22,7 +22,14 @@ pub struct WorkspaceCopy {
 /// Keeps other processes from using a copy. Ends when it is dropped, or with this process.
 #[derive(Debug)]
 pub struct Occupied {
-    _lock: File,
+    lock: File,
+}
+
+impl Occupied {
+    /// The lock itself, which holds the copy as long as it is open.
+    pub fn into_lock(self) -> File {
+        self.lock
+    }
 }
 
 /// What changed in the base since the start.

@@ -40,6 +40,7 @@ mod method;
 mod name;
 mod path_text;
 mod record;
+mod staged_scope;
 mod workspaces;
 
 pub use apply::{
