@@ -84,6 +84,10 @@ impl AccessOptions {
         Ok(Access { authentication, tls })
     }
 
+    pub(crate) fn gives_principals_users(&self) -> bool {
+        self.principal_uids.is_some()
+    }
+
     /// The users of principals, if they are to have any.
     pub(crate) fn principal_users(&self) -> Result<Option<PrincipalUsers>, AccessError> {
         let Some(range) = self.principal_uids.clone() else { return Ok(None) };

@@ -13,6 +13,7 @@ use connect::GatewayUrlError;
 use fence::{FenceSetupError, ScopeError};
 use packages::{PackageError, ProgramError};
 use session::Refusal;
+use staging::StagingError;
 use store::StoreError;
 use upstream::StartError;
 use upstream::http::CertificateFileError;
@@ -68,6 +69,12 @@ pub(crate) enum Error {
     OwnPortMirrored(u16),
     /// Sessions cannot be kept.
     Store(StoreError),
+    /// Session workspaces cannot be used.
+    Staging(StagingError),
+    /// An option that takes copies apart.
+    NotWithStage(&'static str),
+    /// Nothing says where the user's state is.
+    NoStateDirectory,
     NoGateway,
     NoSuchSession,
     /// The first server could not be started.
@@ -118,6 +125,7 @@ impl Error {
             | Self::SharedStorage
             | Self::NoSshAgent
             | Self::NotWithConfiguration(_)
+            | Self::NotWithStage(_)
             | Self::Weakening(_)
             | Self::ConfigurationAndCommand
             | Self::ProgramNotFixed
@@ -141,6 +149,8 @@ impl Error {
             Self::NotRefreshed(_)
             | Self::Bind { .. }
             | Self::Store(_)
+            | Self::Staging(_)
+            | Self::NoStateDirectory
             | Self::NoGateway
             | Self::NoSuchSession
             | Self::NotServing(_)
@@ -169,6 +179,7 @@ impl Error {
             Self::NotWithConfiguration(option) => {
                 format!("{option} cannot be used with a configuration file")
             }
+            Self::NotWithStage(option) => format!("{option} cannot be used with --stage"),
             Self::Weakening(weakening) => weakening.to_string(),
             Self::ConfigurationAndCommand => "both a configuration file and a command were given".to_owned(),
             Self::ProgramNotFixed => "the program of a server cannot depend on the session".to_owned(),
@@ -184,6 +195,8 @@ impl Error {
             Self::Bind { address, reason } => format!("cannot listen on {address}: {reason}"),
             Self::OwnPortMirrored(port) => format!("--host-port {port} is the port of this gateway"),
             Self::Store(error) => error.to_string(),
+            Self::Staging(error) => error.to_string(),
+            Self::NoStateDirectory => "nothing says where this user keeps state".to_owned(),
             Self::NoGateway => "no gateway of this user is running".to_owned(),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
             Self::NotServing(Refusal::Scope { refusal }) => {
@@ -216,6 +229,11 @@ impl Error {
         match self {
             Self::Upstream(error) | Self::NotServing(Refusal::Start(error)) => start_hint(error),
             Self::Store(error) => Some(error.hint().to_owned()),
+            Self::NotWithStage(_) => {
+                Some("a copy belongs to one session, and to the user that runs ringfence".to_owned())
+            }
+            Self::Staging(error) => error.hint().map(str::to_owned),
+            Self::NoStateDirectory => Some("set HOME or XDG_STATE_HOME".to_owned()),
             Self::NoFence { hint, .. } => Some(or_unfenced(hint.as_deref())),
             Self::NotServing(Refusal::Scope { refusal }) => Some(refusal.hint()),
             Self::Bind { address, reason } if reason.kind() == std::io::ErrorKind::AddrInUse => {
@@ -324,6 +342,7 @@ from! {
     PrivateFileError => Self::PrivateFile,
     SinkError => Self::Sink,
     StoreError => Self::Store,
+    StagingError => Self::Staging,
     ProgramError => Self::Program,
     MissingVariableError => Self::Variable,
     AccessError => |error| Self::Access(Box::new(error)),

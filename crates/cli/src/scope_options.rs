@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use fence::HostEnvironment;
-use session::{OnRootsChange, RootsChoice, ScopeRules};
+use session::{Copies, CopyMethod, CopyWishes, OnRootsChange, RootsChoice, ScopeRules};
+use staging::{Method, Workspaces};
 
+use crate::config_path::home;
 use crate::error::Error;
 use crate::guarded_host::GuardedHost;
 use crate::seconds::seconds;
@@ -36,6 +38,17 @@ pub(crate) struct ScopeOptions {
     /// (repeatable).
     #[arg(long, value_name = "NAME=DIR")]
     workspace: Vec<NamedWorkspace>,
+    /// Give each session a copy of its directory, made when its scope is locked. The directory itself stays as it is until
+    /// you take the changes over: `ringfence session diff`, `ringfence session apply`.
+    #[arg(long, conflicts_with = "unfenced")]
+    pub(crate) stage: bool,
+    /// How copies are made: overlay, reflink or copy. By default the first of them that works.
+    #[arg(long, value_name = "METHOD", requires = "stage")]
+    stage_method: Option<Method>,
+    /// Let clients take the changes of their session's copy over, or discard it: POST /session/ID/apply, /discard, and the
+    /// tool session_apply. Without it only `ringfence session` does.
+    #[arg(long)]
+    allow_apply: bool,
     /// How long requests wait for the client to name its workspace.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) scope_timeout: Duration,
@@ -92,8 +105,29 @@ impl ScopeOptions {
             default: self.default_scope(default)?,
             allowed: self.allow_scope.iter().map(|path| canonical(path)).collect::<Result<_, _>>()?,
             names: self.names(host_environment)?,
+            copies: self.copies(host_environment)?,
             host_environment: Arc::clone(host_environment),
         })
+    }
+
+    /// The session workspaces of this user, which a crash may have left in the middle of an apply.
+    fn copies(&self, host_environment: &Arc<HostEnvironment>) -> Result<Option<Arc<Copies>>, Error> {
+        let for_each = self.stage.then(|| self.stage_method.map_or(CopyMethod::Best, CopyMethod::Only));
+        let wishes = CopyWishes { for_each, lets_clients_apply: self.allow_apply };
+        let Some(root) = workspaces_root() else {
+            return if self.stage { Err(Error::NoStateDirectory) } else { Ok(None) };
+        };
+        let workspaces = match Workspaces::open(&root) {
+            Err(error) if !self.stage => {
+                tracing::warn!("no session workspaces: {error}");
+                return Ok(None);
+            }
+            workspaces => workspaces?,
+        };
+        for recovered in workspaces.recover()? {
+            tracing::warn!(workspace = %recovered.name, outcome = ?recovered.outcome, "an apply had been interrupted");
+        }
+        Ok(Some(Arc::new(Copies::new(workspaces, wishes, Arc::clone(host_environment)))))
     }
 
     fn default_scope(&self, named: &[PathBuf]) -> Result<Option<Vec<PathBuf>>, Error> {
@@ -121,6 +155,11 @@ impl ScopeOptions {
         }
         Ok(names)
     }
+}
+
+/// Where the session workspaces of this user lie.
+pub(crate) fn workspaces_root() -> Option<PathBuf> {
+    Some(Workspaces::default_root(std::env::var_os("XDG_STATE_HOME").as_deref(), &home()?))
 }
 
 fn canonical(path: &Path) -> Result<PathBuf, Error> {

@@ -92,8 +92,25 @@ impl ServeArguments {
     }
 }
 
+impl ServeArguments {
+    /// Copies are for processes that work for one session or workspace, as the user who runs ringfence.
+    fn check_stage(&self) -> Result<(), Error> {
+        if !self.server.scope.stage {
+            return Ok(());
+        }
+        if self.lifecycle() == Lifecycle::Shared {
+            return Err(Error::NotWithStage("--shared"));
+        }
+        if self.http.access.gives_principals_users() {
+            return Err(Error::NotWithStage("--principal-uids"));
+        }
+        Ok(())
+    }
+}
+
 pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
     logging::start(arguments.server.upstream.log);
+    arguments.check_stage()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     // Check the cheap things first: installing a package may take minutes.
     let address = runtime.block_on(address(&arguments))?;

@@ -15,6 +15,11 @@ pub(crate) fn check(policy: &Policy, tier: Tier) -> Result<(), Refusal> {
         let reason = "a copy of the scope cannot take its place without a mount namespace";
         return Err(Refusal::of("staged scope", reason, namespace_remedy()));
     }
+    if policy.user.is_some() && policy.staged.is_some() {
+        let reason =
+            "a copy of the scope belongs to the user that runs ringfence, and the command runs as another";
+        return Err(Refusal::of("staged scope", reason, "leave --principal-uids out"));
+    }
     for denied in &policy.deny_read {
         if let Some(root) = policy.scope.iter().find(|root| root.path().starts_with(&denied.path)) {
             return Err(Refusal::of(

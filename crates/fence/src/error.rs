@@ -53,6 +53,8 @@ pub enum FenceSetupError {
     Directory(io::Error),
     #[error("{count} files of the scope have another name outside it, for example {}", .example.display())]
     SharedFiles { count: u64, example: PathBuf },
+    #[error("{} lies in {} or around it, which stays as it is while a copy is shown there", .directory.display(), .base.display())]
+    BesideCopy { directory: PathBuf, base: PathBuf },
 }
 
 impl FenceSetupError {
@@ -64,6 +66,9 @@ impl FenceSetupError {
                  package-import-method=copy), or run with --hardlinks protect or --hardlinks warn"
                     .to_owned(),
             ),
+            Self::BesideCopy { .. } => {
+                Some("let commands write in the whole directory, or in none of its own parts".to_owned())
+            }
             Self::Directory(_) => None,
         }
     }

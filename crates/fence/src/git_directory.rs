@@ -61,6 +61,12 @@ impl GitSurvey {
     }
 }
 
+/// The git directories outside a directory that a session there would take in.
+pub fn git_directories_beside(directory: &VettedDirectory, host: &HostEnvironment) -> Vec<GitDirectory> {
+    let choice = GitChoice { leading_back: true, named: Vec::new() };
+    find(std::slice::from_ref(directory), &choice, None, &host.denied_by_default(), host).taken
+}
+
 /// Looks for the git directories of a scope.
 pub(crate) fn find(
     scope: &[VettedDirectory],

@@ -153,6 +153,12 @@ impl HostEnvironment {
         toolchain::readable_for(program, self.inference(search_path, &denied))
     }
 
+    /// What no fence shows unless the operator says so.
+    pub(crate) fn denied_by_default(&self) -> Vec<DeniedPath> {
+        let sensitive = sensitive_paths(self.home.as_deref(), rustix::process::geteuid().is_root());
+        sensitive.iter().flat_map(|path| DeniedPath::resolve(path)).collect()
+    }
+
     fn inference<'a>(&'a self, search_path: &'a OsStr, denied: &'a [PathBuf]) -> Inference<'a> {
         Inference { search_path, home: self.home.as_deref(), denied }
     }

@@ -21,6 +21,7 @@ use crate::private_tree::PrivateTree;
 use crate::scope_scan::{SharedFiles, shared_files};
 use crate::session_directory::{CleanUp, SessionDirectory};
 use crate::settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
+use crate::staged::StagedScope;
 use crate::tool_caches::ToolCaches;
 use crate::tool_versions;
 
@@ -116,6 +117,9 @@ impl FenceSetup {
         };
         for directory in &settings.write {
             read_write.push(host.vet_named(directory)?);
+        }
+        if let Some(staged) = &staged {
+            refuse_around_copies(staged, scope.iter().chain(&read_write))?;
         }
         let mut git = if is_users {
             git_directory::find(&scope, &settings.git, settings.user, &facts.denied, host)
@@ -274,6 +278,22 @@ fn vet_all(
 
 fn paths(roots: &[VettedDirectory]) -> Vec<PathBuf> {
     roots.iter().map(|root| root.path().to_owned()).collect()
+}
+
+/// Refuses to make directories writable that hold a directory whose copy is shown, or lie in one.
+fn refuse_around_copies<'d>(
+    staged: &StagedScope,
+    directories: impl Iterator<Item = &'d VettedDirectory>,
+) -> Result<(), FenceSetupError> {
+    for directory in directories.filter(|directory| !staged.covers(directory)) {
+        let path = directory.path();
+        let meets = |base: &&Path| base.starts_with(path) || path.starts_with(base);
+        if let Some(base) = staged.bases().find(meets) {
+            let (directory, base) = (path.to_owned(), base.to_owned());
+            return Err(FenceSetupError::BesideCopy { directory, base });
+        }
+    }
+    Ok(())
 }
 
 fn refuse_shared(settings: &FenceSettings, shared: Option<&SharedFiles>) -> Result<(), FenceSetupError> {

@@ -89,6 +89,11 @@ impl StagedScope {
         self.0.trees.iter().any(|tree| tree.base == *directory)
     }
 
+    /// The directories that stay as they are.
+    pub(crate) fn bases(&self) -> impl Iterator<Item = &Path> {
+        self.0.trees.iter().map(|tree| tree.base.path())
+    }
+
     /// What is mounted at the place of this directory.
     pub(crate) fn in_place_of(&self, directory: &VettedDirectory) -> VettedDirectory {
         let tree = self.0.trees.iter().find(|tree| tree.base == *directory);

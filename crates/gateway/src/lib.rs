@@ -12,6 +12,7 @@ mod admin;
 mod admission;
 mod attach;
 mod authentication;
+mod copy_endpoints;
 mod denials;
 mod event_body;
 mod failed_attempts;

@@ -13,7 +13,9 @@ use identity::Principal;
 use crate::gateway::Gateway;
 use crate::served_body::Counted;
 use crate::status::RequestError;
-use crate::{admin, admission, attach, authentication, health, mcp, metrics, session_endpoints, status};
+use crate::{
+    admin, admission, attach, authentication, copy_endpoints, health, mcp, metrics, session_endpoints, status,
+};
 
 /// The paths for clients. Routes above the authentication layer require a principal.
 pub(crate) fn client_router(gateway: &Arc<Gateway>) -> Router {
@@ -35,6 +37,15 @@ pub(crate) fn client_router(gateway: &Arc<Gateway>) -> Router {
             post(session_endpoints::destroy).fallback(session_endpoints::wrong_method),
         )
         .route("/session/{id}/attach", get(attach::attach))
+        .route(
+            "/session/{id}/changes",
+            get(copy_endpoints::changes).fallback(session_endpoints::wrong_method),
+        )
+        .route("/session/{id}/apply", post(copy_endpoints::apply).fallback(session_endpoints::wrong_method))
+        .route(
+            "/session/{id}/discard",
+            post(copy_endpoints::discard).fallback(session_endpoints::wrong_method),
+        )
         .fallback(status::no_such_path);
     // Without tokens all callers are one principal, whose share would be that of all.
     let router = if gateway.wants_tokens() {

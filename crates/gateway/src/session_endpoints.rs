@@ -162,6 +162,7 @@ pub(crate) async fn show(
     report["ageSeconds"] = overview.age_seconds.into();
     report["idleSeconds"] = overview.idle_seconds.into();
     report["attached"] = session.is_attached().into();
+    report["workspace"] = session.scope().as_ref().and_then(|scope| scope.copy_name()).into();
     answer_json(&report)
 }
 
@@ -186,7 +187,7 @@ pub(crate) fn find(gateway: &Gateway, principal: Principal, id: &str) -> Result<
     Ok(gateway.sessions.find(&SessionKey { principal, id })?)
 }
 
-fn answer_json(report: &Value) -> Response {
+pub(crate) fn answer_json(report: &Value) -> Response {
     let mut response = Response::new(Body::from(report.to_string()));
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use session::{Refusal, ScopeRefusal};
+use session::{CopyError, Refusal, ScopeRefusal};
 use thiserror::Error;
 use wire::{ErrorReply, Id, MessageError, Version, code};
 
@@ -59,6 +59,11 @@ pub(crate) enum RequestError {
     /// The body of `POST /session/init` cannot be read.
     #[error("Bad Request: {0} (expected clientInfo, workingDirectory, capabilities, preferences)")]
     BadIntroduction(String),
+    /// The body of `POST /session/{id}/apply` cannot be read.
+    #[error("Bad Request: {0} (expected only, includeExecutables, includeIgnored, dryRun)")]
+    BadSelection(String),
+    #[error(transparent)]
+    Copy(#[from] CopyError),
     #[error("too many machines are attached")]
     TooManyAttachments,
     #[error("Bad Request: this path is for `ringfence connect` (a WebSocket)")]
@@ -126,6 +131,7 @@ impl RequestError {
             | Self::UnsupportedVersion(_)
             | Self::BatchNotAllowed
             | Self::BadIntroduction(_)
+            | Self::BadSelection(_)
             | Self::TwoSessions
             | Self::NotAWebSocket
             | Self::BadWorkspace
@@ -138,6 +144,12 @@ impl RequestError {
             Self::TooManyAttempts | Self::TooManyRequests => StatusCode::TOO_MANY_REQUESTS,
             Self::TooManyAttachments | Self::TooManyConnections => StatusCode::SERVICE_UNAVAILABLE,
             Self::NoSuchPath | Self::NoSuchSession => StatusCode::NOT_FOUND,
+            Self::Copy(error) => match error {
+                CopyError::NoCopy => StatusCode::NOT_FOUND,
+                CopyError::NotAllowed => StatusCode::FORBIDDEN,
+                CopyError::Apply(_) => StatusCode::CONFLICT,
+                CopyError::Staging(_) => StatusCode::INTERNAL_SERVER_ERROR,
+            },
             Self::Refused(refusal) => refusal_status(refusal),
         }
     }
@@ -165,7 +177,7 @@ impl RequestError {
             Self::Malformed(error) => ErrorReply::new(error.code, self.to_string()),
             Self::EraContradiction(reply) => reply.clone(),
             Self::Refused(refusal) => refusal.reply(),
-            Self::BadIntroduction(_) | Self::BatchNotAllowed => {
+            Self::BadIntroduction(_) | Self::BadSelection(_) | Self::BatchNotAllowed => {
                 ErrorReply::new(code::INVALID_REQUEST, self.to_string())
             }
             _ => ErrorReply::new(code::SERVER_ERROR, self.to_string()),

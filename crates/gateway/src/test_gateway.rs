@@ -32,6 +32,7 @@ pub(crate) fn gateway_with(config: Config) -> Arc<Gateway> {
         on_change: session::OnRootsChange::Terminate,
         default: None,
         allowed: vec![],
+        copies: None,
         names: BTreeMap::new(),
         host_environment,
     };

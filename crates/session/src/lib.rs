@@ -57,11 +57,12 @@ pub use registry::{Caller, Sessions};
 pub use rights::{Grants, RightsBook};
 pub use route::MemberReport;
 pub use scope::{
-    OnRootsChange, RootError, RootsChoice, Scope, ScopeRefusal, ScopeRules, ScopeSource, WorkspaceChoice,
-    parse_root,
+    Copies, CopyMethod, CopyWishes, OnRootsChange, RootError, RootsChoice, Scope, ScopeRefusal, ScopeRules,
+    ScopeSource, WorkspaceChoice, parse_root,
 };
-pub use session::{Session, SessionOverview, ToolReport, WorkerOverview};
+pub use session::{CopyError, Session, SessionOverview, ToolReport, WorkerOverview};
 pub use settings::Settings;
 /// The gateway reports it, and does not know the store otherwise.
+pub use staging::ApplyRequest;
 pub use store::Condition;
 pub use stream::{Delivery, First, Next, StreamReader};

@@ -282,6 +282,9 @@ impl Sessions {
                 reap_orphans();
                 self.rest_idle();
                 self.expire_dormant();
+                if let Some(copies) = self.context.rules.copies.clone() {
+                    tokio::task::spawn_blocking(move || copies.remove_unchanged());
+                }
                 reaped = now;
             }
             if now.duration_since(given_back) >= GIVE_BACK_INTERVAL && self.context.take_freed_memory() {

@@ -1,6 +1,7 @@
 //! Where a session may write: the sources that can name it, the operator's rules, and the vetted directories. A scope is
 //! chosen once; its directories are recorded by device and inode, and the launcher compares them.
 
+mod copies;
 mod root_uri;
 
 use std::collections::BTreeMap;
@@ -9,13 +10,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fence::{HostEnvironment, ScopeError, VettedDirectory};
+use fence::{HostEnvironment, ScopeError, StagedScope, VettedDirectory};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
+use staging::CopyId;
 use upstream::Directories;
 use wire::{Id, Outcome, Response, read_object};
 
+pub(crate) use self::copies::CopyUser;
+pub use self::copies::{Copies, CopyMethod, CopyWishes};
 pub use self::root_uri::{RootError, parse_root};
 use crate::rights::Rights;
 use crate::stored::StoredScope;
@@ -64,6 +68,8 @@ pub struct Scope {
     /// What a client on another machine calls its workspace there. A label, nothing more.
     pub(crate) label: Option<String>,
     pub(crate) source: ScopeSource,
+    /// The session workspace that takes the place of the first directory.
+    pub(crate) copy: Option<CopyId>,
 }
 
 impl Scope {
@@ -73,7 +79,18 @@ impl Scope {
     }
 
     fn of(roots: Vec<VettedDirectory>, source: ScopeSource) -> Self {
-        Self { directories: Arc::new(Directories { roots, storage: None }), label: None, source }
+        Self { directories: Arc::new(Directories::of(roots)), label: None, source, copy: None }
+    }
+
+    /// The same directories, with a copy at the place of the first.
+    fn with_copy(self, copy: CopyId, staged: StagedScope) -> Self {
+        let directories = Directories { staged: Some(staged), ..Directories::clone(&self.directories) };
+        Self { directories: Arc::new(directories), copy: Some(copy), ..self }
+    }
+
+    /// The name of the session workspace that the session has.
+    pub fn copy_name(&self) -> Option<&str> {
+        self.directories.staged.as_ref().map(StagedScope::name)
     }
 
     pub(crate) fn roots(&self) -> &[VettedDirectory] {
@@ -135,6 +152,8 @@ pub struct ScopeRules {
     pub allowed: Vec<PathBuf>,
     /// Names that clients may use for directories.
     pub names: BTreeMap<String, PathBuf>,
+    /// Session workspaces, which clients may name too; `None`: there are none.
+    pub copies: Option<Arc<Copies>>,
     pub host_environment: Arc<HostEnvironment>,
 }
 
@@ -193,6 +212,13 @@ pub enum ScopeRefusal {
     OthersScope(PathBuf),
     #[error("{} is another directory than when the session began", .0.display())]
     Replaced(PathBuf),
+    /// Also said of one that another principal has.
+    #[error("there is no such session workspace")]
+    NoSuchCopy,
+    #[error("a session workspace is a copy of one directory, and the client named several")]
+    SeveralRootsOfCopy,
+    #[error("{message}")]
+    Copy { message: String, hint: String },
 }
 
 impl ScopeRefusal {
@@ -223,6 +249,9 @@ impl ScopeRefusal {
             }
             Self::OthersScope(_) => "name another directory".to_owned(),
             Self::Replaced(_) => "start a new session".to_owned(),
+            Self::NoSuchCopy => "`ringfence session list` shows the workspaces".to_owned(),
+            Self::SeveralRootsOfCopy => "name one directory, or use --roots first".to_owned(),
+            Self::Copy { hint, .. } => hint.clone(),
         }
     }
 }
@@ -320,6 +349,11 @@ impl ScopeRules {
                     |reason| ScopeRefusal::Root { uri: path.chars().take(MAX_QUOTED).collect(), reason };
                 self.vet(&parse_root(path).map_err(reason)?, rights)?
             }
+            (None, _) if let Some(copy) = self.copies.as_ref().and_then(|copies| copies.named(text)) => {
+                let root = self.vet(copy.record().base_path(), rights)?;
+                let copy = Some(copy.record().id.clone());
+                return Ok(Scope { copy, ..Scope::of(vec![root], ScopeSource::Workspace) });
+            }
             (None, _) => return Err(ScopeRefusal::UnknownWorkspace(text.chars().take(MAX_QUOTED).collect())),
         };
         Ok(Scope::of(vec![root], ScopeSource::Workspace))
@@ -348,7 +382,8 @@ impl ScopeRules {
             }
             roots.push(root);
         }
-        Ok(Scope { label: stored.label.clone(), ..Scope::of(roots, stored.source) })
+        let copy = stored.copy.clone();
+        Ok(Scope { label: stored.label.clone(), copy, ..Scope::of(roots, stored.source) })
     }
 
     /// Whether the operator names this directory for sessions whose scope was chosen so.
@@ -381,7 +416,9 @@ impl ScopeRules {
                 roots.push(root);
             }
         }
-        Ok(Scope { label: session.label.clone(), ..Scope::of(roots, session.source) })
+        let directories =
+            Directories { staged: session.directories.staged.clone(), ..Directories::of(roots) };
+        Ok(Scope { directories: Arc::new(directories), ..session.clone() })
     }
 
     /// A directory that the operator named. It was canonical at start: a link at its path was put there later.

@@ -6,6 +6,7 @@
 //! ```
 
 mod client_handshake;
+mod copy;
 mod ending;
 mod gate_driver;
 mod locking;
@@ -27,6 +28,7 @@ use wire::{
 };
 
 use self::client_handshake::ClientHandshake;
+pub use self::copy::CopyError;
 pub use self::overview::{SessionOverview, WorkerOverview};
 pub use self::reports::ToolReport;
 pub(crate) use self::restoring::resume;

@@ -10,6 +10,7 @@ use fence::DirectoryIdentity;
 use identity::{Instance, SessionKey};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use staging::CopyId;
 use wire::{LogLevel, Message, Request, Version};
 
 use crate::record::{Contexts, EndReason, SessionRecord, Subscription};
@@ -49,6 +50,9 @@ pub(crate) struct StoredScope {
     pub(crate) roots: Vec<DirectoryIdentity>,
     pub(crate) label: Option<String>,
     pub(crate) source: ScopeSource,
+    /// The session workspace.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) copy: Option<CopyId>,
 }
 
 /// Why a row of the store is no session.
@@ -171,6 +175,7 @@ impl StoredScope {
             roots: scope.roots().iter().filter_map(|root| root.identity().ok()).collect(),
             label: scope.label.clone(),
             source: scope.source(),
+            copy: scope.copy.clone(),
         }
     }
 }

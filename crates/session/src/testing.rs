@@ -34,6 +34,7 @@ pub(crate) fn rules() -> ScopeRules {
         on_change: OnRootsChange::Terminate,
         default: None,
         allowed: Vec::new(),
+        copies: None,
         names: BTreeMap::new(),
         host_environment: Arc::new(fence::HostEnvironment::of_this_process().unwrap()),
     }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fence::VettedDirectory;
+use fence::{StagedScope, VettedDirectory};
 
 /// What one server may write. The first root is the primary one, where the server starts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -11,15 +11,26 @@ pub struct Directories {
     pub roots: Vec<VettedDirectory>,
     /// Where the server keeps data across sessions. It is no root.
     pub storage: Option<VettedDirectory>,
+    /// What stands at the places of roots, which then stay as they are.
+    pub staged: Option<StagedScope>,
 }
 
 impl Directories {
+    pub fn of(roots: Vec<VettedDirectory>) -> Self {
+        Self { roots, ..Self::default() }
+    }
+
     pub fn paths(&self) -> Vec<PathBuf> {
         self.roots.iter().map(|root| root.path().to_owned()).collect()
     }
 
     pub fn primary(&self) -> Option<&Path> {
         self.roots.first().map(VettedDirectory::path)
+    }
+
+    /// The roots that the session itself changes.
+    pub(crate) fn changed_roots(&self) -> &[VettedDirectory] {
+        if self.staged.is_some() { &[] } else { &self.roots }
     }
 
     /// Roots and storage, as the fence must find them.

@@ -145,7 +145,7 @@ impl FenceHost {
             return;
         }
         drop(searched);
-        let roots = directories.roots.clone();
+        let roots = directories.changed_roots().to_owned();
         std::thread::spawn(move || {
             let shared = shared_files(&roots);
             if shared.count > 0 {

@@ -65,6 +65,9 @@ impl Process {
         directories: &Directories,
         owner: Option<&Owner>,
     ) -> Result<(Self, pipe::Receiver), StartError> {
+        if directories.staged.is_some() {
+            return Err(StartError::UnfencedCopy);
+        }
         let directory = program.directory.as_deref().or_else(|| directories.primary());
         let spawn = |mark: &str| {
             let variables = program.variables.iter().cloned();

@@ -28,6 +28,8 @@ pub enum StartError {
     NotAttached,
     #[error("the directory of the session was replaced after its scope was locked")]
     ScopeChanged,
+    #[error("the MCP server runs without a fence, and would work on the project itself instead of its copy")]
+    UnfencedCopy,
     /// The server's capabilities differ from those in the answer to `initialize`.
     #[error("the MCP server offers other capabilities in this workspace than before; start a new session")]
     Contradiction,

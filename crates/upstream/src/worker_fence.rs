@@ -89,7 +89,11 @@ impl WorkerFence {
         let host = &self.host;
         let failed = |error: FenceSetupError| StartError::fence(&FenceError::from(error));
         let vetted = self.directories.vetted();
-        let scope = if vetted.is_empty() { ScopeChoice::Empty } else { ScopeChoice::Vetted(&vetted) };
+        let scope = match &self.directories.staged {
+            Some(staged) => ScopeChoice::Staged { directories: &vetted, staged },
+            None if vetted.is_empty() => ScopeChoice::Empty,
+            None => ScopeChoice::Vetted(&vetted),
+        };
         let (session, is_first) = self.session().map_err(failed)?;
         let mut setup = FenceSetup::in_session(
             session,
@@ -161,7 +165,7 @@ impl Drop for WorkerFence {
     /// Removes the session's files, and warns of what could act outside later.
     fn drop(&mut self) {
         if let Some(session) = self.session.lock().take() {
-            let done = session.clean_up(&self.directories.roots);
+            let done = session.clean_up(self.directories.changed_roots());
             for warning in done.warnings().into_iter().chain(done.to_review()) {
                 tracing::warn!("{warning}");
             }

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use identity::{Handle, Instance, Principal};
 use serde_json::json;
-use wire::worker_variable::{INSTANCE, SCOPE, SCOPE_SOURCE, SESSION};
+use wire::worker_variable::{COPY, INSTANCE, SCOPE, SCOPE_SOURCE, SESSION};
 
 use crate::directories::Directories;
 
@@ -29,6 +29,7 @@ pub(crate) fn worker_variables(
         variables.push((INSTANCE.into(), owner.instance.as_str().into()));
         variables.extend(owner.scope_source.map(|source| (SCOPE_SOURCE.into(), source.into())));
     }
+    variables.extend(directories.staged.as_ref().map(|staged| (COPY.into(), staged.name().into())));
     let uris: Vec<String> =
         directories.paths().iter().map(|path| wire::file_uri(path.as_os_str().as_bytes())).collect();
     if !uris.is_empty() {

@@ -12,3 +12,5 @@ pub const SCOPE_SOURCE: &str = "RINGFENCE_SCOPE_SOURCE";
 pub const CONFINEMENT: &str = "RINGFENCE_CONFINEMENT";
 /// The git directory that the workspace seems to belong to and that the fence leaves outside.
 pub const GIT_LEFT_OUT: &str = "RINGFENCE_GIT_LEFT_OUT";
+/// The session workspace, where the session works on a copy of its directory.
+pub const COPY: &str = "RINGFENCE_COPY";

@@ -12,4 +12,5 @@ mod restart;
 mod rights;
 mod scopes;
 mod sessions;
+mod staged;
 mod workspace;

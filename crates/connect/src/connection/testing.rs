@@ -33,6 +33,7 @@ pub(crate) fn connection(servers: Vec<ServerPlan>) -> Connection {
             on_change: OnRootsChange::Terminate,
             default: None,
             allowed: Vec::new(),
+            copies: None,
             names: BTreeMap::new(),
             host_environment,
         },

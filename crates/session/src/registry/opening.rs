@@ -132,7 +132,9 @@ impl Sessions {
         let named = caller.workspace.as_ref().map(of_workspace);
         match named.transpose()? {
             // A workspace on another machine names nothing here.
-            Some(named) if named.roots() != fixed.roots() && named.label.is_none() => {
+            Some(named)
+                if named.label.is_none() && (named.roots() != fixed.roots() || named.copy.is_some()) =>
+            {
                 Err(ScopeRefusal::NotShared(named.paths().into_iter().next().unwrap_or_default()).into())
             }
             _ => Ok(Some((*fixed).clone())),

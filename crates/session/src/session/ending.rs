@@ -52,6 +52,11 @@ async fn depart(session: &Session, reason: EndReason) {
     for worker in session.route().map(Route::workers).unwrap_or_default() {
         worker.leave(session.id()).await;
     }
+    if let (Some(copies), Some(scope)) = (&session.context.rules.copies, session.scope())
+        && reason != EndReason::Shutdown
+    {
+        copies.note_left(&scope);
+    }
     tracing::info!(session = %session.handle(), reason = reason.as_str(), "session ended");
     // One that its client never heard of was not opened either.
     if session.client.record().answer.is_none() {

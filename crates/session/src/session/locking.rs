@@ -14,7 +14,7 @@ use crate::gate::{GateAction, GateEvent};
 use crate::plan::Beneficiary;
 use crate::record::EndReason;
 use crate::route::{Aggregate, PassThrough, Placed, Placing, Route};
-use crate::scope::{RootsAnswer, Scope, ScopeRefusal};
+use crate::scope::{CopyUser, RootsAnswer, Scope, ScopeRefusal};
 use crate::server::Server;
 use crate::worker::{ClientHandle, WorkerEvent};
 
@@ -22,7 +22,11 @@ impl Session {
     /// Sets the scope for good and lets the waiting requests through, in their order.
     pub(crate) async fn lock_scope(self: &Arc<Self>, scope: Scope) -> Result<(), ScopeRefusal> {
         // All sessions of a shared worker have its scope; any other scope is one principal's alone.
-        let scope = if self.roster.shares_scope() { scope } else { self.place.check_neighbours(scope)? };
+        let scope = if self.roster.shares_scope() {
+            scope
+        } else {
+            self.place.check_neighbours(staged(self, scope).await?)?
+        };
         let scope = Arc::new(scope);
         let placed = place(self, &scope).await?;
         if !note_scope(self, &scope) {
@@ -84,6 +88,18 @@ fn note_scope(session: &Session, scope: &Arc<Scope>) -> bool {
         source: source.into(),
     });
     true
+}
+
+/// Puts a copy at the place of the scope, where the session is to have one. That looks at many files.
+async fn staged(session: &Session, scope: Scope) -> Result<Scope, ScopeRefusal> {
+    let Some(copies) = &session.context.rules.copies else { return Ok(scope) };
+    let (copies, key, handle) = (Arc::clone(copies), session.key.clone(), session.handle());
+    let client = session.client.record().client.clone();
+    let stage =
+        move || copies.stage(scope, CopyUser { principal: &key.principal, session: handle, client: &client });
+    // Copying a large project takes longer than looking at directories may.
+    let staged = tokio::task::spawn_blocking(stage).await;
+    staged.unwrap_or_else(|error| Err(ScopeRefusal::BadAnswer(error.to_string())))
 }
 
 /// Decides where each server runs. That looks at files, so nothing is locked meanwhile.

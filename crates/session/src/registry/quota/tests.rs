@@ -62,8 +62,8 @@ fn scope(paths: &[&str]) -> Scope {
     let vetted =
         |path: &&str| serde_json::from_value(json!({"path": path, "device": 1, "inode": 2})).unwrap();
     let roots = paths.iter().map(vetted).collect();
-    let directories = Arc::new(Directories { roots, storage: None });
-    Scope { directories, label: None, source: ScopeSource::Roots }
+    let directories = Arc::new(Directories::of(roots));
+    Scope { directories, label: None, source: ScopeSource::Roots, copy: None }
 }
 
 #[test]

@@ -1,0 +1,117 @@
+//! Sessions that work on a copy of their project: what they see, what the project keeps, and what becomes of the copy.
+
+mod apart;
+mod going_on;
+mod reviewed;
+mod together;
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use staging::{Method, NewCopy, WorkspaceCopy, WorkspaceName, Workspaces};
+use testkit::{
+    Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, roots, text_of, workspace_dir,
+};
+
+/// A project, and where its copies lie.
+struct Site {
+    project: Project,
+    state: WorkspaceDir,
+}
+
+impl Site {
+    fn new(name: &str) -> Self {
+        let project = Project::new(name);
+        project.write("kept.txt", "from the project\n");
+        Self { project, state: workspace_dir("state") }
+    }
+
+    /// The built-in server for clients of this project.
+    fn serve(&self) -> GatewayBuilder {
+        self.of_user(Gateway::built_in())
+    }
+
+    fn of_user(&self, builder: GatewayBuilder) -> GatewayBuilder {
+        builder.env("XDG_STATE_HOME", self.state.path()).flag("--no-default-scope")
+    }
+
+    async fn staged(&self) -> Gateway {
+        self.serve().flag("--stage").start().await
+    }
+
+    fn workspaces(&self) -> Workspaces {
+        Workspaces::open(&self.state.join("ringfence/workspaces")).unwrap()
+    }
+
+    /// A copy that a command has made.
+    fn copy(&self, name: &str, method: Method) -> WorkspaceCopy {
+        let name = Some(name.parse::<WorkspaceName>().unwrap());
+        self.workspaces().create(NewCopy { name, ..NewCopy::of(&self.project.path, method) }).unwrap()
+    }
+
+    fn copies(&self) -> Vec<WorkspaceCopy> {
+        self.workspaces().list().unwrap().into_iter().map(Result::unwrap).collect()
+    }
+
+    fn path(&self) -> &Path {
+        &self.project.path
+    }
+}
+
+/// A session of a client whose root is this directory.
+async fn open_in(gateway: &Gateway, directory: &Path) -> RawClient {
+    let mut client = gateway.client();
+    client.open(json!({"roots": {}}), NEWEST).await;
+    let exchange = client
+        .call_tool_answering("session_info", json!({}), |question| {
+            assert_eq!(question["method"], "roots/list");
+            Ok(roots(&[directory]))
+        })
+        .await;
+    assert!(exchange.response["result"]["isError"] != true, "{}", exchange.response);
+    client
+}
+
+/// A session in the copy of this name.
+async fn open_copy(gateway: &Gateway, name: &str) -> RawClient {
+    let mut client = RawClient::new(format!("{}/w/{name}", gateway.url()));
+    client.open(json!({"roots": {}}), NEWEST).await;
+    client
+}
+
+/// What a shell command of the session prints.
+async fn shell(client: &RawClient, command: &str) -> String {
+    text_of(&client.call_tool("run_terminal_cmd", json!({ "command": command })).await)
+}
+
+/// Asks an endpoint of the session itself. Returns the status and the body.
+async fn at_session(
+    gateway: &Gateway,
+    client: &RawClient,
+    method: reqwest::Method,
+    path: &str,
+    body: Option<Value>,
+) -> (u16, Value) {
+    let base = gateway.url().trim_end_matches("/mcp");
+    let url = format!("{base}/session/{}/{path}", client.session_id().unwrap());
+    let mut request = reqwest::Client::new().request(method, url);
+    if let Some(body) = body {
+        request = request.header("content-type", "application/json").body(body.to_string());
+    }
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default())
+}
+
+fn changed_paths(report: &Value) -> Vec<String> {
+    let entries = report["changes"]["entries"].as_array().unwrap();
+    entries.iter().map(|entry| entry["path"].as_str().unwrap().to_owned()).collect()
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
+    let mut names: Vec<String> =
+        std::fs::read_dir(directory).unwrap().map(|entry| name(entry.unwrap())).collect();
+    names.sort();
+    names
+}

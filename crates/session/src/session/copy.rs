@@ -1,0 +1,103 @@
+//! The session workspace of a session: what changed there, and what its client may do with that.
+
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+use staging::{Applied, ApplyError, ApplyRequest, ChangeOptions, DiffOptions, StagingError, WorkspaceCopy};
+
+use super::Session;
+use crate::record::EndReason;
+use crate::scope::Copies;
+
+/// Longest diff that a client gets.
+const MAX_DIFF: usize = 4 * 1024 * 1024;
+
+/// Why nothing is done with a session workspace.
+#[derive(Debug, thiserror::Error)]
+pub enum CopyError {
+    #[error("Not Found: this session works in its directory itself, not in a copy of it")]
+    NoCopy,
+    #[error(
+        "Forbidden: the operator takes changes over with `ringfence session apply` (clients may do so themselves \
+         where the gateway was started with --allow-apply)"
+    )]
+    NotAllowed,
+    #[error("Conflict: {0}")]
+    Apply(#[from] ApplyError),
+    #[error("{0}")]
+    Staging(#[from] StagingError),
+}
+
+impl Session {
+    /// What is different in the session's copy. Looks at files.
+    pub fn changes(&self, with_diff: bool) -> Result<Value, CopyError> {
+        let (_, copy) = self.copy()?;
+        let changes = copy.changes(&ChangeOptions::default())?;
+        let record = copy.record();
+        let mut report = json!({
+            "workspace": record.name,
+            "method": record.method,
+            "base": record.base_path().to_string_lossy(),
+            "changes": changes,
+        });
+        if with_diff {
+            let mut text = BoundedText::default();
+            // A diff that is longer ends there, which the report says.
+            let _ = changes.write_diff(&mut text, &DiffOptions::default());
+            report["diff"] = String::from_utf8_lossy(&text.bytes).into();
+            report["diffIsCut"] = text.is_cut.into();
+        }
+        Ok(report)
+    }
+
+    /// Takes changes of the session's copy over, where the operator lets clients do that. Looks at files.
+    pub fn apply(&self, request: &ApplyRequest) -> Result<Applied, CopyError> {
+        let (copies, copy) = self.copy()?;
+        if !copies.lets_clients_apply() {
+            return Err(CopyError::NotAllowed);
+        }
+        tracing::info!(session = %self.handle(), workspace = %copy.record().name, "the client takes changes over");
+        Ok(copy.apply(request, &|_| None)?)
+    }
+
+    /// Ends the session and moves its copy to the trash. Returns the name of the copy.
+    pub fn discard_copy(self: &Arc<Self>) -> Result<String, CopyError> {
+        let (copies, copy) = self.copy()?;
+        if !copies.lets_clients_apply() {
+            return Err(CopyError::NotAllowed);
+        }
+        copies.discard_when_left(&copy);
+        let session = Arc::clone(self);
+        self.context.depart(async move { session.end(EndReason::Deleted).await });
+        Ok(copy.record().name.to_string())
+    }
+
+    fn copy(&self) -> Result<(&Arc<Copies>, WorkspaceCopy), CopyError> {
+        let copies = self.context.rules.copies.as_ref().ok_or(CopyError::NoCopy)?;
+        let copy = self.scope().and_then(|scope| copies.of(&scope)).ok_or(CopyError::NoCopy)?;
+        Ok((copies, copy))
+    }
+}
+
+/// Text up to a length.
+#[derive(Default)]
+struct BoundedText {
+    bytes: Vec<u8>,
+    is_cut: bool,
+}
+
+impl std::io::Write for BoundedText {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let room = MAX_DIFF - self.bytes.len();
+        self.bytes.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        if bytes.len() > room {
+            self.is_cut = true;
+            return Err(std::io::ErrorKind::StorageFull.into());
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
