@@ -9,6 +9,8 @@
 
 mod index;
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
@@ -318,6 +320,18 @@ fn bare(top: &Path) -> (SurroundingTree, bool) {
     (SurroundingTree { top: top.to_owned(), readable: Vec::new() }, false)
 }
 
+/// Calls `each` with every file that an index of git lists, relative to the top of its tree. `None`: the index cannot be
+/// read to its end.
+pub fn each_tracked_file(index: &[u8], is_sha256: bool, each: &mut dyn FnMut(&Path)) -> Option<()> {
+    let index = index::Index { bytes: index, hash_bytes: hash_bytes(is_sha256), written: 0 };
+    index::each_name(index, &mut |name, _| each(Path::new(OsStr::from_bytes(name))))
+}
+
+/// The length of the names of objects.
+fn hash_bytes(is_sha256: bool) -> usize {
+    if is_sha256 { 32 } else { 20 }
+}
+
 /// The files around a folder, and whether the index lists files in the folder.
 fn surrounding_tree(
     folder: &VettedDirectory,
@@ -332,8 +346,8 @@ fn surrounding_tree(
     let bytes = tree.read_bytes(&file, MAX_INDEX_BYTES);
     let written = u64::try_from(tree.stat(&file)?.st_mtime).ok()?;
     let below = folder.path().strip_prefix(top).ok()?;
-    let hash_bytes = if is_sha256 { 32 } else { 20 };
-    let listed = index::look_for(index::Index { bytes: &bytes, hash_bytes, written }, below)?;
+    let index = index::Index { bytes: &bytes, hash_bytes: hash_bytes(is_sha256), written };
+    let listed = index::look_for(index, below)?;
     let readable = listed.read_by_git.into_iter().map(|path| top.join(path));
     let readable = readable.chain([top.join(".git")]).collect();
     Some((SurroundingTree { top: top.to_owned(), readable }, listed.has_files))

@@ -100,7 +100,7 @@ mod test_directory;
 pub use confinement::{Confinement, Protection, ProtectionName, Status, Verified};
 pub use error::{FenceError, FenceSetupError, LaunchError};
 pub use executed_later::is_executed_later;
-pub use git_directory::{GitLeftOut, git_directories_beside};
+pub use git_directory::{GitLeftOut, each_tracked_file, git_directories_beside};
 pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;

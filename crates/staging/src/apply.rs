@@ -1,5 +1,12 @@
 //! Takes changes over into the base, all or nothing.
 
+mod engine;
+mod journal;
+mod plan;
+mod slots;
+mod transaction;
+
+use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
@@ -7,6 +14,14 @@ use thiserror::Error;
 
 use crate::error::StagingError;
 use crate::path_text;
+use crate::quoting::quote;
+
+pub(crate) use engine::Hook;
+#[cfg(test)]
+pub(crate) use engine::Moment;
+pub(crate) use journal::Files;
+pub(crate) use slots::IN_BASE;
+pub(crate) use transaction::Transactions;
 
 /// Gives the content of a file, relative to the base, at the commit of the start. `None`: there was no such file, or it
 /// is not known.
@@ -24,6 +39,8 @@ pub struct ApplyRequest {
     pub include_ignored: bool,
     /// As in [`crate::ChangeOptions`].
     pub executed: Vec<PathBuf>,
+    /// The fingerprint of the changes that were reviewed. Others are refused.
+    pub reviewed: Option<String>,
     /// Only say what would happen.
     pub dry_run: bool,
 }
@@ -88,6 +105,10 @@ pub enum ApplyError {
     Conflicts(Vec<Conflict>),
     #[error("nothing that changed matches {}", .pattern.display())]
     NothingMatches { pattern: PathBuf },
+    #[error("the session workspace has other changes than those that were reviewed")]
+    NotAsReviewed,
+    #[error("{} was changed in the session workspace while it was read", .path.display())]
+    CopyChanged { path: PathBuf },
     #[error("there is no apply to undo")]
     NothingToUndo,
     /// Everything was rolled back, but these could not be restored; their originals are kept at `kept`.
@@ -97,14 +118,50 @@ pub enum ApplyError {
     Staging(#[from] StagingError),
 }
 
+/// The most conflicts that a message names.
+const MAX_NAMED: usize = 20;
+
 fn list(conflicts: &[Conflict]) -> String {
-    let _ = conflicts;
-    todo!()
+    let mut text = String::new();
+    for (number, conflict) in conflicts.iter().take(MAX_NAMED).enumerate() {
+        let separator = if number == 0 { "" } else { ", " };
+        // Writing to a string cannot fail.
+        let _ = write!(text, "{separator}{} ({})", quote("", &conflict.path), conflict.reason);
+    }
+    if conflicts.len() > MAX_NAMED {
+        let _ = write!(text, " and {} more", conflicts.len() - MAX_NAMED);
+    }
+    text
+}
+
+impl std::fmt::Display for ConflictReason {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::SameLines => "both changed the same lines",
+            Self::BothChanged => "both changed it, and it cannot be merged",
+            Self::BothAdded => "both added it",
+            Self::DeletedInBase => "deleted in the project",
+            Self::DeletedInCopy => "deleted in the workspace, changed in the project",
+            Self::TypeDiffers => "a file here, a directory or link there",
+            Self::ChangedMeanwhile => "the project was changed meanwhile",
+            Self::OtherFileSystem => "on another file system than the project",
+        })
+    }
 }
 
 impl ApplyError {
     pub fn hint(&self) -> Option<&'static str> {
-        todo!()
+        Some(match self {
+            Self::Conflicts(_) => {
+                "nothing was taken over; bring the project's changes into the workspace, or leave these out with `--only`"
+            }
+            Self::NothingMatches { .. } => "`ringfence session diff NAME` shows what changed",
+            Self::NotAsReviewed => "look at the changes again: `ringfence session diff NAME`",
+            Self::CopyChanged { .. } => "nothing was taken over; wait until the agent rests, and try again",
+            Self::NothingToUndo => return None,
+            Self::NotRestored { .. } => "compare the kept originals with the project's files",
+            Self::Staging(error) => return error.hint(),
+        })
     }
 }
 
@@ -123,7 +180,11 @@ pub enum RecoveryOutcome {
     /// The base has moved on, so everything is as before.
     RolledBack,
     /// These files were changed since; they stay as they are, with the originals in the copy's directory.
-    NotRestored { conflicts: Vec<Conflict> },
+    NotRestored {
+        conflicts: Vec<Conflict>,
+        #[serde(with = "path_text")]
+        kept: PathBuf,
+    },
     /// It could not be looked at now: the base is gone, for example. It is tried again.
     Postponed { reason: String },
 }

@@ -1,11 +1,26 @@
 //! What is different in a copy from its base.
 
+mod executed;
+mod files;
+mod finder;
+mod ignored;
+mod overlay;
+mod renames;
+
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use serde::Serialize;
+use sha2::{Digest, Sha256};
+use std::os::unix::ffi::OsStrExt;
 
 use crate::error::StagingError;
+use crate::held_tree::{HeldTree, Seen};
 use crate::path_text;
+
+pub(crate) use executed::ExecutedNames;
+pub(crate) use finder::Finder;
 
 /// How to look for changes.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +42,7 @@ pub struct Changes {
     /// Ignored files, counted by the topmost ignored directory or file.
     pub ignored: Vec<IgnoredTree>,
     #[serde(skip)]
-    pub(crate) sides: Option<std::sync::Arc<Sides>>,
+    pub(crate) sides: Option<Arc<Sides>>,
 }
 
 /// One path that changed.
@@ -53,6 +68,15 @@ pub struct Change {
     /// `.gitignore` names it. Listed only if that was asked for.
     pub ignored: bool,
     pub base: BaseState,
+    #[serde(skip)]
+    pub(crate) seen: BothSeen,
+}
+
+/// What looks at both sides told.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct BothSeen {
+    pub(crate) before: Option<Seen>,
+    pub(crate) after: Option<Seen>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -109,14 +133,14 @@ pub enum ContentKind {
 }
 
 /// A path that changed and is never taken over.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct LeftAside {
     #[serde(with = "path_text")]
     pub path: PathBuf,
     pub reason: LeftAsideReason,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum LeftAsideReason {
     Fifo,
@@ -127,6 +151,19 @@ pub enum LeftAsideReason {
     TooDeep,
     /// It could not be read: it was replaced meanwhile, or its permissions forbid it.
     Unreadable,
+}
+
+impl std::fmt::Display for LeftAsideReason {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str(match self {
+            Self::Fifo => "a FIFO",
+            Self::Socket => "a socket",
+            Self::Device => "a device",
+            Self::Git => "of git; commits are merged",
+            Self::TooDeep => "too deep",
+            Self::Unreadable => "cannot be read",
+        })
+    }
 }
 
 /// Ignored files that were only counted.
@@ -140,20 +177,83 @@ pub struct IgnoredTree {
 
 /// Where the contents of both sides are read.
 #[derive(Debug)]
-pub(crate) struct Sides;
+pub(crate) struct Sides {
+    pub(crate) base: HeldTree,
+    pub(crate) copy: HeldTree,
+    /// Secrets of the base that the copy must not be shown, sorted.
+    pub(crate) left_out: Vec<PathBuf>,
+}
+
+impl Sides {
+    pub(crate) fn is_left_out(&self, path: &Path) -> bool {
+        self.left_out.binary_search_by(|left_out| left_out.as_path().cmp(path)).is_ok()
+    }
+}
+
+/// Both contents of a path; `None` where there is no file or link.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Contents {
+    pub before: Option<Vec<u8>>,
+    pub after: Option<Vec<u8>>,
+}
 
 impl Changes {
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }
 
-    /// Both contents of a file that changed, at most `most` bytes of each; for comparing two copies.
-    pub fn contents(
-        &self,
-        path: &Path,
-        most: u64,
-    ) -> Result<(Option<Vec<u8>>, Option<Vec<u8>>), StagingError> {
-        let _ = (path, most);
-        todo!()
+    /// The entry of a path.
+    pub fn entry(&self, path: &Path) -> Option<&Change> {
+        let place = self.entries.binary_search_by(|change| change.path.as_path().cmp(path)).ok()?;
+        self.entries.get(place)
     }
+
+    /// Both contents of an entry; of a link where it leads. Fails for files of more than `most` bytes.
+    pub fn contents(&self, change: &Change, most: u64) -> Result<Contents, StagingError> {
+        let Some(sides) = &self.sides else { return Ok(Contents::default()) };
+        let read = |tree: &HeldTree, facts: Option<&EntryFacts>| {
+            let Some(facts) = facts else { return Ok(None) };
+            match facts.kind {
+                EntryKind::File => tree.read(&change.path, most).map(Some),
+                EntryKind::Link => {
+                    Ok(facts.target.as_ref().map(|target| target.as_os_str().as_bytes().to_vec()))
+                }
+                _ => Ok(None),
+            }
+        };
+        let failed = |error: io::Error| StagingError::io("cannot read", &change.path, error);
+        Ok(Contents {
+            before: read(&sides.base, change.before.as_ref()).map_err(failed)?,
+            after: read(&sides.copy, change.after.as_ref()).map_err(failed)?,
+        })
+    }
+
+    /// What tells these changes from others: an apply that names it takes over these, or is refused.
+    pub fn fingerprint(&self) -> String {
+        let mut digest = Sha256::new();
+        for change in &self.entries {
+            digest.update((change.path.as_os_str().len() as u64).to_le_bytes());
+            digest.update(change.path.as_os_str().as_bytes());
+            for seen in [change.seen.before, change.seen.after] {
+                digest.update(format!("{seen:?}"));
+            }
+        }
+        let bytes = digest.finalize();
+        bytes.iter().take(16).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    }
+}
+
+/// The first bytes of a file say whether it is text, as they do for git.
+const SNIFFED_BYTES: u64 = 8000;
+
+pub(crate) fn is_binary(bytes: &[u8]) -> bool {
+    let most = usize::try_from(SNIFFED_BYTES).unwrap_or(usize::MAX).min(bytes.len());
+    bytes[..most].contains(&0)
+}
+
+fn content_kind(tree: &HeldTree, path: &Path) -> io::Result<ContentKind> {
+    let (file, _) = tree.file(path)?;
+    let mut bytes = Vec::new();
+    file.take(SNIFFED_BYTES).read_to_end(&mut bytes)?;
+    Ok(if is_binary(&bytes) { ContentKind::Binary } else { ContentKind::Text })
 }

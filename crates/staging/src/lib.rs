@@ -33,28 +33,43 @@
 mod apply;
 mod changes;
 mod copy;
+mod creation;
 mod diff;
 mod error;
+mod file_copy;
+mod held_tree;
 mod history;
+mod manifest;
+mod merge;
 mod method;
 mod name;
 mod path_text;
+mod quoting;
 mod record;
+mod removal;
+mod secrets;
+mod selection;
 mod staged_scope;
+mod state_files;
+mod tracked;
+mod walk;
 mod workspaces;
+
+#[cfg(test)]
+mod tests;
 
 pub use apply::{
     Ancestor, Applied, ApplyError, ApplyRequest, Conflict, ConflictReason, Recovered, RecoveryOutcome, Undone,
 };
 pub use changes::{
-    BaseState, Change, ChangeKind, ChangeOptions, Changes, ContentKind, EntryFacts, EntryKind, IgnoredTree,
-    LeftAside, LeftAsideReason,
+    BaseState, Change, ChangeKind, ChangeOptions, Changes, ContentKind, Contents, EntryFacts, EntryKind,
+    IgnoredTree, LeftAside, LeftAsideReason,
 };
 pub use copy::{BaseDrift, Occupied, Unsaved, WorkspaceCopy};
-pub use diff::DiffOptions;
+pub use diff::{DiffOptions, write_comparison};
 pub use error::StagingError;
 pub use history::{Event, HistoryLine};
 pub use method::{Method, can_reflink};
 pub use name::{NameError, WorkspaceName};
-pub use record::{CopyId, Record, SetUp, StartCommit, Tree};
+pub use record::{CopyId, OutsideRepository, Record, SetUp, StartCommit, Tree};
 pub use workspaces::{Cancel, NewCopy, NewTree, PruneRules, Pruned, Trashed, Workspaces};

@@ -51,6 +51,9 @@ pub struct Record {
     /// FIFOs, sockets and devices of the base, which trees of files do not copy.
     #[serde(with = "path_text::list", default)]
     pub not_copied: Vec<PathBuf>,
+    /// For the names of tracked files.
+    #[serde(default)]
+    pub repositories: Vec<OutsideRepository>,
     /// The commit that was checked out in the base at the start.
     #[serde(default)]
     pub start: Option<StartCommit>,
@@ -82,6 +85,15 @@ pub struct StartCommit {
     pub id: String,
     /// A ref such as `refs/heads/main`, unless the head was detached.
     pub reference: Option<String>,
+}
+
+/// A git directory outside the base, and the top of its tree.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutsideRepository {
+    #[serde(with = "path_text")]
+    pub git_directory: PathBuf,
+    #[serde(with = "path_text")]
+    pub worktree: PathBuf,
 }
 
 /// The set-up command that ran in the copy.

@@ -51,7 +51,7 @@ pub(super) fn look_for(index: Index<'_>, folder: &Path) -> Option<Listed> {
 }
 
 /// Calls `each` with every name and the second in which its file was changed. The formats are those of git's `gitformat-index`, versions 2 to 4.
-fn each_name(index: Index<'_>, each: &mut dyn FnMut(&[u8], u64)) -> Option<()> {
+pub(super) fn each_name(index: Index<'_>, each: &mut dyn FnMut(&[u8], u64)) -> Option<()> {
     let Index { bytes: index, hash_bytes, .. } = index;
     let number = |place: usize| Some(u32::from_be_bytes(index.get(place..place + 4)?.try_into().ok()?));
     let version = number(4)?;

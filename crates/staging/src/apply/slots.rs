@@ -1,0 +1,204 @@
+//! The directory where new content waits and originals are kept, on the file system of the base.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{
+    AtFlags, Mode, OFlags, StatxFlags, fchmod, fsync, mkdirat, openat, statat, statx, symlinkat, syncfs,
+};
+use rustix::io::Errno;
+
+use super::journal::{Files, Identity, SlotsPlace};
+use crate::file_copy::{Sharing, copy_content};
+use crate::held_tree::{HeldTree, Seen};
+use crate::removal::remove_entry;
+use crate::state_files::{read_json_if_there, write_json};
+use crate::workspaces::Cancel;
+
+/// The beginning of the name of slots in a base.
+pub(crate) const IN_BASE: &str = ".ringfence-apply-";
+const IN_STATE: &str = "slots-";
+/// Beyond so many files, one sync of the file system is cheaper than one of each.
+const MAX_SINGLE_SYNCS: usize = 16;
+
+pub(super) struct Slots {
+    pub(super) place: SlotsPlace,
+    pub(super) directory: OwnedFd,
+}
+
+impl Slots {
+    /// Makes an empty directory, in the copy's directory if renames lead from there into the base.
+    pub(super) fn make(files: &Files<'_>, base: &HeldTree, copy_id: &str) -> io::Result<Self> {
+        let random = uuid::Uuid::new_v4().simple().to_string();
+        let random = &random[..8];
+        let state = HeldTree::open(files.copy)?;
+        let place = if is_same_mount(state.top(), base.top())? {
+            SlotsPlace::InState(format!("{IN_STATE}{random}"))
+        } else {
+            SlotsPlace::InBase(format!("{IN_BASE}{copy_id}-{random}"))
+        };
+        // If this process is killed, the next one knows what to remove.
+        write_json(&files.intent(), &place)?;
+        let (parent, name) = match &place {
+            SlotsPlace::InState(name) => (state.directory(Path::new(""))?, name),
+            SlotsPlace::InBase(name) => (base.directory(Path::new(""))?, name),
+        };
+        mkdirat(&parent, name, Mode::RWXU)?;
+        let slots = Self::open(files, base, place)?;
+        if matches!(slots.place, SlotsPlace::InBase(_)) {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let ignore = openat(&slots.directory, ".gitignore", flags, Mode::RUSR | Mode::WUSR)?;
+            rustix::io::write(&ignore, b"*\n")?;
+        }
+        Ok(slots)
+    }
+
+    pub(super) fn open(files: &Files<'_>, base: &HeldTree, place: SlotsPlace) -> io::Result<Self> {
+        let directory = match &place {
+            SlotsPlace::InState(name) => HeldTree::open(files.copy)?.directory(Path::new(name))?,
+            SlotsPlace::InBase(name) => base.directory(Path::new(name))?,
+        };
+        Ok(Self { place, directory })
+    }
+
+    pub(super) fn look(&self, slot: &str) -> io::Result<Option<Seen>> {
+        match statat(&self.directory, slot, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(Seen::of(&stat))),
+            Err(Errno::NOENT) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Copies a file into a slot.
+    pub(super) fn stage(&self, slot: &str, source: &File, bytes: u64, mode: u32) -> io::Result<Identity> {
+        let target = self.create(slot)?;
+        copy_content(source, &target, bytes, Sharing::IfPossible, &Cancel::default())?;
+        self.finish(slot, &target, mode)
+    }
+
+    pub(super) fn stage_bytes(&self, slot: &str, bytes: &[u8], mode: u32) -> io::Result<Identity> {
+        use std::io::Write;
+        let mut target = self.create(slot)?;
+        target.write_all(bytes)?;
+        self.finish(slot, &target, mode)
+    }
+
+    pub(super) fn stage_link(&self, slot: &str, target: &Path) -> io::Result<Identity> {
+        symlinkat(target, &self.directory, slot)?;
+        self.identity(slot)
+    }
+
+    fn create(&self, slot: &str) -> io::Result<File> {
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(File::from(openat(&self.directory, slot, flags, Mode::RUSR | Mode::WUSR)?))
+    }
+
+    fn finish(&self, slot: &str, file: &File, mode: u32) -> io::Result<Identity> {
+        fchmod(file, Mode::from_raw_mode(mode))?;
+        self.identity(slot)
+    }
+
+    fn identity(&self, slot: &str) -> io::Result<Identity> {
+        let seen = self.look(slot)?;
+        seen.as_ref().and_then(Identity::of).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    /// Makes what was staged durable.
+    pub(super) fn sync(&self, base: &HeldTree, slots: &[String]) -> io::Result<()> {
+        if matches!(self.place, SlotsPlace::InBase(_)) {
+            fsync(base.directory(Path::new(""))?)?;
+        }
+        if slots.len() > MAX_SINGLE_SYNCS {
+            return Ok(syncfs(&self.directory)?);
+        }
+        for slot in slots {
+            let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+            match openat(&self.directory, slot.as_str(), flags, Mode::empty()) {
+                Ok(file) => fsync(file)?,
+                // A link is part of the directory; a file that its mode forbids to read was synced when it was made.
+                Err(Errno::LOOP) => {}
+                Err(Errno::ACCESS) => syncfs(&self.directory)?,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(fsync(&self.directory)?)
+    }
+}
+
+/// Makes the names in directories of the base durable.
+pub(super) fn sync_directories(base: &HeldTree, directories: &[&Path]) -> io::Result<()> {
+    if directories.len() > MAX_SINGLE_SYNCS {
+        return Ok(syncfs(base.directory(Path::new(""))?)?);
+    }
+    for directory in directories {
+        match base.directory(directory) {
+            Ok(directory) => fsync(directory)?,
+            // Removed in the same transaction.
+            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Removes a directory of slots with what is in it.
+pub(super) fn remove(files: &Files<'_>, base: Option<&HeldTree>, place: &SlotsPlace) -> io::Result<()> {
+    let (parent, name) = match (place, base) {
+        (SlotsPlace::InState(name), _) => (HeldTree::open(files.copy)?.directory(Path::new(""))?, name),
+        (SlotsPlace::InBase(name), Some(base)) => (base.directory(Path::new(""))?, name),
+        (SlotsPlace::InBase(_), None) => return Ok(()),
+    };
+    match remove_entry(&parent, OsStr::new(name)) {
+        Ok(()) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Removes slots that no journal names: of an apply that was killed before it began, or that was forgotten since.
+pub(super) fn sweep(files: &Files<'_>, base: Option<&HeldTree>, used: &[SlotsPlace]) -> io::Result<()> {
+    if let Some(intent) = read_json_if_there::<SlotsPlace>(&files.intent())? {
+        if !used.contains(&intent) {
+            remove(files, base, &intent)?;
+        }
+        if base.is_some() || matches!(intent, SlotsPlace::InState(_)) {
+            std::fs::remove_file(files.intent())?;
+        }
+    }
+    for entry in std::fs::read_dir(files.copy)? {
+        let Ok(name) = entry?.file_name().into_string() else { continue };
+        let place = SlotsPlace::InState(name);
+        if matches!(&place, SlotsPlace::InState(name) if name.starts_with(IN_STATE)) && !used.contains(&place)
+        {
+            remove(files, base, &place)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether a file can be renamed from one directory to the other.
+fn is_same_mount(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
+    let look = |directory: &dyn Fn() -> rustix::io::Result<rustix::fs::Statx>| directory();
+    let one = look(&|| statx(one.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID))?;
+    let other = look(&|| statx(other.as_fd(), "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID))?;
+    let place = |seen: &rustix::fs::Statx| (seen.stx_dev_major, seen.stx_dev_minor, seen.stx_mnt_id);
+    // Older kernels do not tell the mount.
+    let is_told = (one.stx_mask & StatxFlags::MNT_ID.bits()) != 0;
+    Ok(is_told && place(&one) == place(&other))
+}
+
+/// Where a kept directory of slots goes.
+pub(super) fn keep(files: &Files<'_>, base: &HeldTree, place: &SlotsPlace) -> io::Result<PathBuf> {
+    match place {
+        SlotsPlace::InState(name) => {
+            std::fs::create_dir_all(files.kept())?;
+            let kept = files.kept().join(name);
+            std::fs::rename(files.copy.join(name), &kept)?;
+            Ok(kept)
+        }
+        // On another file system: it stays.
+        SlotsPlace::InBase(name) => Ok(base.path().join(name)),
+    }
+}

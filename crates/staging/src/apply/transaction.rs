@@ -1,0 +1,358 @@
+//! Apply, undo and recovery of one copy. A transaction is decided when its journal is written, and over when the journal
+//! has its last name.
+
+use std::io;
+use std::path::Path;
+
+use super::engine::{Engine, Failure, Hook, Moment, Progress, Trouble};
+use super::journal::{Act, Direction, Files, Identity, Journal, SlotsPlace, Step, VERSION};
+use super::plan::{Plan, Planner};
+use super::slots::{self, Slots};
+use super::{Ancestor, Applied, ApplyError, ApplyRequest, Conflict, ConflictReason, RecoveryOutcome, Undone};
+use crate::changes::{Change, Changes, Sides};
+use crate::error::StagingError;
+use crate::held_tree::{HeldTree, Seen};
+use crate::manifest::Manifest;
+use crate::merge::MAX_MERGED_BYTES;
+use crate::selection::Selection;
+use crate::state_files::{read_json_if_there, write_atomically, write_json};
+
+/// The transactions of one copy. The caller holds the lock of all applies.
+pub(crate) struct Transactions<'a> {
+    pub(crate) files: Files<'a>,
+    pub(crate) base: &'a HeldTree,
+    pub(crate) copy_id: &'a str,
+    pub(crate) hook: Hook<'a>,
+}
+
+impl Transactions<'_> {
+    pub(crate) fn apply(
+        &self,
+        changes: &Changes,
+        sides: &Sides,
+        request: &ApplyRequest,
+        ancestor: Ancestor<'_>,
+    ) -> Result<Applied, ApplyError> {
+        if request.reviewed.as_ref().is_some_and(|reviewed| *reviewed != changes.fingerprint()) {
+            return Err(ApplyError::NotAsReviewed);
+        }
+        let (selected, applied) = select(changes, request)?;
+        let (start, taken) =
+            (self.load(&self.files.base_manifest())?, self.load(&self.files.copy_manifest())?);
+        self.sweep()?;
+        let slots = Slots::make(&self.files, self.base, self.copy_id).map_err(|error| self.failed(error))?;
+        (self.hook)(Moment::SlotsMade);
+        let ancestor = |path: &Path| self.kept_ancestor(&taken, path).or_else(|| ancestor(path));
+        let planner = Planner { sides, start: &start, taken: &taken, ancestor: &ancestor, slots: &slots };
+        let plan = planner.plan(&selected, applied);
+        let Plan { steps, staged, mut applied } = match plan {
+            Ok(plan) if !plan.steps.is_empty() && !request.dry_run => plan,
+            outcome => {
+                self.sweep()?;
+                return outcome.map(|plan| plan.applied);
+            }
+        };
+        self.keep_ancestors(sides, &taken, &steps)?;
+        slots.sync(self.base, &staged).map_err(|error| self.failed(error))?;
+        (self.hook)(Moment::Staged);
+        let journal =
+            Journal { version: VERSION, direction: Direction::Apply, slots: slots.place.clone(), steps };
+        self.begin(&journal)?;
+        self.carry_out(&journal, &slots)?;
+        applied.directories_kept = self.directories_kept(&journal);
+        Ok(applied)
+    }
+
+    /// Writes the journal. From here on a crash does not keep the transaction from its end.
+    fn begin(&self, journal: &Journal) -> Result<(), ApplyError> {
+        let copy = |from: &Path, to: &Path| write_atomically(to, &std::fs::read(from)?);
+        let written = match journal.direction {
+            Direction::Apply => copy(&self.files.base_manifest(), &self.files.base_manifest_before())
+                .and_then(|()| copy(&self.files.copy_manifest(), &self.files.copy_manifest_before())),
+            Direction::Undo => Ok(()),
+        };
+        let written = written.and_then(|()| write_json(&self.files.journal(), journal));
+        written.map_err(|error| self.failed(error))?;
+        (self.hook)(Moment::JournalWritten);
+        Ok(())
+    }
+
+    /// Performs a journal for the first time.
+    fn carry_out(&self, journal: &Journal, slots: &Slots) -> Result<(), ApplyError> {
+        let engine = self.engine(journal, slots);
+        let outcome = engine.run(journal.direction, true).and_then(|()| engine.verify(journal.direction));
+        match outcome {
+            Ok(()) => {
+                (self.hook)(Moment::Verified);
+                self.complete(journal, &engine)?;
+                Ok(())
+            }
+            Err(failure) => self.give_up(journal, &engine, failure),
+        }
+    }
+
+    /// Takes everything back, and says why.
+    fn give_up(&self, journal: &Journal, engine: &Engine<'_>, failure: Failure) -> Result<(), ApplyError> {
+        let conflicts = self.roll_back(journal, engine)?;
+        let Failure { path, trouble } = failure;
+        let lost: Vec<Conflict> = conflicts.into_iter().filter(|conflict| conflict.path != path).collect();
+        if !lost.is_empty() {
+            return Err(ApplyError::NotRestored { conflicts: lost, kept: self.files.kept() });
+        }
+        Err(match trouble {
+            Trouble::Conflict(reason) => ApplyError::Conflicts(vec![Conflict { path, reason }]),
+            Trouble::Io(error) => StagingError::io("cannot take over", &path, error).into(),
+        })
+    }
+
+    /// Takes back what a journal did, and ends it. What cannot be restored keeps its original.
+    fn roll_back(&self, journal: &Journal, engine: &Engine<'_>) -> Result<Vec<Conflict>, ApplyError> {
+        let mut conflicts = engine.take_back(journal.direction);
+        conflicts.retain(|conflict| self.is_lost(engine, conflict));
+        engine.sync().map_err(|error| self.failed(error))?;
+        let direction = journal.direction.reverse();
+        self.write_manifests(journal, direction).map_err(|error| self.failed(error))?;
+        if !conflicts.is_empty() {
+            slots::keep(&self.files, self.base, &journal.slots).map_err(|error| self.failed(error))?;
+        }
+        match journal.direction {
+            // The apply that was to be undone can still be undone.
+            Direction::Undo if conflicts.is_empty() => {
+                let last = Journal { direction: Direction::Apply, ..journal.clone() };
+                write_json(&self.files.last(), &last).map_err(|error| self.failed(error))?;
+            }
+            Direction::Undo => remove_if_there(&self.files.last()).map_err(|error| self.failed(error))?,
+            Direction::Apply => {}
+        }
+        std::fs::remove_file(self.files.journal()).map_err(|error| self.failed(error))?;
+        self.sweep()?;
+        Ok(conflicts)
+    }
+
+    /// Whether a slot holds something that is nowhere else.
+    fn is_lost(&self, engine: &Engine<'_>, conflict: &Conflict) -> bool {
+        let mut steps = engine.steps.iter().filter(|step| step.path == conflict.path);
+        steps.any(|step| {
+            let in_slot = engine.slots.look(&step.slot_name()).ok().flatten();
+            let in_slot = in_slot.as_ref().and_then(Identity::of);
+            match step.act {
+                Act::Put { new, .. } => in_slot.is_some_and(|in_slot| in_slot != new),
+                Act::Remove { .. } => in_slot.is_some(),
+                _ => false,
+            }
+        })
+    }
+
+    /// Ends a transaction whose steps are all done.
+    fn complete(&self, journal: &Journal, engine: &Engine<'_>) -> Result<(), ApplyError> {
+        let end = || -> io::Result<()> {
+            engine.sync()?;
+            self.write_manifests(journal, journal.direction)?;
+            (self.hook)(Moment::ManifestsWritten);
+            match journal.direction {
+                Direction::Apply => std::fs::rename(self.files.journal(), self.files.last())?,
+                Direction::Undo => {
+                    remove_if_there(&self.files.last())?;
+                    std::fs::remove_file(self.files.journal())?;
+                }
+            }
+            crate::state_files::sync_directory_of(&self.files.last())?;
+            (self.hook)(Moment::Committed);
+            Ok(())
+        };
+        end().map_err(|error| self.failed(error))?;
+        self.sweep()
+    }
+
+    /// Notes the new state of the paths of a journal, as far as they are as it left them.
+    fn write_manifests(&self, journal: &Journal, direction: Direction) -> io::Result<()> {
+        let mut base = Manifest::load(&self.files.base_manifest_before())?;
+        let mut copy = Manifest::load(&self.files.copy_manifest_before())?;
+        for step in &journal.steps {
+            let now = self.base.look(&step.path)?;
+            let stays_changed =
+                step.had_changed && (direction == Direction::Undo || matches!(step.act, Act::Put { .. }));
+            if !stays_changed && is_as_left(step, direction, now.as_ref()) {
+                base.set(&step.path, now.as_ref());
+            }
+            if let (Direction::Apply, Some(state)) = (direction, step.copy_state) {
+                copy.set_state(&step.path, state);
+            }
+        }
+        base.save(&self.files.base_manifest())?;
+        copy.save(&self.files.copy_manifest())
+    }
+
+    pub(crate) fn undo(&self) -> Result<Undone, ApplyError> {
+        let last: Option<Journal> =
+            read_json_if_there(&self.files.last()).map_err(|error| self.failed(error))?;
+        let Some(last) = last else { return Err(ApplyError::NothingToUndo) };
+        let slots =
+            Slots::open(&self.files, self.base, last.slots.clone()).map_err(|error| self.failed(error))?;
+        let journal = Journal { direction: Direction::Undo, ..last };
+        let foreign = self.engine(&journal, &slots).foreign().map_err(|error| self.failed(error))?;
+        let engine = self.engine(&journal, &slots);
+        let is_gone = |step: &&Step| {
+            matches!(step.act, Act::Put { .. } | Act::Remove { .. })
+                && engine.progress(step).is_ok_and(|progress| progress == Progress::NotDone)
+        };
+        let moved_on = journal.steps.iter().filter(is_gone);
+        let moved_on = moved_on
+            .map(|step| Conflict { path: step.path.clone(), reason: ConflictReason::ChangedMeanwhile });
+        let conflicts: Vec<Conflict> = foreign.into_iter().chain(moved_on).collect();
+        if !conflicts.is_empty() {
+            return Err(ApplyError::Conflicts(conflicts));
+        }
+        self.begin(&journal)?;
+        self.carry_out(&journal, &slots)?;
+        let mut paths: Vec<_> = journal.steps.into_iter().map(|step| step.path).collect();
+        paths.sort_unstable();
+        paths.dedup();
+        Ok(Undone { paths })
+    }
+
+    /// Ends what a crash interrupted.
+    pub(crate) fn recover(&self) -> Result<Option<RecoveryOutcome>, ApplyError> {
+        let journal: Option<Journal> =
+            read_json_if_there(&self.files.journal()).map_err(|error| self.failed(error))?;
+        let Some(journal) = journal else {
+            self.sweep()?;
+            return Ok(None);
+        };
+        let slots =
+            Slots::open(&self.files, self.base, journal.slots.clone()).map_err(|error| self.failed(error))?;
+        let engine = self.engine(&journal, &slots);
+        let has_moved_on = !engine.foreign().map_err(|error| self.failed(error))?.is_empty();
+        let is_finished = !has_moved_on
+            && engine.run(journal.direction, false).is_ok()
+            && engine.verify(journal.direction).is_ok();
+        if is_finished {
+            self.complete(&journal, &engine)?;
+            return Ok(Some(RecoveryOutcome::Finished));
+        }
+        let conflicts = self.roll_back(&journal, &engine)?;
+        Ok(Some(if conflicts.is_empty() {
+            RecoveryOutcome::RolledBack
+        } else {
+            RecoveryOutcome::NotRestored { conflicts, kept: self.files.kept() }
+        }))
+    }
+
+    /// Gives up the undo of the last apply, with what is kept for it.
+    pub(crate) fn forget(&self) -> Result<(), ApplyError> {
+        remove_if_there(&self.files.last()).map_err(|error| self.failed(error))?;
+        self.sweep()
+    }
+
+    fn engine<'b>(&'b self, journal: &'b Journal, slots: &'b Slots) -> Engine<'b> {
+        Engine { base: self.base, slots, steps: &journal.steps, hook: self.hook }
+    }
+
+    /// Removes slots that neither the journal nor the last apply names.
+    fn sweep(&self) -> Result<(), ApplyError> {
+        let named =
+            |path: &Path| read_json_if_there::<Journal>(path).map(|journal| journal.map(|found| found.slots));
+        let swept = named(&self.files.journal()).and_then(|journal| {
+            let used: Vec<_> = journal.into_iter().chain(named(&self.files.last())?).collect();
+            self.sweep_base(&used)?;
+            slots::sweep(&self.files, Some(self.base), &used)
+        });
+        swept.map_err(|error| self.failed(error))
+    }
+
+    /// Removes slots of this copy in the base.
+    fn sweep_base(&self, used: &[SlotsPlace]) -> io::Result<()> {
+        let own = format!("{}{}-", slots::IN_BASE, self.copy_id);
+        for (name, _) in self.base.entries(Path::new(""))? {
+            let Some(name) = name.to_str().filter(|name| name.starts_with(&own)) else { continue };
+            let place = SlotsPlace::InBase(name.to_owned());
+            if !used.contains(&place) {
+                slots::remove(&self.files, Some(self.base), &place)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn directories_kept(&self, journal: &Journal) -> Vec<std::path::PathBuf> {
+        let removed = journal.steps.iter().filter(|step| matches!(step.act, Act::RemoveDirectory { .. }));
+        let stays =
+            |step: &&Step| matches!(self.base.look(&step.path), Ok(Some(seen)) if seen.is_directory());
+        removed.filter(stays).map(|step| step.path.clone()).collect()
+    }
+
+    /// What the copy had when the path was merged, if that is what was noted last.
+    fn kept_ancestor(&self, taken: &Manifest, path: &Path) -> Option<Vec<u8>> {
+        let file = self.files.ancestor(taken.hash(path), taken.noted(path)?);
+        std::fs::read(file).ok()
+    }
+
+    /// Keeps what the copy has of the merged files: the next merge begins there.
+    fn keep_ancestors(&self, sides: &Sides, taken: &Manifest, steps: &[Step]) -> Result<(), ApplyError> {
+        for step in steps.iter().filter(|step| step.had_changed) {
+            let (Act::Put { new, .. }, Some(state)) = (step.act, step.copy_state) else { continue };
+            if new.is_link || new.bytes > MAX_MERGED_BYTES {
+                continue;
+            }
+            let keep = || -> io::Result<()> {
+                let content = sides.copy.read(&step.path, MAX_MERGED_BYTES)?;
+                let file = self.files.ancestor(taken.hash(&step.path), state);
+                std::fs::create_dir_all(file.parent().unwrap_or(self.files.copy))?;
+                write_atomically(&file, &content)
+            };
+            keep().map_err(|error| self.failed(error))?;
+        }
+        Ok(())
+    }
+
+    fn load(&self, file: &Path) -> Result<Manifest, ApplyError> {
+        Ok(Manifest::load(file).map_err(|error| StagingError::io("cannot read", file, error))?)
+    }
+
+    fn failed(&self, error: io::Error) -> ApplyError {
+        let error = StagingError::io("cannot take changes over into", self.base.path(), error);
+        if error.is_no_space() {
+            return StagingError::NoSpace { base: self.base.path().to_owned() }.into();
+        }
+        error.into()
+    }
+}
+
+/// Whether a path is as a step leaves it in a direction.
+fn is_as_left(step: &Step, direction: Direction, now: Option<&Seen>) -> bool {
+    let identity = now.and_then(Identity::of);
+    match (step.act, direction) {
+        (Act::Put { new, .. }, Direction::Apply) => identity == Some(new),
+        (Act::Put { old, .. }, Direction::Undo) => identity == old && (old.is_some() || now.is_none()),
+        (Act::Remove { .. }, Direction::Apply) => now.is_none(),
+        (Act::Remove { old }, Direction::Undo) => identity == Some(old),
+        _ => now.is_none_or(Seen::is_directory),
+    }
+}
+
+/// What of the changes is to be taken over, and what is left out.
+fn select<'c>(
+    changes: &'c Changes,
+    request: &ApplyRequest,
+) -> Result<(Vec<&'c Change>, Applied), ApplyError> {
+    let selection = Selection::new(&request.only)?;
+    let mut applied = Applied { left_aside: changes.left_aside.clone(), ..Applied::default() };
+    let mut selected = Vec::new();
+    for change in changes.entries.iter().filter(|change| selection.has(&change.path)) {
+        if change.executed_later && !request.include_executables {
+            applied.executables_left_out.push(change.path.clone());
+        } else {
+            selected.push(change);
+        }
+    }
+    match selection.unused() {
+        Some(pattern) => Err(ApplyError::NothingMatches { pattern: pattern.to_owned() }),
+        None => Ok((selected, applied)),
+    }
+}
+
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
