@@ -16,6 +16,7 @@ use crate::import::ImportArguments;
 use crate::register::RegisterArguments;
 use crate::serve::{LifecycleChoice, ServeArguments};
 use crate::server_options::ServerOptions;
+use crate::session_command::SessionArguments;
 use crate::sessions::SessionsArguments;
 use crate::stdio;
 use crate::token::TokenArguments;
@@ -64,6 +65,8 @@ pub(crate) enum Command {
     SandboxedShell(Box<ShellArguments>),
     /// Show which protections this host can enforce, and how to get the others.
     Doctor(Box<DoctorArguments>),
+    /// Make copies of a project for tasks, review what changed in them, and take it over.
+    Session(Box<SessionArguments>),
     /// List, show and stop the sessions of running gateways.
     Sessions(Box<SessionsArguments>),
     /// Make or revoke a token of a caller of `serve --auth-token-file`.

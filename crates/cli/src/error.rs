@@ -23,6 +23,7 @@ use crate::access_options::AccessError;
 use crate::config_file_error::ConfigFileError;
 use crate::environment::MissingVariableError;
 use crate::fenced::FencedCommandError;
+use crate::session_command::SessionCommandError;
 
 /// Bad arguments; the same code that the argument parser uses.
 const USAGE: u8 = 2;
@@ -71,6 +72,8 @@ pub(crate) enum Error {
     Store(StoreError),
     /// Session workspaces cannot be used.
     Staging(StagingError),
+    /// A command on session workspaces failed.
+    Session(Box<SessionCommandError>),
     /// An option that takes copies apart.
     NotWithStage(&'static str),
     /// Nothing says where the user's state is.
@@ -150,6 +153,7 @@ impl Error {
             | Self::Bind { .. }
             | Self::Store(_)
             | Self::Staging(_)
+            | Self::Session(_)
             | Self::NoStateDirectory
             | Self::NoGateway
             | Self::NoSuchSession
@@ -179,7 +183,7 @@ impl Error {
             Self::NotWithConfiguration(option) => {
                 format!("{option} cannot be used with a configuration file")
             }
-            Self::NotWithStage(option) => format!("{option} cannot be used with --stage"),
+            Self::NotWithStage(option) => format!("{option} cannot be used with session workspaces"),
             Self::Weakening(weakening) => weakening.to_string(),
             Self::ConfigurationAndCommand => "both a configuration file and a command were given".to_owned(),
             Self::ProgramNotFixed => "the program of a server cannot depend on the session".to_owned(),
@@ -196,6 +200,7 @@ impl Error {
             Self::OwnPortMirrored(port) => format!("--host-port {port} is the port of this gateway"),
             Self::Store(error) => error.to_string(),
             Self::Staging(error) => error.to_string(),
+            Self::Session(error) => error.to_string(),
             Self::NoStateDirectory => "nothing says where this user keeps state".to_owned(),
             Self::NoGateway => "no gateway of this user is running".to_owned(),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
@@ -233,6 +238,7 @@ impl Error {
                 Some("a copy belongs to one session, and to the user that runs ringfence".to_owned())
             }
             Self::Staging(error) => error.hint().map(str::to_owned),
+            Self::Session(error) => error.hint(),
             Self::NoStateDirectory => Some("set HOME or XDG_STATE_HOME".to_owned()),
             Self::NoFence { hint, .. } => Some(or_unfenced(hint.as_deref())),
             Self::NotServing(Refusal::Scope { refusal }) => Some(refusal.hint()),
@@ -343,6 +349,7 @@ from! {
     SinkError => Self::Sink,
     StoreError => Self::Store,
     StagingError => Self::Staging,
+    SessionCommandError => |error| Self::Session(Box::new(error)),
     ProgramError => Self::Program,
     MissingVariableError => Self::Variable,
     AccessError => |error| Self::Access(Box::new(error)),

@@ -30,6 +30,7 @@ mod seconds;
 mod serve;
 mod server_options;
 mod servers;
+mod session_command;
 mod sessions;
 mod signals;
 mod state_options;
@@ -65,6 +66,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         Command::Run(arguments) => return Ok(exit_of_fence(fenced::run(&arguments))),
         Command::SandboxedShell(arguments) => return Ok(exit_of_fence(fenced::run_shell(&arguments))),
         Command::Doctor(arguments) => return Ok(exit_of_fence(fenced::run_doctor(&arguments))),
+        Command::Session(arguments) => return session_command::run(*arguments),
         Command::Sessions(arguments) => return sessions::run(&arguments),
         Command::Token(arguments) => token::run(&arguments)?,
         Command::Cache(arguments) => return cache_command::run(&arguments),

@@ -92,6 +92,28 @@ pub(crate) struct RegisterArguments {
     undo: bool,
 }
 
+impl RegisterArguments {
+    /// An entry for a server at a URL.
+    pub(crate) fn for_url(client: Client, name: &str, url: String) -> Self {
+        Self {
+            client,
+            url: Some(url),
+            stdio: false,
+            connect: None,
+            scope: None,
+            header: Vec::new(),
+            token_file: None,
+            ca: None,
+            exclusive: false,
+            name: name.to_owned(),
+            config: None,
+            file: None,
+            dry_run: false,
+            undo: false,
+        }
+    }
+}
+
 pub(crate) fn run(arguments: &RegisterArguments) -> Result<ExitCode, ConfigFileError> {
     let registration = Registration::of(arguments)?;
     if arguments.undo {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use fence::HostEnvironment;
 use session::{Copies, CopyMethod, CopyWishes, OnRootsChange, RootsChoice, ScopeRules};
-use staging::{Method, Workspaces};
+use staging::{Method, WorkspaceName, Workspaces};
 
 use crate::config_path::home;
 use crate::error::Error;
@@ -38,6 +38,10 @@ pub(crate) struct ScopeOptions {
     /// (repeatable).
     #[arg(long, value_name = "NAME=DIR")]
     workspace: Vec<NamedWorkspace>,
+    /// Let clients that name no workspace in the header or the URL work in this session workspace, whatever their roots
+    /// are: ringfence session start NAME.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["stage", "unfenced"])]
+    session_workspace: Option<WorkspaceName>,
     /// Give each session a copy of its directory, made when its scope is locked. The directory itself stays as it is until
     /// you take the changes over: `ringfence session diff`, `ringfence session apply`.
     #[arg(long, conflicts_with = "unfenced")]
@@ -102,6 +106,7 @@ impl ScopeOptions {
                 RootsChange::Ignore => OnRootsChange::Ignore,
                 RootsChange::Reinit => OnRootsChange::Reinit,
             },
+            session_workspace: self.session_workspace.as_ref().map(ToString::to_string),
             default: self.default_scope(default)?,
             allowed: self.allow_scope.iter().map(|path| canonical(path)).collect::<Result<_, _>>()?,
             names: self.names(host_environment)?,
@@ -115,10 +120,10 @@ impl ScopeOptions {
         let for_each = self.stage.then(|| self.stage_method.map_or(CopyMethod::Best, CopyMethod::Only));
         let wishes = CopyWishes { for_each, lets_clients_apply: self.allow_apply };
         let Some(root) = workspaces_root() else {
-            return if self.stage { Err(Error::NoStateDirectory) } else { Ok(None) };
+            return if self.needs_copies() { Err(Error::NoStateDirectory) } else { Ok(None) };
         };
         let workspaces = match Workspaces::open(&root) {
-            Err(error) if !self.stage => {
+            Err(error) if !self.needs_copies() => {
                 tracing::warn!("no session workspaces: {error}");
                 return Ok(None);
             }
@@ -127,7 +132,15 @@ impl ScopeOptions {
         for recovered in workspaces.recover()? {
             tracing::warn!(workspace = %recovered.name, outcome = ?recovered.outcome, "an apply had been interrupted");
         }
+        if let Some(name) = &self.session_workspace {
+            workspaces.find(name.as_str())?;
+        }
         Ok(Some(Arc::new(Copies::new(workspaces, wishes, Arc::clone(host_environment)))))
+    }
+
+    /// Whether clients work in copies without naming one.
+    pub(crate) fn needs_copies(&self) -> bool {
+        self.stage || self.session_workspace.is_some()
     }
 
     fn default_scope(&self, named: &[PathBuf]) -> Result<Option<Vec<PathBuf>>, Error> {

@@ -95,7 +95,7 @@ impl ServeArguments {
 impl ServeArguments {
     /// Copies are for processes that work for one session or workspace, as the user who runs ringfence.
     fn check_stage(&self) -> Result<(), Error> {
-        if !self.server.scope.stage {
+        if !self.server.scope.needs_copies() {
             return Ok(());
         }
         if self.lifecycle() == Lifecycle::Shared {

@@ -19,6 +19,7 @@ pub(crate) fn gateway_with(config: Config) -> Arc<Gateway> {
     let servers = session::ServerSet::Many {
         servers: vec![],
         terms: session::Terms {
+            session_workspace: None,
             names: config::NameMode::Prefix,
             secrets: config::Secrets::default(),
             local_is_here: true,

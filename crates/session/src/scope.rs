@@ -146,6 +146,8 @@ pub enum OnRootsChange {
 pub struct ScopeRules {
     pub roots: RootsChoice,
     pub on_change: OnRootsChange,
+    /// The session workspace of clients that name none in the header or the URL, whatever their roots are.
+    pub session_workspace: Option<String>,
     /// For clients that name nothing; `None`: they are refused.
     pub default: Option<Vec<PathBuf>>,
     /// Where scopes may lie; anywhere, if empty. Where callers need tokens, their rights say it.
@@ -300,6 +302,11 @@ impl RootsAnswer {
 }
 
 impl ScopeRules {
+    /// What a client names beside roots, or what the operator named for all clients.
+    pub(crate) fn choice(&self, named: Option<&WorkspaceChoice>) -> Option<WorkspaceChoice> {
+        named.cloned().or_else(|| self.session_workspace.clone().map(WorkspaceChoice::Named))
+    }
+
     /// The scope that a client's roots come to.
     pub(crate) fn of_roots(&self, answer: RootsAnswer, rights: &Rights) -> Result<Scope, ScopeRefusal> {
         let uris = match answer {

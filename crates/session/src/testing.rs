@@ -35,6 +35,7 @@ pub(crate) fn rules() -> ScopeRules {
         default: None,
         allowed: Vec::new(),
         copies: None,
+        session_workspace: None,
         names: BTreeMap::new(),
         host_environment: Arc::new(fence::HostEnvironment::of_this_process().unwrap()),
     }

@@ -20,6 +20,7 @@ use crate::held_tree::{HeldTree, Seen};
 use crate::path_text;
 
 pub(crate) use executed::ExecutedNames;
+pub use executed::is_executed_outside;
 pub(crate) use finder::Finder;
 
 /// How to look for changes.

@@ -291,7 +291,7 @@ impl WorkspaceCopy {
         Transactions { files: self.files(), base, copy_id: self.record.id.as_str(), hook }
     }
 
-    fn files(&self) -> Files<'_> {
+    pub(crate) fn files(&self) -> Files<'_> {
         Files { copy: &self.directory }
     }
 
@@ -338,7 +338,7 @@ fn is_own(path: &Path) -> bool {
     path.iter().next().is_some_and(|name| name.to_str().is_some_and(|name| name.starts_with(IN_BASE)))
 }
 
-fn load(file: &Path) -> Result<Manifest, StagingError> {
+pub(crate) fn load(file: &Path) -> Result<Manifest, StagingError> {
     Manifest::load(file).map_err(|error| StagingError::io("cannot read", file, error))
 }
 

@@ -30,6 +30,14 @@ impl Default for DiffOptions {
     }
 }
 
+impl DiffOptions {
+    /// Tells whether a path is among those that the options name.
+    pub fn selection(&self) -> Result<impl Fn(&Path) -> bool, StagingError> {
+        let selection = Selection::new(&self.only)?;
+        Ok(move |path: &Path| selection.has(path))
+    }
+}
+
 impl Changes {
     /// Writes the diff of everything, or of what the options name. What is executed later comes last, under a heading.
     pub fn write_diff(&self, to: &mut dyn Write, options: &DiffOptions) -> io::Result<()> {
@@ -171,11 +179,15 @@ pub fn write_comparison(
     to: &mut dyn Write,
     options: &DiffOptions,
 ) -> Result<(), StagingError> {
-    let after = |changes: &Changes| match changes.entry(path) {
-        Some(change) => changes.contents(change, options.max_file_bytes).map(|contents| contents.after),
-        None => Ok(None),
+    let read = |changes: &Changes| {
+        let change = changes.entry(path);
+        change.map(|change| changes.contents(change, options.max_file_bytes)).transpose()
     };
-    let (before, after) = (after(one)?.unwrap_or_default(), after(other)?.unwrap_or_default());
+    let (one, other) = (read(one)?, read(other)?);
+    // A copy that did not change a path has what the base has.
+    let unchanged = one.as_ref().or(other.as_ref()).and_then(|contents| contents.before.clone());
+    let after = |contents: Option<Contents>| contents.map_or_else(|| unchanged.clone(), |it| it.after);
+    let (before, after) = (after(one).unwrap_or_default(), after(other).unwrap_or_default());
     if before == after {
         return Ok(());
     }

@@ -31,6 +31,7 @@
 //! directory, and what is taken over was first read into a place that no fence shows.
 
 mod apply;
+mod beginning;
 mod changes;
 mod copy;
 mod creation;
@@ -61,9 +62,10 @@ mod tests;
 pub use apply::{
     Ancestor, Applied, ApplyError, ApplyRequest, Conflict, ConflictReason, Recovered, RecoveryOutcome, Undone,
 };
+pub use beginning::Begun;
 pub use changes::{
     BaseState, Change, ChangeKind, ChangeOptions, Changes, ContentKind, Contents, EntryFacts, EntryKind,
-    IgnoredTree, LeftAside, LeftAsideReason,
+    IgnoredTree, LeftAside, LeftAsideReason, is_executed_outside,
 };
 pub use copy::{BaseDrift, Occupied, Unsaved, WorkspaceCopy};
 pub use diff::{DiffOptions, write_comparison};

@@ -20,6 +20,8 @@ const ENTRY_BYTES: usize = 16;
 const GRANULARITY: Duration = Duration::from_millis(20);
 /// Stands for "there is nothing".
 const ABSENT: u64 = 0;
+/// Stands for "there is something, which is like nothing that will ever be found there".
+const UNLIKE: u64 = 1;
 
 /// States of paths, by hashes with a key of the copy's own, so that no name can be chosen to collide.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,6 +123,11 @@ impl Manifest {
         }
     }
 
+    /// Notes that there was something at a path, and that whatever is found there counts as changed.
+    pub(crate) fn set_unlike(&mut self, path: &Path) {
+        self.set_state(path, UNLIKE);
+    }
+
     /// A short name of a path, which cannot be foreseen.
     pub(crate) fn hash(&self, path: &Path) -> u64 {
         path_hash(&self.key, path)
@@ -201,5 +208,5 @@ fn state_hash(key: &[u8], seen: Option<&Seen>) -> u64 {
             digest.update(number.to_le_bytes());
         }
     }
-    first_eight(digest).max(ABSENT + 1)
+    first_eight(digest).max(UNLIKE + 1)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fence::{
     CacheChoice, Ending, FenceSettings, FenceSetup, FencedCommand, HardlinkChoice, HostEnvironment, Launcher,
-    LimitHit, Remote, RunningFence, ScopeChoice, SharedFiles, VettedDirectory, shared_files,
+    LimitHit, Remote, RunningFence, ScopeChoice, SharedFiles, StagedScope, VettedDirectory, shared_files,
 };
 use rustix::process::Signal;
 use tokio::signal::unix::{SignalKind, signal};
@@ -26,13 +26,30 @@ const GRACE: Duration = Duration::from_secs(10);
 
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, FencedCommandError> {
     let directory = working_directory(None)?;
-    run_in(&arguments.fence, &arguments.running, directory, &arguments.command)
+    run_in(&arguments.fence, &arguments.running, None, directory, &arguments.command)
+}
+
+/// Runs a command in a copy, which it finds at the place of `base`.
+pub(crate) fn run_in_copy(
+    arguments: &RunArguments,
+    base: &VettedDirectory,
+    staged: &StagedScope,
+) -> Result<ExitCode, FencedCommandError> {
+    let copy = Some(Copy { base, staged });
+    run_in(&arguments.fence, &arguments.running, copy, working_directory(None)?, &arguments.command)
+}
+
+/// What a command finds at the place of a project.
+#[derive(Clone, Copy)]
+struct Copy<'a> {
+    base: &'a VettedDirectory,
+    staged: &'a StagedScope,
 }
 
 pub(crate) fn run_shell(arguments: &ShellArguments) -> Result<ExitCode, FencedCommandError> {
     let directory = working_directory(arguments.working_directory.as_deref())?;
     let script = arguments.script.join(std::ffi::OsStr::new(" "));
-    run_in(&arguments.fence, &arguments.running, directory, &["/bin/sh".into(), "-c".into(), script])
+    run_in(&arguments.fence, &arguments.running, None, directory, &["/bin/sh".into(), "-c".into(), script])
 }
 
 fn working_directory(named: Option<&Path>) -> Result<PathBuf, FencedCommandError> {
@@ -46,6 +63,7 @@ fn working_directory(named: Option<&Path>) -> Result<PathBuf, FencedCommandError
 fn run_in(
     options: &FenceOptions,
     running: &RunningOptions,
+    copy: Option<Copy<'_>>,
     directory: PathBuf,
     command: &[OsString],
 ) -> Result<ExitCode, FencedCommandError> {
@@ -53,7 +71,12 @@ fn run_in(
     let host_environment = HostEnvironment::of_this_process()?;
     let default = [directory.clone()];
     let scope = if options.scope.is_empty() { &default[..] } else { &options.scope };
-    let scope = ScopeChoice::Directories(scope);
+    let scope = match &copy {
+        Some(Copy { base, staged }) => {
+            ScopeChoice::Staged { directories: std::slice::from_ref(base), staged }
+        }
+        None => ScopeChoice::Directories(scope),
+    };
     let mut setup = FenceSetup::new(&settings, scope, CacheChoice::Kept { owner: "" }, &host_environment)?;
     if running.report {
         setup.look_for_shared_files();
@@ -128,7 +151,10 @@ fn execute(
     let flooded = streams.flooded.take();
     let carriers = streams.release();
     match &setup.shared {
-        None if hardlinks == HardlinkChoice::Warn => warn_of_shared_files(setup.policy.scope.clone()),
+        // Nothing of a copy is shared with files outside.
+        None if hardlinks == HardlinkChoice::Warn && setup.policy.staged.is_none() => {
+            warn_of_shared_files(setup.policy.scope.clone())
+        }
         Some(shared) if shared.count > 0 => print_shared_files(shared),
         _ => {}
     }

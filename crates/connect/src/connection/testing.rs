@@ -22,6 +22,7 @@ pub(crate) fn connection(servers: Vec<ServerPlan>) -> Connection {
         gateway: GatewayAddress::new("http://127.0.0.1:9", None).expect("an address"),
         servers,
         terms: Terms {
+            session_workspace: None,
             names: NameMode::default(),
             secrets: Secrets::default(),
             local_is_here: true,

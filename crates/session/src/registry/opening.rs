@@ -148,12 +148,12 @@ impl Sessions {
         params: &InitializeParams,
         rights: &Arc<Rights>,
     ) -> Result<Option<Scope>, Refusal> {
-        let scope = match &caller.workspace {
+        let scope = match self.context.rules.choice(caller.workspace.as_ref()) {
             None if params.capabilities.roots => return Ok(None),
             // The operator's own directory, so no client can make this wait.
             None => self.context.rules.by_default(rights),
             Some(choice) => {
-                let (choice, rights) = (choice.clone(), Arc::clone(rights));
+                let rights = Arc::clone(rights);
                 self.context.look_at_files(move |rules| rules.of_workspace(&choice, &rights)).await
             }
         };

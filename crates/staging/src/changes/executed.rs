@@ -36,12 +36,16 @@ impl ExecutedNames {
 
     pub(crate) fn has(&self, change: &Change) -> bool {
         let path = change.path.as_path();
-        let is_known = |name: &OsStr| fence::METADATA.iter().chain(HOOKS).any(|known| name == *known);
-        path.iter().any(is_known)
-            || fence::is_executed_later(path)
+        is_executed_outside(path)
             || path.ancestors().any(|above| self.prefixes.contains(above))
             || change.after.as_ref().is_some_and(|after| leads_outside(path, after))
     }
+}
+
+/// Whether a path of a project has one of the names whose files programs outside execute or obey.
+pub fn is_executed_outside(path: &Path) -> bool {
+    let is_known = |name: &OsStr| fence::METADATA.iter().chain(HOOKS).any(|known| name == *known);
+    path.iter().any(is_known) || fence::is_executed_later(path)
 }
 
 /// Whether a link leads out of the project, or into a git directory: programs that write through it would not know.

@@ -1,0 +1,113 @@
+//! `ringfence session discard`, `restore` and `prune`.
+
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::json;
+use staging::{PruneRules, Unsaved, WorkspaceCopy, Workspaces};
+
+use super::commits::unsaved;
+use super::fenced_program::FencedPrograms;
+use super::listing::size_in_words;
+use super::{AsJson, SessionCommandError};
+use crate::fenced::size;
+use crate::output::print_line;
+use crate::seconds::span;
+
+#[derive(Debug, Args)]
+pub(super) struct DiscardArguments {
+    /// The workspace.
+    name: String,
+    /// Also with changes or commits that the project does not have.
+    #[arg(long)]
+    force: bool,
+    #[command(flatten)]
+    output: AsJson,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct PruneArguments {
+    /// Move those to the trash that were not used for so long: 12h, 30d, 4w.
+    #[arg(long, value_name = "TIME", value_parser = span)]
+    older_than: Option<Duration>,
+    /// Remove the least recently used ones for good, until all take no more than this.
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    size: Option<u64>,
+    /// Also those with changes or commits that the project does not have.
+    #[arg(long)]
+    force: bool,
+    /// Say what would be removed, and remove nothing.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    output: AsJson,
+}
+
+pub(super) fn discard(
+    workspaces: &Workspaces,
+    arguments: &DiscardArguments,
+) -> Result<(), SessionCommandError> {
+    let copy = workspaces.find(&arguments.name)?;
+    let unsaved = if arguments.force { Unsaved::default() } else { unsaved(&FencedPrograms::new()?, &copy)? };
+    let trashed = workspaces.discard(copy, unsaved, arguments.force)?;
+    let (name, deadline) = (&trashed.record.name, trashed.deadline);
+    if arguments.output.json {
+        print_line(&json!({ "discarded": name, "deadline": deadline }).to_string());
+    } else {
+        print_line(&format!("{name} is in the trash until {deadline}: ringfence session restore {name}"));
+    }
+    Ok(())
+}
+
+pub(super) fn restore(workspaces: &Workspaces, name: &str, as_json: bool) -> Result<(), SessionCommandError> {
+    let mut trash = workspaces.trash()?;
+    trash.retain(|trashed| trashed.record.name.as_str() == name);
+    // The newest, if several had the name.
+    let trashed = trash.pop().ok_or_else(|| SessionCommandError::NotInTrash(name.to_owned()))?;
+    let copy = workspaces.restore(&trashed, None)?;
+    if as_json {
+        print_line(&json!({ "restored": copy.name() }).to_string());
+    } else {
+        print_line(&format!("{name} is back: ringfence session show {name}"));
+    }
+    Ok(())
+}
+
+pub(super) fn prune(workspaces: &Workspaces, arguments: &PruneArguments) -> Result<(), SessionCommandError> {
+    let rules = PruneRules {
+        older_than: arguments.older_than,
+        most_bytes: arguments.size,
+        force: arguments.force,
+        dry_run: arguments.dry_run,
+    };
+    let programs = FencedPrograms::new()?;
+    // Commits that cannot be looked for may be unsaved.
+    let unsaved_of = |copy: &WorkspaceCopy| unsaved(&programs, copy).unwrap_or(Unsaved { commits: 1 });
+    let pruned = workspaces.prune(&rules, &unsaved_of)?;
+    if arguments.output.json {
+        let kept: Vec<_> =
+            pruned.kept.iter().map(|(name, why)| json!({ "name": name, "why": why })).collect();
+        print_line(&format!(
+            "{:#}",
+            json!({
+                "removed": pruned.removed, "kept": kept, "expired": pruned.expired,
+                "freed_bytes": pruned.freed_bytes, "dry_run": arguments.dry_run,
+            })
+        ));
+        return Ok(());
+    }
+    let would = if arguments.dry_run { "would be removed" } else { "was removed" };
+    for name in &pruned.removed {
+        print_line(&format!("{name} {would}"));
+    }
+    for (name, why) in &pruned.kept {
+        print_line(&format!("{name} stays: {why}"));
+    }
+    print_line(&format!(
+        "{} workspaces, {} of the trash, {} freed",
+        pruned.removed.len(),
+        pruned.expired,
+        size_in_words(pruned.freed_bytes)
+    ));
+    Ok(())
+}
