@@ -244,6 +244,10 @@ impl FenceSetup {
         if let (Tier::B, Some(mirror)) = (tier, self.policy.mirrored.first()) {
             result.insert("CARGO_HOME".into(), mirror.at.clone().into());
         }
+        if self.policy.staged.is_some() {
+            // A copy is a file system of its own, and the git directory of a folder lies above it.
+            result.insert("GIT_DISCOVERY_ACROSS_FILESYSTEM".into(), "1".into());
+        }
         if matches!(self.policy.network, Network::Http { .. }) {
             result.extend(proxy_environment().into_iter().map(|(name, value)| (name.into(), value.into())));
         }

@@ -55,6 +55,7 @@ impl StagingError {
             }
             Self::BaseReplaced { .. } => "put the project back where it was; the workspace keeps its changes",
             Self::NoReflink { .. } => "use `--method copy`",
+            Self::Pattern { .. } => "write paths, or globs such as `src/**` and `*.rs`",
             Self::TooManyChanges { .. } => "add what is generated to `.gitignore`",
             _ => return None,
         })

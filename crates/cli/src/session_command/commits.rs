@@ -94,15 +94,21 @@ impl Repository<'_> {
         self.ask([OsStr::new("cat-file"), OsStr::new("blob"), &object]).map(|finished| finished.output)
     }
 
-    /// Those of these commits that the project does not have.
-    fn lacks(&self, commits: &[u8]) -> Result<Vec<String>, SessionCommandError> {
-        let words = ["cat-file", "--batch-check=%(objecttype)"];
+    /// How many of these commits, one on each line, no ref of the project leads to.
+    fn unsaved_among(&self, commits: &[u8]) -> Result<usize, SessionCommandError> {
         let ground = Ground::Project(self.base);
-        let finished = self.programs.git_with(ground, words, Input::Bytes(commits), None)?;
-        let told = finished.ok_or(SessionCommandError::NoGit)?.success("look for commits")?;
-        let told = String::from_utf8_lossy(&told);
-        let lines = told.lines().filter_map(|line| line.strip_suffix(" missing"));
-        Ok(lines.map(str::to_owned).collect())
+        let ask = |words: &[&str]| {
+            let finished =
+                self.programs.git_with(ground, words.iter().copied(), Input::Bytes(commits), None)?;
+            finished.ok_or(SessionCommandError::NoGit)
+        };
+        let told = ask(&["cat-file", "--batch-check=%(objecttype)"])?.success("look for commits")?;
+        let missing =
+            String::from_utf8_lossy(&told).lines().filter(|line| line.ends_with(" missing")).count();
+        // An earlier merge that was refused may have left objects that only wait to be removed.
+        let loose = ask(&["rev-list", "--ignore-missing", "--stdin", "--not", "--all"])?;
+        let loose = if loose.code == 0 { String::from_utf8_lossy(&loose.output).lines().count() } else { 1 };
+        Ok(missing + loose)
     }
 }
 
@@ -124,7 +130,7 @@ pub(super) fn unsaved(
         return Ok(Unsaved::default());
     }
     let repository = Repository { programs, base: &occupied.base };
-    Ok(Unsaved { commits: repository.lacks(&finished.output)?.len() })
+    Ok(Unsaved { commits: repository.unsaved_among(&finished.output)? })
 }
 
 pub(super) fn merge(workspaces: &Workspaces, arguments: &MergeArguments) -> Result<(), SessionCommandError> {
@@ -208,8 +214,11 @@ impl Merge<'_> {
 
     fn check_new(&self, occupied: &Occupied, tip: &str) -> Result<(), SessionCommandError> {
         let repository = Repository { programs: self.programs, base: &occupied.base };
-        let is_new = !repository.lacks(format!("{tip}\n").as_bytes())?.is_empty();
-        if is_new { Ok(()) } else { Err(SessionCommandError::NothingToMerge) }
+        if repository.unsaved_among(format!("{tip}\n").as_bytes())? > 0 {
+            Ok(())
+        } else {
+            Err(SessionCommandError::NothingToMerge)
+        }
     }
 
     /// Has the copy's git write what the project lacks into a file without a name.

@@ -11,6 +11,7 @@ mod fence;
 mod restart;
 mod rights;
 mod scopes;
+mod session_workspaces;
 mod sessions;
 mod staged;
 mod workspace;
