@@ -76,6 +76,10 @@ const GROUPS: &[(&str, &[&str])] = &[
             "roots",
             "on_roots_change",
             "scope_timeout",
+            "session_workspace",
+            "stage",
+            "stage_method",
+            "allow_apply",
         ],
     ),
     (
