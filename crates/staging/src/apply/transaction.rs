@@ -149,6 +149,7 @@ impl Transactions<'_> {
             engine.sync()?;
             self.write_manifests(journal, journal.direction)?;
             (self.hook)(Moment::ManifestsWritten);
+            self.announce_removal(journal)?;
             match journal.direction {
                 Direction::Apply => std::fs::rename(self.files.journal(), self.files.last())?,
                 Direction::Undo => {
@@ -162,6 +163,16 @@ impl Transactions<'_> {
         };
         end().map_err(|error| self.failed(error))?;
         self.sweep()
+    }
+
+    /// Names the slots that nothing needs once a transaction is over: if this process is killed before it removes them,
+    /// the next one does.
+    fn announce_removal(&self, journal: &Journal) -> io::Result<()> {
+        let needless = match journal.direction {
+            Direction::Apply => read_json_if_there::<Journal>(&self.files.last())?.map(|last| last.slots),
+            Direction::Undo => Some(journal.slots.clone()),
+        };
+        needless.map_or(Ok(()), |slots| write_json(&self.files.intent(), &slots))
     }
 
     /// Notes the new state of the paths of a journal, as far as they are as it left them.
