@@ -158,7 +158,7 @@ fn copy_tree(
     make_private_directory(to)?;
     let target = HeldTree::open(to)?;
     let directories = Mutex::new(vec![(PathBuf::new(), base.seen_top()?)]);
-    walk(base, Extent::Everything, &|visit| {
+    walk(base, Extent::Project, &|visit| {
         check(cancel)?;
         let into = target.directory(visit.path)?;
         for (name, seen) in visit.entries {

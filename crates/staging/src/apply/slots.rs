@@ -4,14 +4,16 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, StatxFlags, fchmod, fsync, mkdirat, openat, statat, statx, symlinkat, syncfs,
+    AtFlags, Mode, OFlags, StatxFlags, fchmod, fsync, mkdirat, openat, renameat, statat, statx, symlinkat,
+    syncfs, unlinkat,
 };
 use rustix::io::Errno;
 
-use super::journal::{Files, Identity, SlotsPlace};
+use super::journal::{BEFORE, Files, Identity, SlotsPlace};
 use crate::file_copy::{Sharing, copy_content};
 use crate::held_tree::{HeldTree, Seen};
 use crate::removal::remove_entry;
@@ -19,10 +21,17 @@ use crate::state_files::{read_json_if_there, write_json};
 use crate::workspaces::Cancel;
 
 /// The beginning of the name of slots in a base.
-pub(crate) const IN_BASE: &str = ".ringfence-apply-";
+pub(super) const IN_BASE: &str = ".ringfence-apply-";
+/// The same, of slots that stay because their originals could not be restored.
+const KEPT_IN_BASE: &str = ".ringfence-kept-";
 const IN_STATE: &str = "slots-";
 /// Beyond so many files, one sync of the file system is cheaper than one of each.
 const MAX_SINGLE_SYNCS: usize = 16;
+
+/// Whether a name at the top of a base is one that an apply made. It is nobody's change.
+pub(crate) fn is_own(name: &OsStr) -> bool {
+    [IN_BASE, KEPT_IN_BASE].iter().any(|own| name.as_bytes().starts_with(own.as_bytes()))
+}
 
 pub(super) struct Slots {
     pub(super) place: SlotsPlace,
@@ -62,6 +71,31 @@ impl Slots {
             SlotsPlace::InBase(name) => base.directory(Path::new(name))?,
         };
         Ok(Self { place, directory })
+    }
+
+    /// The same for a recovery, which restores what it can without slots that another removed.
+    pub(super) fn open_or_make(files: &Files<'_>, base: &HeldTree, place: SlotsPlace) -> io::Result<Self> {
+        match Self::open(files, base, place.clone()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        let (parent, name) = match &place {
+            SlotsPlace::InState(name) => (HeldTree::open(files.copy)?.directory(Path::new(""))?, name),
+            SlotsPlace::InBase(name) => (base.directory(Path::new(""))?, name),
+        };
+        mkdirat(&parent, name, Mode::RWXU)?;
+        Self::open(files, base, place)
+    }
+
+    /// Removes what was staged, once none of it is needed.
+    pub(super) fn clear(&self, slots: impl Iterator<Item = String>) -> io::Result<()> {
+        for slot in slots {
+            match unlinkat(&self.directory, slot, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn look(&self, slot: &str) -> io::Result<Option<Seen>> {
@@ -169,6 +203,11 @@ pub(super) fn sweep(files: &Files<'_>, base: Option<&HeldTree>, used: &[SlotsPla
     }
     for entry in std::fs::read_dir(files.copy)? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
+        if let Some(manifest) = name.strip_prefix(BEFORE)
+            && !used.iter().any(|place| manifest.starts_with(place.transaction()))
+        {
+            std::fs::remove_file(files.copy.join(&name))?;
+        }
         let place = SlotsPlace::InState(name);
         if matches!(&place, SlotsPlace::InState(name) if name.starts_with(IN_STATE)) && !used.contains(&place)
         {
@@ -189,16 +228,27 @@ fn is_same_mount(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
     Ok(is_told && place(&one) == place(&other))
 }
 
-/// Where a kept directory of slots goes.
+/// Puts a directory of slots where no sweep removes it, and returns where that is.
 pub(super) fn keep(files: &Files<'_>, base: &HeldTree, place: &SlotsPlace) -> io::Result<PathBuf> {
-    match place {
+    let (moved, kept) = match place {
         SlotsPlace::InState(name) => {
             std::fs::create_dir_all(files.kept())?;
             let kept = files.kept().join(name);
-            std::fs::rename(files.copy.join(name), &kept)?;
-            Ok(kept)
+            (std::fs::rename(files.copy.join(name), &kept), kept)
         }
-        // On another file system: it stays.
-        SlotsPlace::InBase(name) => Ok(base.path().join(name)),
+        // On another file system than the copy's directory: it stays there.
+        SlotsPlace::InBase(name) => {
+            let kept = name.replacen(IN_BASE, KEPT_IN_BASE, 1);
+            let top = base.directory(Path::new(""))?;
+            let moved = renameat(&top, name.as_str(), &top, kept.as_str()).map_err(io::Error::from);
+            fsync(&top)?;
+            (moved, base.path().join(kept))
+        }
+    };
+    match moved {
+        // Kept by a recovery that was killed just then.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => remove(files, Some(base), place)?,
+        moved => moved?,
     }
+    Ok(kept)
 }

@@ -9,6 +9,7 @@ use rustix::fs::fgetxattr;
 
 use super::finder::{Finder, special};
 use super::{EntryKind, LeftAsideReason};
+use crate::apply::is_own;
 use crate::error::StagingError;
 use crate::held_tree::Seen;
 use crate::walk::MAX_DEPTH;
@@ -57,6 +58,9 @@ impl Finder<'_> {
         let mut present = BTreeSet::new();
         for (name, seen) in entries {
             let path = directory.join(&name);
+            if directory.as_os_str().is_empty() && is_own(&name) {
+                continue;
+            }
             if name == ".git" {
                 self.set_aside(&path, LeftAsideReason::Git);
                 present.insert(name);
