@@ -46,7 +46,7 @@ pub(crate) fn survey(base: &HeldTree, new: &NewCopy) -> Result<Survey, StagingEr
                 EntryKind::File | EntryKind::Link if looks_like_secret(name) => suspects.lock().push(path()),
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::Device => special.lock().push(path()),
                 EntryKind::Directory if is_repository(visit.directory, name) => {
-                    repositories.lock().push(path())
+                    repositories.lock().push(path());
                 }
                 _ => {}
             }

@@ -8,12 +8,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, StatxFlags, fchmod, fsync, mkdirat, openat, renameat, statat, statx, symlinkat,
-    syncfs, unlinkat,
+    AtFlags, Gid, Mode, OFlags, StatxFlags, Uid, chownat, fchmod, fsync, mkdirat, openat, renameat, statat,
+    statx, symlinkat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 
 use super::journal::{BEFORE, Files, Identity, SlotsPlace};
+use crate::changes::digest_of;
 use crate::file_copy::{Sharing, copy_content};
 use crate::held_tree::{HeldTree, Seen};
 use crate::removal::remove_entry;
@@ -31,6 +33,14 @@ const MAX_SINGLE_SYNCS: usize = 16;
 /// Whether a name at the top of a base is one that an apply made. It is nobody's change.
 pub(crate) fn is_own(name: &OsStr) -> bool {
     [IN_BASE, KEPT_IN_BASE].iter().any(|own| name.as_bytes().starts_with(own.as_bytes()))
+}
+
+/// What a file that is put into the base gets beside its content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rights {
+    pub(super) mode: u32,
+    /// User and group.
+    pub(super) owner: (u32, u32),
 }
 
 pub(super) struct Slots {
@@ -107,22 +117,53 @@ impl Slots {
     }
 
     /// Copies a file into a slot.
-    pub(super) fn stage(&self, slot: &str, source: &File, bytes: u64, mode: u32) -> io::Result<Identity> {
+    pub(super) fn stage(
+        &self,
+        slot: &str,
+        source: &File,
+        bytes: u64,
+        rights: Rights,
+    ) -> io::Result<Identity> {
         let target = self.create(slot)?;
         copy_content(source, &target, bytes, Sharing::IfPossible, &Cancel::default())?;
-        self.finish(slot, &target, mode)
+        self.finish(slot, &target, rights)
     }
 
-    pub(super) fn stage_bytes(&self, slot: &str, bytes: &[u8], mode: u32) -> io::Result<Identity> {
+    /// The digest of what was staged.
+    pub(super) fn digest(&self, slot: &str) -> io::Result<[u8; 32]> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        digest_of(&File::from(openat(&self.directory, slot, flags, Mode::empty())?))
+    }
+
+    pub(super) fn stage_bytes(&self, slot: &str, bytes: &[u8], rights: Rights) -> io::Result<Identity> {
         use std::io::Write;
         let mut target = self.create(slot)?;
         target.write_all(bytes)?;
-        self.finish(slot, &target, mode)
+        self.finish(slot, &target, rights)
     }
 
-    pub(super) fn stage_link(&self, slot: &str, target: &Path) -> io::Result<Identity> {
+    pub(super) fn stage_link(&self, slot: &str, target: &Path, rights: Rights) -> io::Result<Identity> {
         symlinkat(target, &self.directory, slot)?;
+        self.give(slot, rights.owner)?;
         self.identity(slot)
+    }
+
+    /// Gives a file its owner, where this user may do that: one of a group's project stays one of the group.
+    fn give(&self, slot: &str, (user, group): (u32, u32)) -> io::Result<()> {
+        if (user, group) == (geteuid().as_raw(), getegid().as_raw()) {
+            return Ok(());
+        }
+        let owners =
+            [(Some(Uid::from_raw(user)), Some(Gid::from_raw(group))), (None, Some(Gid::from_raw(group)))];
+        for (user, group) in owners {
+            match chownat(&self.directory, slot, user, group, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(()) => return Ok(()),
+                // An identifier that this user's namespace does not have is invalid.
+                Err(Errno::PERM | Errno::INVAL) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
     }
 
     fn create(&self, slot: &str) -> io::Result<File> {
@@ -130,8 +171,9 @@ impl Slots {
         Ok(File::from(openat(&self.directory, slot, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
-    fn finish(&self, slot: &str, file: &File, mode: u32) -> io::Result<Identity> {
-        fchmod(file, Mode::from_raw_mode(mode))?;
+    fn finish(&self, slot: &str, file: &File, rights: Rights) -> io::Result<Identity> {
+        self.give(slot, rights.owner)?;
+        fchmod(file, Mode::from_raw_mode(rights.mode))?;
         self.identity(slot)
     }
 

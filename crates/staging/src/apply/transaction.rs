@@ -43,18 +43,22 @@ impl Transactions<'_> {
         let slots = Slots::make(&self.files, self.base, self.copy_id).map_err(|error| self.failed(error))?;
         (self.hook)(Moment::SlotsMade);
         let ancestor = |path: &Path| self.kept_ancestor(&taken, path).or_else(|| ancestor(path));
-        let planner = Planner { sides, start: &start, taken: &taken, ancestor: &ancestor, slots: &slots };
+        let (start, taken, is_reviewed) = (&start, &taken, request.reviewed.is_some());
+        let planner = Planner { sides, start, taken, ancestor: &ancestor, slots: &slots, is_reviewed };
         let plan = planner.plan(&selected, applied);
         let Plan { steps, staged, mut applied } = match plan {
             Ok(plan) if !plan.steps.is_empty() && !request.dry_run => plan,
             outcome => {
                 self.sweep()?;
-                return outcome.map(|plan| plan.applied);
+                return outcome.map(|plan| plan.applied).map_err(|error| match error {
+                    ApplyError::Staging(error) => self.or_no_space(error),
+                    error => error,
+                });
             }
         };
         let journal =
             Journal { version: VERSION, direction: Direction::Apply, slots: slots.place.clone(), steps };
-        let prepared = self.keep_ancestors(sides, &taken, &journal.steps).and_then(|()| {
+        let prepared = self.keep_ancestors(sides, taken, &journal.steps).and_then(|()| {
             slots.sync(self.base, &staged).map_err(|error| self.failed(error))?;
             (self.hook)(Moment::Staged);
             self.begin(&journal)
@@ -94,8 +98,16 @@ impl Transactions<'_> {
         match outcome {
             Ok(()) => {
                 (self.hook)(Moment::Verified);
-                self.complete(journal, &engine)?;
-                Ok(())
+                match (self.note_done(journal, &engine), journal.direction) {
+                    (Ok(()), _) => self.commit(journal),
+                    // What is said to have failed must not be finished by the next recovery.
+                    (Err(error), Direction::Apply) => {
+                        let failure =
+                            Failure { path: self.base.path().to_owned(), trouble: Trouble::Io(error) };
+                        self.give_up(journal, &engine, failure)
+                    }
+                    (Err(error), Direction::Undo) => Err(self.failed(error)),
+                }
             }
             Err(failure) => self.give_up(journal, &engine, failure),
         }
@@ -110,7 +122,7 @@ impl Transactions<'_> {
         }
         Err(match trouble {
             Trouble::Conflict(reason) => ApplyError::Conflicts(vec![Conflict { path, reason }]),
-            Trouble::Io(error) => StagingError::io("cannot take over", &path, error).into(),
+            Trouble::Io(error) => self.or_no_space(StagingError::io("cannot take over", &path, error)),
         })
     }
 
@@ -124,12 +136,11 @@ impl Transactions<'_> {
         let mut conflicts = engine.take_back(journal.direction);
         conflicts.retain(|conflict| self.is_lost(engine, conflict));
         self.end_rolled_back(journal, engine, conflicts.is_empty()).map_err(|error| self.failed(error))?;
-        let kept = match conflicts.is_empty() {
-            true => None,
-            false => {
-                let kept = slots::keep(&self.files, self.base, &journal.slots);
-                Some((conflicts, kept.map_err(|error| self.failed(error))?))
-            }
+        let kept = if conflicts.is_empty() {
+            None
+        } else {
+            let kept = slots::keep(&self.files, self.base, &journal.slots);
+            Some((conflicts, kept.map_err(|error| self.failed(error))?))
         };
         let removed = std::fs::remove_file(self.files.journal());
         let removed = removed.and_then(|()| sync_directory_of(&self.files.journal()));
@@ -175,13 +186,17 @@ impl Transactions<'_> {
         })
     }
 
-    /// Ends a transaction whose steps are all done.
-    fn complete(&self, journal: &Journal, engine: &Engine<'_>) -> Result<(), ApplyError> {
+    /// Notes that all steps of a transaction are done.
+    fn note_done(&self, journal: &Journal, engine: &Engine<'_>) -> io::Result<()> {
+        engine.sync()?;
+        self.write_manifests(journal, journal.direction)?;
+        (self.hook)(Moment::ManifestsWritten);
+        self.announce_removal(journal)
+    }
+
+    /// Ends a transaction for which everything is noted.
+    fn commit(&self, journal: &Journal) -> Result<(), ApplyError> {
         let end = || -> io::Result<()> {
-            engine.sync()?;
-            self.write_manifests(journal, journal.direction)?;
-            (self.hook)(Moment::ManifestsWritten);
-            self.announce_removal(journal)?;
             match journal.direction {
                 Direction::Apply => std::fs::rename(self.files.journal(), self.files.last())?,
                 Direction::Undo => {
@@ -279,7 +294,8 @@ impl Transactions<'_> {
             && engine.run(journal.direction, false).is_ok()
             && engine.verify(journal.direction).is_ok();
         if is_finished {
-            self.complete(&journal, &engine)?;
+            self.note_done(&journal, &engine).map_err(|error| self.failed(error))?;
+            self.commit(&journal)?;
             return Ok(Some(RecoveryOutcome::Finished));
         }
         let lost = self.roll_back(&journal, &engine)?;
@@ -360,7 +376,10 @@ impl Transactions<'_> {
     }
 
     fn failed(&self, error: io::Error) -> ApplyError {
-        let error = StagingError::io("cannot take changes over into", self.base.path(), error);
+        self.or_no_space(StagingError::io("cannot take changes over into", self.base.path(), error))
+    }
+
+    fn or_no_space(&self, error: StagingError) -> ApplyError {
         if error.is_no_space() {
             return StagingError::NoSpace { base: self.base.path().to_owned() }.into();
         }

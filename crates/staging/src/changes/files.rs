@@ -14,7 +14,6 @@ use crate::walk::{Extent, MAX_DEPTH, walk};
 impl Finder<'_> {
     pub(crate) fn look_at_files(&mut self) -> Result<(), StagingError> {
         let (changed, present) = self.differing()?;
-        let failed = |path: &PathBuf, error| StagingError::io("cannot look at", path, error);
         for (path, seen) in changed {
             if path.components().count() >= MAX_DEPTH {
                 self.set_aside(&path, LeftAsideReason::TooDeep);
@@ -22,11 +21,12 @@ impl Finder<'_> {
             }
             match seen.kind {
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::Device => {
-                    self.set_aside(&path, special(seen.kind))
+                    self.set_aside(&path, special(seen.kind));
                 }
                 EntryKind::File | EntryKind::Link | EntryKind::Directory => {
-                    let before = self.base().look(&path).map_err(|error| failed(&path, error))?;
-                    self.compare(&path, before, seen)?;
+                    if let Some(before) = self.look_at_base(&path)? {
+                        self.compare(&path, before, seen)?;
+                    }
                 }
             }
         }

@@ -66,7 +66,13 @@ impl Finder<'_> {
                 present.insert(name);
                 continue;
             }
-            let before = if below == Below::Nothing { None } else { self.look_at_base(&path)? };
+            let before = match below {
+                Below::Nothing => None,
+                Below::Seen | Below::Hidden => match self.look_at_base(&path)? {
+                    Some(before) => before,
+                    None => continue,
+                },
+            };
             if self.is_whiteout(&path, &seen, marks) {
                 if let Some(before) = before.filter(|_| below == Below::Seen) {
                     self.delete(&path, before)?;
@@ -79,10 +85,6 @@ impl Finder<'_> {
         if below == Below::Hidden { self.delete_all_but(directory, &present) } else { Ok(()) }
     }
 
-    fn look_at_base(&self, path: &Path) -> Result<Option<Seen>, StagingError> {
-        self.base().look(path).map_err(|error| StagingError::io("cannot look at", path, error))
-    }
-
     fn look_at_entry(
         &mut self,
         path: &Path,
@@ -92,7 +94,7 @@ impl Finder<'_> {
     ) -> Result<(), StagingError> {
         match seen.kind {
             EntryKind::Fifo | EntryKind::Socket | EntryKind::Device => {
-                self.set_aside(path, special(seen.kind))
+                self.set_aside(path, special(seen.kind));
             }
             EntryKind::Directory => self.enter(path, before, seen, waiting)?,
             EntryKind::File | EntryKind::Link if self.taken.knows(path, Some(&seen)) => {}
