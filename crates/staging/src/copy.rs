@@ -19,7 +19,7 @@ use crate::history::{Event, History, HistoryLine};
 use crate::manifest::Manifest;
 use crate::path_text;
 use crate::record::{Record, Tree};
-use crate::state_files::{lock, lock_holder, read_json, try_lock, write_json};
+use crate::state_files::{Lock, lock, lock_holder, read_json, try_lock, write_json};
 use crate::tracked::Tracked;
 use crate::walk::{Extent, walk};
 
@@ -125,7 +125,10 @@ impl WorkspaceCopy {
 
     /// The process that uses the copy, if one does. `Some(None)`: one does, and it is not known which.
     pub fn user(&self) -> Option<Option<u32>> {
-        lock_holder(&self.lock_file()).ok().flatten()
+        match lock_holder(&self.lock_file()) {
+            Ok(Lock::Held(process)) => Some(process),
+            Ok(Lock::Free) | Err(_) => None,
+        }
     }
 
     fn lock_file(&self) -> PathBuf {

@@ -11,6 +11,7 @@ use rustix::fs::{
     symlinkat, utimensat,
 };
 
+use crate::cancel::Cancel;
 use crate::changes::EntryKind;
 use crate::error::StagingError;
 use crate::file_copy::{Sharing, copy_content};
@@ -22,7 +23,7 @@ use crate::secrets::{Included, looks_like_secret};
 use crate::state_files::make_private_directory;
 use crate::tracked::Tracked;
 use crate::walk::{Extent, Visit, walk};
-use crate::workspaces::{Cancel, NewCopy};
+use crate::workspaces::NewCopy;
 
 /// What a look at a base found.
 #[derive(Debug)]

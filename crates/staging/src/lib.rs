@@ -31,6 +31,7 @@
 //! directory, and what is taken over was first read into a place that no fence shows.
 
 mod apply;
+mod cancel;
 mod changes;
 mod copy;
 mod creation;
@@ -61,6 +62,7 @@ mod tests;
 pub use apply::{
     Ancestor, Applied, ApplyError, ApplyRequest, Conflict, ConflictReason, Recovered, RecoveryOutcome, Undone,
 };
+pub use cancel::Cancel;
 pub use changes::{
     BaseState, Change, ChangeKind, ChangeOptions, Changes, ContentKind, Contents, EntryFacts, EntryKind,
     IgnoredTree, LeftAside, LeftAsideReason,
@@ -72,4 +74,4 @@ pub use history::{Event, HistoryLine};
 pub use method::{Method, can_reflink};
 pub use name::{NameError, WorkspaceName};
 pub use record::{CopyId, OutsideRepository, Record, SetUp, StartCommit, Tree};
-pub use workspaces::{Cancel, NewCopy, NewTree, PruneRules, Pruned, Trashed, Workspaces};
+pub use workspaces::{NewCopy, NewTree, PruneRules, Pruned, Trashed, Workspaces};

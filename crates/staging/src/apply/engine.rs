@@ -257,7 +257,9 @@ impl Engine<'_> {
                 }
                 self.exchange(step, (&parent, name), out, back, within)
             }
-            (Act::Put { old: None, .. }, Direction::Apply) => self.move_in(step, (&parent, name)),
+            (Act::Put { old: None, .. }, Direction::Apply) | (Act::Remove { .. }, Direction::Undo) => {
+                self.move_in(step, (&parent, name))
+            }
             (Act::Put { old: None, new }, Direction::Undo) => {
                 self.move_out(step, (&parent, name), new, within)
             }
@@ -267,7 +269,6 @@ impl Engine<'_> {
                 }
                 self.move_out(step, (&parent, name), old, within)
             }
-            (Act::Remove { .. }, Direction::Undo) => self.move_in(step, (&parent, name)),
             (Act::MakeDirectory { mode }, Direction::Apply)
             | (Act::RemoveDirectory { mode, .. }, Direction::Undo) => {
                 mkdirat(&parent, name, Mode::from_raw_mode(NEW_DIRECTORY))?;

@@ -15,12 +15,12 @@ use rustix::io::Errno;
 use rustix::process::{getegid, geteuid};
 
 use super::journal::{BEFORE, Files, Identity, SlotsPlace};
+use crate::cancel::Cancel;
 use crate::changes::digest_of;
 use crate::file_copy::{Sharing, copy_content};
 use crate::held_tree::{HeldTree, Seen};
 use crate::removal::remove_entry;
 use crate::state_files::{read_json_if_there, write_json};
-use crate::workspaces::Cancel;
 
 /// The beginning of the name of slots in a base.
 pub(super) const IN_BASE: &str = ".ringfence-apply-";
@@ -30,7 +30,7 @@ const IN_STATE: &str = "slots-";
 /// Beyond so many files, one sync of the file system is cheaper than one of each.
 const MAX_SINGLE_SYNCS: usize = 16;
 
-/// Whether a name at the top of a base is one that an apply made. It is nobody's change.
+/// Whether a name at the top of a base is one that an apply made. No change of the project is there.
 pub(crate) fn is_own(name: &OsStr) -> bool {
     [IN_BASE, KEPT_IN_BASE].iter().any(|own| name.as_bytes().starts_with(own.as_bytes()))
 }

@@ -37,8 +37,7 @@ impl Transactions<'_> {
             return Err(ApplyError::NotAsReviewed);
         }
         let (selected, applied) = select(changes, request)?;
-        let (start, taken) =
-            (self.load(&self.files.base_manifest())?, self.load(&self.files.copy_manifest())?);
+        let (start, taken) = (load(&self.files.base_manifest())?, load(&self.files.copy_manifest())?);
         self.sweep()?;
         let slots = Slots::make(&self.files, self.base, self.copy_id).map_err(|error| self.failed(error))?;
         (self.hook)(Moment::SlotsMade);
@@ -371,10 +370,6 @@ impl Transactions<'_> {
         Ok(())
     }
 
-    fn load(&self, file: &Path) -> Result<Manifest, ApplyError> {
-        Ok(Manifest::load(file).map_err(|error| StagingError::io("cannot read", file, error))?)
-    }
-
     fn failed(&self, error: io::Error) -> ApplyError {
         self.or_no_space(StagingError::io("cannot take changes over into", self.base.path(), error))
     }
@@ -385,6 +380,10 @@ impl Transactions<'_> {
         }
         error.into()
     }
+}
+
+fn load(file: &Path) -> Result<Manifest, ApplyError> {
+    Ok(Manifest::load(file).map_err(|error| StagingError::io("cannot read", file, error))?)
 }
 
 /// Whether a path is as a step leaves it in a direction.

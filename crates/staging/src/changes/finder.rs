@@ -33,6 +33,14 @@ pub(crate) struct Finder<'a> {
     ignored: BTreeMap<PathBuf, IgnoredTree>,
 }
 
+/// What the base has at a path.
+pub(super) enum InBase {
+    /// An entry, or nothing.
+    Is(Option<Seen>),
+    /// Something of another file system.
+    Mount,
+}
+
 impl<'a> Finder<'a> {
     pub(crate) fn new(
         sides: &'a Arc<Sides>,
@@ -82,13 +90,13 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// What the base has at a path. `None`: something is mounted there, so the path is set aside.
-    pub(super) fn look_at_base(&mut self, path: &Path) -> Result<Option<Option<Seen>>, StagingError> {
+    /// Looks at a path of the base, and sets it aside if something is mounted there.
+    pub(super) fn look_at_base(&mut self, path: &Path) -> Result<InBase, StagingError> {
         match self.base().look(path) {
-            Ok(seen) => Ok(Some(seen)),
+            Ok(seen) => Ok(InBase::Is(seen)),
             Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
                 self.set_aside(path, LeftAsideReason::OtherFileSystem);
-                Ok(None)
+                Ok(InBase::Mount)
             }
             Err(error) => Err(StagingError::io("cannot look at", path, error)),
         }
@@ -181,11 +189,8 @@ impl<'a> Finder<'a> {
         let shown_before = seen.before.filter(|_| !is_hidden);
         let facts =
             |tree: &HeldTree, seen: Option<Seen>| seen.map(|seen| facts(tree, path, &seen)).transpose();
-        let (before, after) = if let (Ok(before), Ok(after)) =
-            (facts(self.base(), shown_before), facts(self.copy(), seen.after))
-        {
-            (before, after)
-        } else {
+        let (Ok(before), Ok(after)) = (facts(self.base(), shown_before), facts(self.copy(), seen.after))
+        else {
             self.set_aside(path, LeftAsideReason::Unreadable);
             return Ok(());
         };

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fgetxattr;
 
-use super::finder::{Finder, special};
+use super::finder::{Finder, InBase, special};
 use super::{EntryKind, LeftAsideReason};
 use crate::apply::is_own;
 use crate::error::StagingError;
@@ -69,8 +69,8 @@ impl Finder<'_> {
             let before = match below {
                 Below::Nothing => None,
                 Below::Seen | Below::Hidden => match self.look_at_base(&path)? {
-                    Some(before) => before,
-                    None => continue,
+                    InBase::Is(before) => before,
+                    InBase::Mount => continue,
                 },
             };
             if self.is_whiteout(&path, &seen, marks) {

@@ -37,7 +37,7 @@ fn a_file_of_the_copy_that_is_swapped_for_a_link_is_not_followed() {
     while_swapping(&stage.base.join("d"), ["file", "other"], || {
         for _ in 0..ROUNDS {
             if let Ok(bytes) = tree.read(Path::new("d/file"), 100) {
-                plain += usize::from(bytes == b"plain\n")
+                plain += usize::from(bytes == b"plain\n");
             }
             assert_ne!(tree.read(Path::new("d/file"), 100).ok().as_deref(), Some(&b"secret"[..]));
             leaked +=
