@@ -20,7 +20,7 @@ pub(crate) use engine::Hook;
 #[cfg(test)]
 pub(crate) use engine::Moment;
 pub(crate) use journal::Files;
-pub(crate) use slots::IN_BASE;
+pub(crate) use slots::is_own;
 pub(crate) use transaction::Transactions;
 
 /// Gives the content of a file, relative to the base, at the commit of the start. `None`: there was no such file, or it

@@ -7,9 +7,10 @@ mod ignored;
 mod overlay;
 mod renames;
 
+use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -71,6 +72,25 @@ pub struct Change {
     pub base: BaseState,
     #[serde(skip)]
     pub(crate) seen: BothSeen,
+    #[serde(skip)]
+    pub(crate) first_read: FirstRead,
+}
+
+/// The digest of the content that was first read of a file of the copy. Its size and times do not tell: what an agent
+/// writes through a mapping changes neither until the kernel writes it out. So all that is shown, named by a
+/// fingerprint and taken over after a review must be this content.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct FirstRead(Arc<OnceLock<[u8; 32]>>);
+
+impl FirstRead {
+    /// Whether a content is the one that was read first. The first one is noted.
+    pub(crate) fn is(&self, digest: [u8; 32]) -> bool {
+        *self.0.get_or_init(|| digest) == digest
+    }
+
+    fn get(&self) -> Option<[u8; 32]> {
+        self.0.get().copied()
+    }
 }
 
 /// What looks at both sides told.
@@ -150,6 +170,8 @@ pub enum LeftAsideReason {
     /// `.git` and what is below it: commits travel as a bundle.
     Git,
     TooDeep,
+    /// The base has a mount point there.
+    OtherFileSystem,
     /// It could not be read: it was replaced meanwhile, or its permissions forbid it.
     Unreadable,
 }
@@ -162,6 +184,7 @@ impl std::fmt::Display for LeftAsideReason {
             Self::Device => "a device",
             Self::Git => "of git; commits are merged",
             Self::TooDeep => "too deep",
+            Self::OtherFileSystem => "on another file system than the project",
             Self::Unreadable => "cannot be read",
         })
     }
@@ -223,20 +246,34 @@ impl Changes {
             }
         };
         let failed = |error: io::Error| StagingError::io("cannot read", &change.path, error);
-        Ok(Contents {
-            before: read(&sides.base, change.before.as_ref()).map_err(failed)?,
-            after: read(&sides.copy, change.after.as_ref()).map_err(failed)?,
-        })
+        let before = read(&sides.base, change.before.as_ref()).map_err(failed)?;
+        let after = read(&sides.copy, change.after.as_ref()).map_err(failed)?;
+        let is_file = change.after.as_ref().is_some_and(|facts| facts.kind == EntryKind::File);
+        if let (true, Some(after)) = (is_file, &after)
+            && !change.first_read.is(Sha256::digest(after).into())
+        {
+            return Err(failed(io::Error::other("its agent changes it")));
+        }
+        Ok(Contents { before, after })
     }
 
-    /// What tells these changes from others: an apply that names it takes over these, or is refused.
+    /// What tells these changes from others, with all contents: an apply that names it takes over these, or is refused.
+    /// Reads the files that changed.
     pub fn fingerprint(&self) -> String {
         let mut digest = Sha256::new();
         for change in &self.entries {
-            digest.update((change.path.as_os_str().len() as u64).to_le_bytes());
-            digest.update(change.path.as_os_str().as_bytes());
+            for path in [Some(&change.path), change.renamed_from.as_ref()] {
+                let bytes = path.map_or(&b""[..], |path| path.as_os_str().as_bytes());
+                digest.update((bytes.len() as u64).to_le_bytes());
+                digest.update(bytes);
+            }
+            digest.update(format!("{:?} {}", change.kind, change.executed_later));
             for seen in [change.seen.before, change.seen.after] {
                 digest.update(format!("{seen:?}"));
+            }
+            if change.after.as_ref().is_some_and(|facts| facts.kind == EntryKind::File) {
+                // One that cannot be read is refused when it is staged.
+                digest.update(self.read_first(change).unwrap_or_default());
             }
         }
         let bytes = digest.finalize();
@@ -244,8 +281,37 @@ impl Changes {
     }
 }
 
+impl Changes {
+    /// The digest of the content that is reviewed.
+    fn read_first(&self, change: &Change) -> Option<[u8; 32]> {
+        if let Some(known) = change.first_read.get() {
+            return Some(known);
+        }
+        let sides = self.sides.as_ref()?;
+        // What is shown as a change of the mode has to have the content of the base.
+        let shown = if change.kind == ChangeKind::ModeChanged { &sides.base } else { &sides.copy };
+        let (file, _) = shown.file(&change.path).ok()?;
+        change.first_read.is(digest_of(&file).ok()?);
+        change.first_read.get()
+    }
+}
+
+/// The digest of a whole file.
+pub(crate) fn digest_of(mut file: &File) -> io::Result<[u8; 32]> {
+    let (mut digest, mut buffer) = (Sha256::new(), vec![0; BUFFER_BYTES]);
+    loop {
+        match file.read(&mut buffer) {
+            Ok(0) => return Ok(digest.finalize().into()),
+            Ok(read) => digest.update(&buffer[..read]),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// The first bytes of a file say whether it is text, as they do for git.
 const SNIFFED_BYTES: u64 = 8000;
+const BUFFER_BYTES: usize = 128 * 1024;
 
 pub(crate) fn is_binary(bytes: &[u8]) -> bool {
     let most = usize::try_from(SNIFFED_BYTES).unwrap_or(usize::MAX).min(bytes.len());

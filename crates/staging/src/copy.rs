@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use serde::Serialize;
 
 use crate::apply::{
-    Ancestor, Applied, ApplyError, ApplyRequest, Files, Hook, IN_BASE, RecoveryOutcome, Transactions, Undone,
+    Ancestor, Applied, ApplyError, ApplyRequest, Files, Hook, RecoveryOutcome, Transactions, Undone,
 };
 use crate::changes::{BaseState, ChangeOptions, Changes, Finder, Sides};
 use crate::error::StagingError;
@@ -19,7 +19,7 @@ use crate::history::{Event, History, HistoryLine};
 use crate::manifest::Manifest;
 use crate::path_text;
 use crate::record::{Record, Tree};
-use crate::state_files::{lock, lock_holder, read_json, try_lock, write_json};
+use crate::state_files::{Lock, lock, lock_holder, read_json, try_lock, write_json};
 use crate::tracked::Tracked;
 use crate::walk::{Extent, walk};
 
@@ -125,7 +125,10 @@ impl WorkspaceCopy {
 
     /// The process that uses the copy, if one does. `Some(None)`: one does, and it is not known which.
     pub fn user(&self) -> Option<Option<u32>> {
-        lock_holder(&self.lock_file()).ok().flatten()
+        match lock_holder(&self.lock_file()) {
+            Ok(Lock::Held(process)) => Some(process),
+            Ok(Lock::Free) | Err(_) => None,
+        }
     }
 
     fn lock_file(&self) -> PathBuf {
@@ -196,7 +199,7 @@ impl WorkspaceCopy {
                 let is_changed = start.compare(&path, Some(seen)) == BaseState::Changed;
                 let mut found = found.lock();
                 found.1 += usize::from(start.has(&path));
-                if is_changed && !is_own(&path) {
+                if is_changed {
                     found.2 |= found.0.len() >= MAX_DRIFT;
                     if found.0.len() < MAX_DRIFT {
                         found.0.push(path);
@@ -331,11 +334,6 @@ impl WorkspaceCopy {
             .add(event)
             .map_err(|error| StagingError::io("cannot write the history in", &self.directory, error))
     }
-}
-
-/// Whether a path of the base is one that an apply made for itself.
-fn is_own(path: &Path) -> bool {
-    path.iter().next().is_some_and(|name| name.to_str().is_some_and(|name| name.starts_with(IN_BASE)))
 }
 
 pub(crate) fn load(file: &Path) -> Result<Manifest, StagingError> {

@@ -11,6 +11,7 @@ use rustix::fs::{
     symlinkat, utimensat,
 };
 
+use crate::cancel::Cancel;
 use crate::changes::EntryKind;
 use crate::error::StagingError;
 use crate::file_copy::{Sharing, copy_content};
@@ -22,7 +23,7 @@ use crate::secrets::{Included, looks_like_secret};
 use crate::state_files::make_private_directory;
 use crate::tracked::Tracked;
 use crate::walk::{Extent, Visit, walk};
-use crate::workspaces::{Cancel, NewCopy};
+use crate::workspaces::NewCopy;
 
 /// What a look at a base found.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(crate) fn survey(base: &HeldTree, new: &NewCopy) -> Result<Survey, StagingEr
                 EntryKind::File | EntryKind::Link if looks_like_secret(name) => suspects.lock().push(path()),
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::Device => special.lock().push(path()),
                 EntryKind::Directory if is_repository(visit.directory, name) => {
-                    repositories.lock().push(path())
+                    repositories.lock().push(path());
                 }
                 _ => {}
             }
@@ -158,7 +159,7 @@ fn copy_tree(
     make_private_directory(to)?;
     let target = HeldTree::open(to)?;
     let directories = Mutex::new(vec![(PathBuf::new(), base.seen_top()?)]);
-    walk(base, Extent::Everything, &|visit| {
+    walk(base, Extent::Project, &|visit| {
         check(cancel)?;
         let into = target.directory(visit.path)?;
         for (name, seen) in visit.entries {

@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use rustix::fs::{SeekFrom as RawSeek, copy_file_range, ioctl_ficlone, seek};
 use rustix::io::Errno;
 
-use crate::workspaces::Cancel;
+use crate::cancel::Cancel;
 
 /// So much is copied between two looks at whether the copy was cancelled.
 const PIECE_BYTES: u64 = 32 * 1024 * 1024;
@@ -34,7 +34,7 @@ pub(crate) fn copy_content(
         Err(_) => {}
     }
     let mut place = 0;
-    while let Some((start, end)) = next_data(source, place, bytes)? {
+    while let Some((start, end)) = next_data(source, place, bytes) {
         copy_range(source, target, start, end, cancel)?;
         place = end;
     }
@@ -43,18 +43,18 @@ pub(crate) fn copy_content(
 }
 
 /// The next range that is no hole.
-fn next_data(source: &File, place: u64, bytes: u64) -> io::Result<Option<(u64, u64)>> {
+fn next_data(source: &File, place: u64, bytes: u64) -> Option<(u64, u64)> {
     if place >= bytes {
-        return Ok(None);
+        return None;
     }
     let start = match seek(source, RawSeek::Data(place)) {
         Ok(start) => start,
-        Err(Errno::NXIO) => return Ok(None),
+        Err(Errno::NXIO) => return None,
         // The file system knows nothing of holes.
-        Err(_) => return Ok(Some((place, bytes))),
+        Err(_) => return Some((place, bytes)),
     };
     let end = seek(source, RawSeek::Hole(start)).unwrap_or(bytes);
-    Ok((start < bytes).then_some((start, end.min(bytes))))
+    (start < bytes).then_some((start, end.min(bytes)))
 }
 
 fn copy_range(source: &File, target: &File, start: u64, end: u64, cancel: &Cancel) -> io::Result<()> {

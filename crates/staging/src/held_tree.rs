@@ -32,6 +32,8 @@ pub(crate) struct Seen {
     pub(crate) device: u64,
     /// The device that a device file stands for.
     pub(crate) names_device: u64,
+    /// User and group.
+    pub(crate) owner: (u32, u32),
     pub(crate) modified: (i64, u64),
     pub(crate) changed: (i64, u64),
 }
@@ -47,6 +49,7 @@ impl Seen {
             inode: stat.st_ino.into(),
             device: stat.st_dev.into(),
             names_device: stat.st_rdev.into(),
+            owner: (stat.st_uid, stat.st_gid),
             modified: (stat.st_mtime as i64, stat.st_mtime_nsec as u64),
             changed: (stat.st_ctime as i64, stat.st_ctime_nsec as u64),
         }
@@ -117,7 +120,7 @@ impl HeldTree {
     fn open_long(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
         let mut held = resolve(&self.top, Path::new("."), OFlags::PATH | OFlags::DIRECTORY)?;
         let mut piece = PathBuf::new();
-        for name in path.iter() {
+        for name in path {
             if !piece.as_os_str().is_empty() && piece.as_os_str().len() + name.len() > MAX_PATH_BYTES {
                 held = resolve(&held, &piece, OFlags::PATH | OFlags::DIRECTORY)?;
                 piece.clear();

@@ -32,6 +32,7 @@
 
 mod apply;
 mod beginning;
+mod cancel;
 mod changes;
 mod copy;
 mod creation;
@@ -63,6 +64,7 @@ pub use apply::{
     Ancestor, Applied, ApplyError, ApplyRequest, Conflict, ConflictReason, Recovered, RecoveryOutcome, Undone,
 };
 pub use beginning::Begun;
+pub use cancel::Cancel;
 pub use changes::{
     BaseState, Change, ChangeKind, ChangeOptions, Changes, ContentKind, Contents, EntryFacts, EntryKind,
     IgnoredTree, LeftAside, LeftAsideReason, is_executed_outside,
@@ -74,4 +76,4 @@ pub use history::{Event, HistoryLine};
 pub use method::{Method, can_reflink};
 pub use name::{NameError, WorkspaceName};
 pub use record::{CopyId, OutsideRepository, Record, SetUp, StartCommit, Tree};
-pub use workspaces::{Cancel, NewCopy, NewTree, PruneRules, Pruned, Trashed, Workspaces};
+pub use workspaces::{NewCopy, NewTree, PruneRules, Pruned, Trashed, Workspaces};

@@ -22,7 +22,7 @@ pub(crate) fn quote(prefix: &str, path: &Path) -> String {
                 '\r' => quoted.push_str("\\r"),
                 letter if is_plain(letter) => quoted.push(letter),
                 letter => {
-                    letter.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| quoted.push_str(&octal(byte)))
+                    letter.encode_utf8(&mut [0; 4]).bytes().for_each(|byte| quoted.push_str(&octal(byte)));
                 }
             }
         }

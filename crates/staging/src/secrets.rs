@@ -62,7 +62,8 @@ pub(crate) fn looks_like_secret(name: &OsStr) -> bool {
     if name.rsplit('.').next().is_some_and(|ending| HARMLESS.contains(&ending)) {
         return false;
     }
-    let is_environment = name.starts_with(".env.") || (name.ends_with(".env") && name != ".env");
+    let is_environment =
+        name.starts_with(".env.") || name.strip_suffix(".env").is_some_and(|beginning| !beginning.is_empty());
     is_environment
         || NAMES.contains(&name.as_str())
         || BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))

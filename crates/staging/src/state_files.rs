@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -12,8 +13,19 @@ use serde::de::DeserializeOwned;
 
 /// What a lock file may hold.
 const MAX_LOCK_BYTES: u64 = 32;
+/// A look at who holds a lock takes it for less time than this, and must not make another process give up.
+const LOOK_AT_LOCK: Duration = Duration::from_millis(5);
+const MAX_LOCK_ATTEMPTS: usize = 20;
 /// Records and journals of more are damaged.
 const MAX_JSON_BYTES: u64 = 1 << 30;
+
+/// A lock that another process may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lock {
+    Free,
+    /// By this process, if it is known.
+    Held(Option<u32>),
+}
 
 pub(crate) fn make_private_directory(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().mode(0o700).create(path)
@@ -71,10 +83,14 @@ pub(crate) fn lock(path: &Path) -> io::Result<File> {
 /// Takes a lock, and writes into it which process has it. The error is that process, if it is known.
 pub(crate) fn try_lock(path: &Path) -> io::Result<Result<File, Option<u32>>> {
     let mut file = open_lock(path)?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => {}
-        Err(Errno::WOULDBLOCK) => return Ok(Err(holder(&mut file))),
-        Err(errno) => return Err(errno.into()),
+    for attempt in 1.. {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => break,
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if attempt < MAX_LOCK_ATTEMPTS => std::thread::sleep(LOOK_AT_LOCK),
+            Err(Errno::WOULDBLOCK) => return Ok(Err(holder(&mut file))),
+            Err(errno) => return Err(errno.into()),
+        }
     }
     file.set_len(0)?;
     file.rewind()?;
@@ -83,14 +99,14 @@ pub(crate) fn try_lock(path: &Path) -> io::Result<Result<File, Option<u32>>> {
 }
 
 /// Which process holds a lock, if one does.
-pub(crate) fn lock_holder(path: &Path) -> io::Result<Option<Option<u32>>> {
+pub(crate) fn lock_holder(path: &Path) -> io::Result<Lock> {
     let mut file = match File::open(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Lock::Free),
         opened => opened?,
     };
     match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(None),
-        Err(Errno::WOULDBLOCK) => Ok(Some(holder(&mut file))),
+        Ok(()) => Ok(Lock::Free),
+        Err(Errno::WOULDBLOCK) => Ok(Lock::Held(holder(&mut file))),
         Err(errno) => Err(errno.into()),
     }
 }

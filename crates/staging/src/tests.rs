@@ -3,6 +3,7 @@
 mod applying;
 mod attacks;
 mod creating;
+mod failing;
 mod kills;
 mod lifecycle;
 mod random;

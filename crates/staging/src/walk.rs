@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::apply::is_own;
 use crate::held_tree::{HeldTree, Seen, entries_of};
 
 /// More threads gain little: they wait for the same locks of the kernel.
@@ -27,6 +28,9 @@ pub(crate) struct Visit<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Extent {
     Everything,
+    /// Without what an apply keeps at the top of a base.
+    Project,
+    /// The same without `.git` of any kind.
     WithoutGit,
 }
 
@@ -98,6 +102,9 @@ fn read(
     let Ok(mut entries) = entries_of(&directory) else { return Ok(Vec::new()) };
     if extent == Extent::WithoutGit {
         entries.retain(|(name, _)| name != ".git");
+    }
+    if extent != Extent::Everything && path.as_os_str().is_empty() {
+        entries.retain(|(name, _)| !is_own(name));
     }
     visit(Visit { path, directory: &directory, entries: &entries })?;
     if path.components().count() >= MAX_DEPTH {

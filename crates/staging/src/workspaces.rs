@@ -5,14 +5,13 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fence::VettedDirectory;
 use jiff::Timestamp;
 
 use crate::apply::{Files, Recovered, RecoveryOutcome};
+use crate::cancel::Cancel;
 use crate::changes::ChangeOptions;
 use crate::copy::{Unsaved, WorkspaceCopy, disk_use};
 use crate::creation::{make_tree, survey};
@@ -24,10 +23,12 @@ use crate::method::{Method, can_reflink};
 use crate::name::WorkspaceName;
 use crate::record::{self, CopyId, OutsideRepository, Record, StartCommit, Tree};
 use crate::removal::remove_tree;
-use crate::state_files::{lock, lock_holder, make_private_directory, sync_directory, try_lock, write_json};
+use crate::state_files::{
+    Lock, lock, lock_holder, make_private_directory, sync_directory, try_lock, write_json,
+};
 
 /// How long the trash keeps a copy, unless the caller says otherwise.
-pub(crate) const TRASH_PERIOD: Duration = Duration::from_hours(7 * 24);
+pub(crate) const TRASH_PERIOD: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 const TRASH: &str = "trash";
 /// The beginning of the names of copies that are being made.
@@ -63,20 +64,6 @@ pub struct NewTree {
     pub base: PathBuf,
     /// Where the index and its tree are, if this is the git directory of the base.
     pub worktree: Option<PathBuf>,
-}
-
-/// Stops a copy that is being made, from another thread.
-#[derive(Clone, Debug, Default)]
-pub struct Cancel(Arc<AtomicBool>);
-
-impl Cancel {
-    pub fn cancel(&self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-
-    pub fn is_cancelled(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
-    }
 }
 
 impl NewCopy {
@@ -192,7 +179,7 @@ impl Workspaces {
         let id = CopyId(uuid::Uuid::new_v4().simple().to_string());
         let unfinished = self.root.join(format!("{UNFINISHED}{id}"));
         make_private_directory(&unfinished).map_err(|error| self.failed(error))?;
-        let made = self.fill(&new, &id, &unfinished);
+        let made = self.fill(new, &id, &unfinished);
         if made.is_err() {
             // What cannot be removed now is swept later.
             let _ = remove_tree(&unfinished);
@@ -201,9 +188,10 @@ impl Workspaces {
     }
 
     /// Fills the directory of a new copy, and gives it its name.
-    fn fill(&self, new: &NewCopy, id: &CopyId, unfinished: &Path) -> Result<WorkspaceCopy, StagingError> {
+    fn fill(&self, new: NewCopy, id: &CopyId, unfinished: &Path) -> Result<WorkspaceCopy, StagingError> {
         // Held until the end: the lock says that the directory is not abandoned.
-        let _lock = try_lock(&unfinished.join("making.lock")).map_err(|error| self.failed(error))?;
+        let lock = try_lock(&unfinished.join("making.lock")).map_err(|error| self.failed(error))?;
+        let _lock = lock.map_err(|_| self.failed(io::ErrorKind::WouldBlock.into()))?;
         let vetted = VettedDirectory::own(&new.base);
         let vetted = vetted.map_err(|_| StagingError::BaseReplaced { base: new.base.clone() })?;
         let identity =
@@ -212,8 +200,8 @@ impl Workspaces {
         if new.method == Method::Reflink && !can_reflink(base.path(), &self.root) {
             return Err(StagingError::NoReflink { path: new.base.clone() });
         }
-        let survey = survey(&base, new)?;
-        let trees = self.make_trees(&base, new, (id, unfinished), &survey.left_out)?;
+        let survey = survey(&base, &new)?;
+        let trees = self.make_trees(&base, &new, (id, unfinished), &survey.left_out)?;
         let write = || -> io::Result<()> {
             let files = Files { copy: unfinished };
             survey.manifest.save(&files.base_manifest())?;
@@ -231,7 +219,7 @@ impl Workspaces {
         let record = Record {
             version: record::VERSION,
             id: id.clone(),
-            name: new.name.clone().unwrap_or_else(|| WorkspaceName::automatic(base.path(), id.as_str())),
+            name: new.name.unwrap_or_else(|| WorkspaceName::automatic(base.path(), id.as_str())),
             method: new.method,
             created: Timestamp::now(),
             used: Timestamp::now(),
@@ -240,9 +228,9 @@ impl Workspaces {
             left_out: survey.left_out,
             not_copied: if new.method == Method::Overlay { Vec::new() } else { survey.special },
             repositories: outside.collect(),
-            start: new.start.clone(),
+            start: new.start,
             set_up: None,
-            staged_for: new.staged_for.clone(),
+            staged_for: new.staged_for,
             notes: String::new(),
             deadline: None,
             more: serde_json::Map::new(),
@@ -460,8 +448,8 @@ impl Workspaces {
             let lock = entry.path().join("making.lock");
             // A young one without a lock is about to get it.
             let is_abandoned = match lock_holder(&lock) {
-                Ok(None) if lock.exists() => true,
-                Ok(None) => age.is_some_and(|age| age > YOUNG),
+                Ok(Lock::Free) if lock.exists() => true,
+                Ok(Lock::Free) => age.is_some_and(|age| age > YOUNG),
                 _ => false,
             };
             if is_unfinished && is_abandoned {

@@ -9,9 +9,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use staging::{Method, NewCopy, WorkspaceCopy, WorkspaceName, Workspaces};
-use testkit::{
-    Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, roots, text_of, workspace_dir,
-};
+use testkit::{Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, roots, workspace_dir};
 
 /// A project, and where its copies lie.
 struct Site {
@@ -79,28 +77,20 @@ async fn open_copy(gateway: &Gateway, name: &str) -> RawClient {
     client
 }
 
-/// What a shell command of the session prints.
+/// What a shell command of the session prints, whether it fails or not.
 async fn shell(client: &RawClient, command: &str) -> String {
-    text_of(&client.call_tool("run_terminal_cmd", json!({ "command": command })).await)
+    let answer = client.call_tool("run_terminal_cmd", json!({ "command": command })).await;
+    let result = &answer["result"];
+    assert_eq!(result["structuredContent"]["status"], "exited", "{answer}");
+    result["content"][0]["text"].as_str().unwrap().to_owned()
 }
 
 /// Asks an endpoint of the session itself. Returns the status and the body.
-async fn at_session(
-    gateway: &Gateway,
-    client: &RawClient,
-    method: reqwest::Method,
-    path: &str,
-    body: Option<Value>,
-) -> (u16, Value) {
-    let base = gateway.url().trim_end_matches("/mcp");
-    let url = format!("{base}/session/{}/{path}", client.session_id().unwrap());
-    let mut request = reqwest::Client::new().request(method, url);
-    if let Some(body) = body {
-        request = request.header("content-type", "application/json").body(body.to_string());
-    }
-    let answer = request.send().await.unwrap();
-    let status = answer.status().as_u16();
-    (status, serde_json::from_str(&answer.text().await.unwrap()).unwrap_or_default())
+async fn at_session(client: &RawClient, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    let path = format!("/session/{}/{path}", client.session_id().unwrap());
+    let body = body.map(|body| body.to_string()).unwrap_or_default();
+    let reply = client.post(body).method(method).path(&path).await;
+    (reply.status.as_u16(), reply.json().clone())
 }
 
 fn changed_paths(report: &Value) -> Vec<String> {

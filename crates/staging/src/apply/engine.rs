@@ -3,16 +3,19 @@
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{AtFlags, Mode, RenameFlags, fchmod, mkdirat, renameat_with, unlinkat};
+use rustix::fs::{
+    AtFlags, Gid, Mode, OFlags, RenameFlags, Uid, chmod, chownat, fstat, mkdirat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
+use rustix::process::geteuid;
 
 use super::journal::{Act, Direction, Identity, Step};
 use super::slots::{Slots, sync_directories};
 use super::{Conflict, ConflictReason};
-use crate::held_tree::{HeldTree, Seen};
+use crate::held_tree::{HeldTree, PERMISSIONS, Seen};
 
 /// The mode of a directory until it gets its own.
 const NEW_DIRECTORY: u32 = 0o700;
@@ -254,7 +257,9 @@ impl Engine<'_> {
                 }
                 self.exchange(step, (&parent, name), out, back, within)
             }
-            (Act::Put { old: None, .. }, Direction::Apply) => self.move_in(step, (&parent, name)),
+            (Act::Put { old: None, .. }, Direction::Apply) | (Act::Remove { .. }, Direction::Undo) => {
+                self.move_in(step, (&parent, name))
+            }
             (Act::Put { old: None, new }, Direction::Undo) => {
                 self.move_out(step, (&parent, name), new, within)
             }
@@ -264,10 +269,10 @@ impl Engine<'_> {
                 }
                 self.move_out(step, (&parent, name), old, within)
             }
-            (Act::Remove { .. }, Direction::Undo) => self.move_in(step, (&parent, name)),
             (Act::MakeDirectory { mode }, Direction::Apply)
             | (Act::RemoveDirectory { mode, .. }, Direction::Undo) => {
                 mkdirat(&parent, name, Mode::from_raw_mode(NEW_DIRECTORY))?;
+                give_to_owner_of(&parent, name)?;
                 self.change_mode(step, mode)
             }
             (Act::MakeDirectory { .. }, Direction::Undo) => remove_directory(&parent, name, false),
@@ -345,9 +350,25 @@ impl Engine<'_> {
         Err(Trouble::Conflict(ConflictReason::ChangedMeanwhile))
     }
 
+    /// Changes the permissions of a directory. What makes its files those of a group stays.
     fn change_mode(&self, step: &Step, mode: u32) -> Result<(), Trouble> {
-        Ok(fchmod(self.base.directory(&step.path)?, Mode::from_raw_mode(mode))?)
+        // Without its own permission to read it.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW;
+        let directory = self.base.open_at(&step.path, flags)?;
+        let special = fstat(&directory)?.st_mode & !PERMISSIONS & 0o7777;
+        let name = format!("/proc/self/fd/{}", directory.as_raw_fd());
+        Ok(chmod(name, Mode::from_raw_mode(mode | special))?)
     }
+}
+
+/// What root makes in the project of another user is that user's.
+fn give_to_owner_of(parent: &OwnedFd, name: &OsStr) -> Result<(), Trouble> {
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    let Seen { owner: (user, group), .. } = Seen::of_file(parent)?;
+    let (user, group) = (Some(Uid::from_raw(user)), Some(Gid::from_raw(group)));
+    Ok(chownat(parent, name, user, group, AtFlags::SYMLINK_NOFOLLOW)?)
 }
 
 fn remove_directory(parent: &OwnedFd, name: &OsStr, is_required: bool) -> Result<(), Trouble> {

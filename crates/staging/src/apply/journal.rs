@@ -10,6 +10,8 @@ use crate::held_tree::Seen;
 use crate::path_text;
 
 pub(super) const VERSION: u32 = 1;
+/// The beginning of the names of the manifests before an apply.
+pub(super) const BEFORE: &str = "before-";
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Journal {
@@ -119,6 +121,19 @@ impl Identity {
     }
 }
 
+impl SlotsPlace {
+    fn name(&self) -> &str {
+        match self {
+            Self::InState(name) | Self::InBase(name) => name,
+        }
+    }
+
+    /// What tells one transaction of a copy from another.
+    pub(super) fn transaction(&self) -> &str {
+        self.name().rsplit('-').next().unwrap_or_default()
+    }
+}
+
 impl Step {
     pub(super) fn slot_name(&self) -> String {
         self.slot.to_string()
@@ -168,13 +183,13 @@ impl Files<'_> {
         self.copy.join("copy.manifest")
     }
 
-    /// The manifests before the last apply.
-    pub(super) fn base_manifest_before(&self) -> PathBuf {
-        self.copy.join("base-before.manifest")
+    /// The manifests before an apply. Each apply has its own, because one that fails leaves the last one undoable.
+    pub(super) fn base_manifest_before(&self, slots: &SlotsPlace) -> PathBuf {
+        self.copy.join(format!("{BEFORE}{}.base", slots.transaction()))
     }
 
-    pub(super) fn copy_manifest_before(&self) -> PathBuf {
-        self.copy.join("copy-before.manifest")
+    pub(super) fn copy_manifest_before(&self, slots: &SlotsPlace) -> PathBuf {
+        self.copy.join(format!("{BEFORE}{}.copy", slots.transaction()))
     }
 
     /// What the copy had when it was merged: the ancestor of the next merge.

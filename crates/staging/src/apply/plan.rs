@@ -4,8 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
+use rustix::process::{getegid, geteuid};
+use sha2::{Digest, Sha256};
+
 use super::journal::{Act, Identity, Step};
-use super::slots::Slots;
+use super::slots::{Rights, Slots};
 use super::{Ancestor, Applied, ApplyError, Conflict, ConflictReason};
 use crate::changes::{BaseState, Change, ChangeKind, EntryKind, Sides};
 use crate::error::StagingError;
@@ -33,11 +36,15 @@ pub(super) struct Planner<'a> {
     /// What the copy had at a path when it was merged last, else what the commit at the start had.
     pub(super) ancestor: Ancestor<'a>,
     pub(super) slots: &'a Slots,
+    /// The contents are those that were reviewed, or the apply is refused.
+    pub(super) is_reviewed: bool,
 }
 
 /// The steps by their order.
 #[derive(Default)]
 struct Steps {
+    /// Directories that this user may enter or change only then.
+    opened: Vec<Step>,
     removals: Vec<Step>,
     directories_gone: Vec<Step>,
     directories: Vec<Step>,
@@ -151,6 +158,9 @@ impl<'a> Planner<'a> {
         let base = read_same(&self.sides.base, path, before).map_err(|error| failed(path, error))?;
         let copy = read_same(&self.sides.copy, path, after).map_err(|error| failed(path, error))?;
         let (Some(base), Some(copy)) = (base, copy) else { return Ok(Decision::Conflict(both(had))) };
+        if self.is_reviewed && !change.first_read.is(Sha256::digest(&copy).into()) {
+            return Err(ApplyError::CopyChanged { path: path.clone() });
+        }
         Ok(match merge(&ancestor, &base, &copy) {
             Merge::Theirs => Decision::Take,
             Merge::Ours => Decision::Nothing,
@@ -174,7 +184,8 @@ impl Draft<'_> {
             Decision::Take => self.take(change)?,
             Decision::Merged { content, mode } => {
                 let slot = self.slot();
-                let new = self.planner.slots.stage_bytes(&slot.to_string(), &content, mode);
+                let rights = Rights { mode, owner: self.owner(path, change.seen.before)? };
+                let new = self.planner.slots.stage_bytes(&slot.to_string(), &content, rights);
                 let new = new.map_err(|error| failed(path, error))?;
                 self.put(change, slot, change.seen.before, new);
                 self.applied.merged.push(path.clone());
@@ -213,7 +224,9 @@ impl Draft<'_> {
         match before {
             Some(before) if before.is_directory() => {
                 let step = self.step(change, Act::ChangeMode { from: before.mode, to: after.mode });
-                self.steps.modes.push(step);
+                let is_opened = after.mode & !before.mode & 0o700 != 0;
+                let modes = if is_opened { &mut self.steps.opened } else { &mut self.steps.modes };
+                modes.push(step);
                 Ok(())
             }
             before => {
@@ -295,7 +308,8 @@ impl Draft<'_> {
             if change.after.as_ref().and_then(|facts| facts.target.as_ref()) != Some(&target) {
                 return Err(copy_changed());
             }
-            return slots.stage_link(&name, &target).map_err(|error| failed(path, error));
+            let rights = Rights { mode: 0, owner: self.owner(path, before)? };
+            return slots.stage_link(&name, &target, rights).map_err(|error| failed(path, error));
         }
         let (file, now) = copy.file(path).map_err(|_| copy_changed())?;
         if now != after {
@@ -306,11 +320,34 @@ impl Draft<'_> {
             (BaseState::Changed, Some(before)) => before.mode | (after.mode & 0o111),
             _ => after.mode,
         };
-        let identity = slots.stage(&name, &file, after.bytes, mode).map_err(|error| failed(path, error))?;
+        let rights = Rights { mode, owner: self.owner(path, before)? };
+        let identity = slots.stage(&name, &file, after.bytes, rights).map_err(|error| failed(path, error))?;
         if Seen::of_file(&file).map_err(|error| failed(path, error))? != after {
             return Err(copy_changed());
         }
+        if self.planner.is_reviewed {
+            let digest = slots.digest(&name).map_err(|error| failed(path, error))?;
+            if !change.first_read.is(digest) {
+                return Err(copy_changed());
+            }
+        }
         Ok(identity)
+    }
+
+    /// Whose file a path becomes: that of the file it replaces, or of the directory that it comes into if root adds it.
+    fn owner(&self, path: &Path, before: Option<Seen>) -> Result<(u32, u32), ApplyError> {
+        if let Some(before) = before {
+            return Ok(before.owner);
+        }
+        let own = (geteuid().as_raw(), getegid().as_raw());
+        let above = path.ancestors().skip(1).filter(|_| geteuid().is_root());
+        for directory in above {
+            let seen = self.planner.sides.base.look(directory).map_err(|error| failed(directory, error))?;
+            if let Some(seen) = seen.filter(Seen::is_directory) {
+                return Ok(seen.owner);
+            }
+        }
+        Ok(own)
     }
 
     fn put(&mut self, change: &Change, slot: u64, before: Option<Seen>, new: Identity) {
@@ -340,12 +377,14 @@ impl Draft<'_> {
         self.next_slot
     }
 
-    /// Puts the steps in an order in which each finds what it needs: what makes way first, modes last.
+    /// Puts the steps in an order in which each finds what it needs: what opens and makes way first, other modes
+    /// last.
     fn finish(mut self) -> Plan {
-        let Steps { removals, directories_gone, directories, puts, modes } = &mut self.steps;
+        let Steps { opened, removals, directories_gone, directories, puts, modes } = &mut self.steps;
+        opened.sort_by(|one, other| one.path.cmp(&other.path));
         directories_gone.sort_by(|one, other| other.path.cmp(&one.path));
         modes.sort_by(|one, other| other.path.cmp(&one.path));
-        let all = [removals, directories_gone, directories, puts, modes];
+        let all = [opened, removals, directories_gone, directories, puts, modes];
         let steps = all.into_iter().flat_map(std::mem::take).collect();
         Plan { steps, staged: self.staged, applied: self.applied }
     }

@@ -4,25 +4,44 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, Mode, OFlags, StatxFlags, fchmod, fsync, mkdirat, openat, statat, statx, symlinkat, syncfs,
+    AtFlags, Gid, Mode, OFlags, StatxFlags, Uid, chownat, fchmod, fsync, mkdirat, openat, renameat, statat,
+    statx, symlinkat, syncfs, unlinkat,
 };
 use rustix::io::Errno;
+use rustix::process::{getegid, geteuid};
 
-use super::journal::{Files, Identity, SlotsPlace};
+use super::journal::{BEFORE, Files, Identity, SlotsPlace};
+use crate::cancel::Cancel;
+use crate::changes::digest_of;
 use crate::file_copy::{Sharing, copy_content};
 use crate::held_tree::{HeldTree, Seen};
 use crate::removal::remove_entry;
 use crate::state_files::{read_json_if_there, write_json};
-use crate::workspaces::Cancel;
 
 /// The beginning of the name of slots in a base.
-pub(crate) const IN_BASE: &str = ".ringfence-apply-";
+pub(super) const IN_BASE: &str = ".ringfence-apply-";
+/// The same, of slots that stay because their originals could not be restored.
+const KEPT_IN_BASE: &str = ".ringfence-kept-";
 const IN_STATE: &str = "slots-";
 /// Beyond so many files, one sync of the file system is cheaper than one of each.
 const MAX_SINGLE_SYNCS: usize = 16;
+
+/// Whether a name at the top of a base is one that an apply made. No change of the project is there.
+pub(crate) fn is_own(name: &OsStr) -> bool {
+    [IN_BASE, KEPT_IN_BASE].iter().any(|own| name.as_bytes().starts_with(own.as_bytes()))
+}
+
+/// What a file that is put into the base gets beside its content.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Rights {
+    pub(super) mode: u32,
+    /// User and group.
+    pub(super) owner: (u32, u32),
+}
 
 pub(super) struct Slots {
     pub(super) place: SlotsPlace,
@@ -64,6 +83,31 @@ impl Slots {
         Ok(Self { place, directory })
     }
 
+    /// The same for a recovery, which restores what it can without slots that another removed.
+    pub(super) fn open_or_make(files: &Files<'_>, base: &HeldTree, place: SlotsPlace) -> io::Result<Self> {
+        match Self::open(files, base, place.clone()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            opened => return opened,
+        }
+        let (parent, name) = match &place {
+            SlotsPlace::InState(name) => (HeldTree::open(files.copy)?.directory(Path::new(""))?, name),
+            SlotsPlace::InBase(name) => (base.directory(Path::new(""))?, name),
+        };
+        mkdirat(&parent, name, Mode::RWXU)?;
+        Self::open(files, base, place)
+    }
+
+    /// Removes what was staged, once none of it is needed.
+    pub(super) fn clear(&self, slots: impl Iterator<Item = String>) -> io::Result<()> {
+        for slot in slots {
+            match unlinkat(&self.directory, slot, AtFlags::empty()) {
+                Ok(()) | Err(Errno::NOENT) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn look(&self, slot: &str) -> io::Result<Option<Seen>> {
         match statat(&self.directory, slot, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(stat) => Ok(Some(Seen::of(&stat))),
@@ -73,22 +117,53 @@ impl Slots {
     }
 
     /// Copies a file into a slot.
-    pub(super) fn stage(&self, slot: &str, source: &File, bytes: u64, mode: u32) -> io::Result<Identity> {
+    pub(super) fn stage(
+        &self,
+        slot: &str,
+        source: &File,
+        bytes: u64,
+        rights: Rights,
+    ) -> io::Result<Identity> {
         let target = self.create(slot)?;
         copy_content(source, &target, bytes, Sharing::IfPossible, &Cancel::default())?;
-        self.finish(slot, &target, mode)
+        self.finish(slot, &target, rights)
     }
 
-    pub(super) fn stage_bytes(&self, slot: &str, bytes: &[u8], mode: u32) -> io::Result<Identity> {
+    /// The digest of what was staged.
+    pub(super) fn digest(&self, slot: &str) -> io::Result<[u8; 32]> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        digest_of(&File::from(openat(&self.directory, slot, flags, Mode::empty())?))
+    }
+
+    pub(super) fn stage_bytes(&self, slot: &str, bytes: &[u8], rights: Rights) -> io::Result<Identity> {
         use std::io::Write;
         let mut target = self.create(slot)?;
         target.write_all(bytes)?;
-        self.finish(slot, &target, mode)
+        self.finish(slot, &target, rights)
     }
 
-    pub(super) fn stage_link(&self, slot: &str, target: &Path) -> io::Result<Identity> {
+    pub(super) fn stage_link(&self, slot: &str, target: &Path, rights: Rights) -> io::Result<Identity> {
         symlinkat(target, &self.directory, slot)?;
+        self.give(slot, rights.owner)?;
         self.identity(slot)
+    }
+
+    /// Gives a file its owner, where this user may do that: one of a group's project stays one of the group.
+    fn give(&self, slot: &str, (user, group): (u32, u32)) -> io::Result<()> {
+        if (user, group) == (geteuid().as_raw(), getegid().as_raw()) {
+            return Ok(());
+        }
+        let owners =
+            [(Some(Uid::from_raw(user)), Some(Gid::from_raw(group))), (None, Some(Gid::from_raw(group)))];
+        for (user, group) in owners {
+            match chownat(&self.directory, slot, user, group, AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(()) => return Ok(()),
+                // An identifier that this user's namespace does not have is invalid.
+                Err(Errno::PERM | Errno::INVAL) => {}
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        Ok(())
     }
 
     fn create(&self, slot: &str) -> io::Result<File> {
@@ -96,8 +171,9 @@ impl Slots {
         Ok(File::from(openat(&self.directory, slot, flags, Mode::RUSR | Mode::WUSR)?))
     }
 
-    fn finish(&self, slot: &str, file: &File, mode: u32) -> io::Result<Identity> {
-        fchmod(file, Mode::from_raw_mode(mode))?;
+    fn finish(&self, slot: &str, file: &File, rights: Rights) -> io::Result<Identity> {
+        self.give(slot, rights.owner)?;
+        fchmod(file, Mode::from_raw_mode(rights.mode))?;
         self.identity(slot)
     }
 
@@ -169,6 +245,11 @@ pub(super) fn sweep(files: &Files<'_>, base: Option<&HeldTree>, used: &[SlotsPla
     }
     for entry in std::fs::read_dir(files.copy)? {
         let Ok(name) = entry?.file_name().into_string() else { continue };
+        if let Some(manifest) = name.strip_prefix(BEFORE)
+            && !used.iter().any(|place| manifest.starts_with(place.transaction()))
+        {
+            std::fs::remove_file(files.copy.join(&name))?;
+        }
         let place = SlotsPlace::InState(name);
         if matches!(&place, SlotsPlace::InState(name) if name.starts_with(IN_STATE)) && !used.contains(&place)
         {
@@ -189,16 +270,27 @@ fn is_same_mount(one: impl AsFd, other: impl AsFd) -> io::Result<bool> {
     Ok(is_told && place(&one) == place(&other))
 }
 
-/// Where a kept directory of slots goes.
+/// Puts a directory of slots where no sweep removes it, and returns where that is.
 pub(super) fn keep(files: &Files<'_>, base: &HeldTree, place: &SlotsPlace) -> io::Result<PathBuf> {
-    match place {
+    let (moved, kept) = match place {
         SlotsPlace::InState(name) => {
             std::fs::create_dir_all(files.kept())?;
             let kept = files.kept().join(name);
-            std::fs::rename(files.copy.join(name), &kept)?;
-            Ok(kept)
+            (std::fs::rename(files.copy.join(name), &kept), kept)
         }
-        // On another file system: it stays.
-        SlotsPlace::InBase(name) => Ok(base.path().join(name)),
+        // On another file system than the copy's directory: it stays there.
+        SlotsPlace::InBase(name) => {
+            let kept = name.replacen(IN_BASE, KEPT_IN_BASE, 1);
+            let top = base.directory(Path::new(""))?;
+            let moved = renameat(&top, name.as_str(), &top, kept.as_str()).map_err(io::Error::from);
+            fsync(&top)?;
+            (moved, base.path().join(kept))
+        }
+    };
+    match moved {
+        // Kept by a recovery that was killed just then.
+        Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => remove(files, Some(base), place)?,
+        moved => moved?,
     }
+    Ok(kept)
 }

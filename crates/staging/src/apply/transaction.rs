@@ -2,7 +2,7 @@
 //! has its last name.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::engine::{Engine, Failure, Hook, Moment, Progress, Trouble};
 use super::journal::{Act, Direction, Files, Identity, Journal, SlotsPlace, Step, VERSION};
@@ -15,7 +15,7 @@ use crate::held_tree::{HeldTree, Seen};
 use crate::manifest::Manifest;
 use crate::merge::MAX_MERGED_BYTES;
 use crate::selection::Selection;
-use crate::state_files::{read_json_if_there, write_atomically, write_json};
+use crate::state_files::{read_json_if_there, sync_directory_of, write_atomically, write_json};
 
 /// The transactions of one copy. The caller holds the lock of all applies.
 pub(crate) struct Transactions<'a> {
@@ -37,27 +37,36 @@ impl Transactions<'_> {
             return Err(ApplyError::NotAsReviewed);
         }
         let (selected, applied) = select(changes, request)?;
-        let (start, taken) =
-            (self.load(&self.files.base_manifest())?, self.load(&self.files.copy_manifest())?);
+        let (start, taken) = (load(&self.files.base_manifest())?, load(&self.files.copy_manifest())?);
         self.sweep()?;
         let slots = Slots::make(&self.files, self.base, self.copy_id).map_err(|error| self.failed(error))?;
         (self.hook)(Moment::SlotsMade);
         let ancestor = |path: &Path| self.kept_ancestor(&taken, path).or_else(|| ancestor(path));
-        let planner = Planner { sides, start: &start, taken: &taken, ancestor: &ancestor, slots: &slots };
+        let (start, taken, is_reviewed) = (&start, &taken, request.reviewed.is_some());
+        let planner = Planner { sides, start, taken, ancestor: &ancestor, slots: &slots, is_reviewed };
         let plan = planner.plan(&selected, applied);
         let Plan { steps, staged, mut applied } = match plan {
             Ok(plan) if !plan.steps.is_empty() && !request.dry_run => plan,
             outcome => {
                 self.sweep()?;
-                return outcome.map(|plan| plan.applied);
+                return outcome.map(|plan| plan.applied).map_err(|error| match error {
+                    ApplyError::Staging(error) => self.or_no_space(error),
+                    error => error,
+                });
             }
         };
-        self.keep_ancestors(sides, &taken, &steps)?;
-        slots.sync(self.base, &staged).map_err(|error| self.failed(error))?;
-        (self.hook)(Moment::Staged);
         let journal =
             Journal { version: VERSION, direction: Direction::Apply, slots: slots.place.clone(), steps };
-        self.begin(&journal)?;
+        let prepared = self.keep_ancestors(sides, taken, &journal.steps).and_then(|()| {
+            slots.sync(self.base, &staged).map_err(|error| self.failed(error))?;
+            (self.hook)(Moment::Staged);
+            self.begin(&journal)
+        });
+        if let Err(error) = prepared {
+            // The disk may be full, and what was staged be what fills it.
+            let _ = self.sweep();
+            return Err(error);
+        }
         self.carry_out(&journal, &slots)?;
         applied.directories_kept = self.directories_kept(&journal);
         Ok(applied)
@@ -65,14 +74,18 @@ impl Transactions<'_> {
 
     /// Writes the journal. From here on a crash does not keep the transaction from its end.
     fn begin(&self, journal: &Journal) -> Result<(), ApplyError> {
+        let (files, slots) = (&self.files, &journal.slots);
         let copy = |from: &Path, to: &Path| write_atomically(to, &std::fs::read(from)?);
         let written = match journal.direction {
-            Direction::Apply => copy(&self.files.base_manifest(), &self.files.base_manifest_before())
-                .and_then(|()| copy(&self.files.copy_manifest(), &self.files.copy_manifest_before())),
+            Direction::Apply => copy(&files.base_manifest(), &files.base_manifest_before(slots))
+                .and_then(|()| copy(&files.copy_manifest(), &files.copy_manifest_before(slots))),
             Direction::Undo => Ok(()),
         };
-        let written = written.and_then(|()| write_json(&self.files.journal(), journal));
-        written.map_err(|error| self.failed(error))?;
+        if let Err(error) = written.and_then(|()| write_json(&files.journal(), journal)) {
+            // What is said to have failed must not be finished later.
+            remove_if_there(&files.journal()).map_err(|error| self.failed(error))?;
+            return Err(self.failed(error));
+        }
         (self.hook)(Moment::JournalWritten);
         Ok(())
     }
@@ -84,8 +97,16 @@ impl Transactions<'_> {
         match outcome {
             Ok(()) => {
                 (self.hook)(Moment::Verified);
-                self.complete(journal, &engine)?;
-                Ok(())
+                match (self.note_done(journal, &engine), journal.direction) {
+                    (Ok(()), _) => self.commit(journal),
+                    // What is said to have failed must not be finished by the next recovery.
+                    (Err(error), Direction::Apply) => {
+                        let failure =
+                            Failure { path: self.base.path().to_owned(), trouble: Trouble::Io(error) };
+                        self.give_up(journal, &engine, failure)
+                    }
+                    (Err(error), Direction::Undo) => Err(self.failed(error)),
+                }
             }
             Err(failure) => self.give_up(journal, &engine, failure),
         }
@@ -93,70 +114,98 @@ impl Transactions<'_> {
 
     /// Takes everything back, and says why.
     fn give_up(&self, journal: &Journal, engine: &Engine<'_>, failure: Failure) -> Result<(), ApplyError> {
-        let conflicts = self.roll_back(journal, engine)?;
+        let lost = self.roll_back(journal, engine)?;
         let Failure { path, trouble } = failure;
-        let lost: Vec<Conflict> = conflicts.into_iter().filter(|conflict| conflict.path != path).collect();
-        if !lost.is_empty() {
-            return Err(ApplyError::NotRestored { conflicts: lost, kept: self.files.kept() });
+        if let Some((conflicts, kept)) = lost {
+            return Err(ApplyError::NotRestored { conflicts, kept });
         }
         Err(match trouble {
             Trouble::Conflict(reason) => ApplyError::Conflicts(vec![Conflict { path, reason }]),
-            Trouble::Io(error) => StagingError::io("cannot take over", &path, error).into(),
+            Trouble::Io(error) => self.or_no_space(StagingError::io("cannot take over", &path, error)),
         })
     }
 
-    /// Takes back what a journal did, and ends it. What cannot be restored keeps its original.
-    fn roll_back(&self, journal: &Journal, engine: &Engine<'_>) -> Result<Vec<Conflict>, ApplyError> {
+    /// Takes back what a journal did, and ends it. What cannot be restored keeps its original, and is returned with where
+    /// that is.
+    fn roll_back(
+        &self,
+        journal: &Journal,
+        engine: &Engine<'_>,
+    ) -> Result<Option<(Vec<Conflict>, PathBuf)>, ApplyError> {
         let mut conflicts = engine.take_back(journal.direction);
         conflicts.retain(|conflict| self.is_lost(engine, conflict));
-        engine.sync().map_err(|error| self.failed(error))?;
-        let direction = journal.direction.reverse();
-        self.write_manifests(journal, direction).map_err(|error| self.failed(error))?;
-        if !conflicts.is_empty() {
-            slots::keep(&self.files, self.base, &journal.slots).map_err(|error| self.failed(error))?;
-        }
-        match journal.direction {
-            // The apply that was to be undone can still be undone.
-            Direction::Undo if conflicts.is_empty() => {
-                let last = Journal { direction: Direction::Apply, ..journal.clone() };
-                write_json(&self.files.last(), &last).map_err(|error| self.failed(error))?;
-            }
-            Direction::Undo => remove_if_there(&self.files.last()).map_err(|error| self.failed(error))?,
-            Direction::Apply => {}
-        }
-        std::fs::remove_file(self.files.journal()).map_err(|error| self.failed(error))?;
+        self.end_rolled_back(journal, engine, conflicts.is_empty()).map_err(|error| self.failed(error))?;
+        let kept = if conflicts.is_empty() {
+            None
+        } else {
+            let kept = slots::keep(&self.files, self.base, &journal.slots);
+            Some((conflicts, kept.map_err(|error| self.failed(error))?))
+        };
+        let removed = std::fs::remove_file(self.files.journal());
+        let removed = removed.and_then(|()| sync_directory_of(&self.files.journal()));
+        removed.map_err(|error| self.failed(error))?;
         self.sweep()?;
-        Ok(conflicts)
+        Ok(kept)
     }
 
-    /// Whether a slot holds something that is nowhere else.
+    /// Notes that a journal is taken back.
+    fn end_rolled_back(&self, journal: &Journal, engine: &Engine<'_>, is_restored: bool) -> io::Result<()> {
+        engine.sync()?;
+        if is_restored && journal.direction == Direction::Apply {
+            // Makes room on a full disk, and keeps a recovery from finishing what has failed.
+            engine.slots.clear(journal.steps.iter().map(Step::slot_name))?;
+        }
+        self.write_manifests(journal, journal.direction.reverse())?;
+        self.announce(&journal.slots)?;
+        match journal.direction {
+            // The apply that was to be undone can still be undone.
+            Direction::Undo if is_restored => {
+                write_json(&self.files.last(), &Journal { direction: Direction::Apply, ..journal.clone() })
+            }
+            Direction::Undo => remove_if_there(&self.files.last()),
+            Direction::Apply => Ok(()),
+        }
+    }
+
+    /// Whether the original of a path is not at its place.
     fn is_lost(&self, engine: &Engine<'_>, conflict: &Conflict) -> bool {
         let mut steps = engine.steps.iter().filter(|step| step.path == conflict.path);
         steps.any(|step| {
             let in_slot = engine.slots.look(&step.slot_name()).ok().flatten();
             let in_slot = in_slot.as_ref().and_then(Identity::of);
+            let here = self.base.look(&step.path).ok().flatten();
+            let here = here.as_ref().and_then(Identity::of);
             match step.act {
-                Act::Put { new, .. } => in_slot.is_some_and(|in_slot| in_slot != new),
+                // Without slots, that another has removed, the original is gone.
+                Act::Put { old, .. } if in_slot.is_none() => old.is_some() && here != old,
+                Act::Put { new, .. } => in_slot != Some(new),
                 Act::Remove { .. } => in_slot.is_some(),
                 _ => false,
             }
         })
     }
 
-    /// Ends a transaction whose steps are all done.
-    fn complete(&self, journal: &Journal, engine: &Engine<'_>) -> Result<(), ApplyError> {
+    /// Notes that all steps of a transaction are done.
+    fn note_done(&self, journal: &Journal, engine: &Engine<'_>) -> io::Result<()> {
+        engine.sync()?;
+        self.write_manifests(journal, journal.direction)?;
+        (self.hook)(Moment::ManifestsWritten);
+        self.announce_removal(journal)
+    }
+
+    /// Ends a transaction for which everything is noted.
+    fn commit(&self, journal: &Journal) -> Result<(), ApplyError> {
         let end = || -> io::Result<()> {
-            engine.sync()?;
-            self.write_manifests(journal, journal.direction)?;
-            (self.hook)(Moment::ManifestsWritten);
             match journal.direction {
                 Direction::Apply => std::fs::rename(self.files.journal(), self.files.last())?,
                 Direction::Undo => {
                     remove_if_there(&self.files.last())?;
+                    // In this order, whatever the disk writes first: what was undone cannot be undone again.
+                    sync_directory_of(&self.files.last())?;
                     std::fs::remove_file(self.files.journal())?;
                 }
             }
-            crate::state_files::sync_directory_of(&self.files.last())?;
+            sync_directory_of(&self.files.last())?;
             (self.hook)(Moment::Committed);
             Ok(())
         };
@@ -164,10 +213,24 @@ impl Transactions<'_> {
         self.sweep()
     }
 
+    /// Names the slots that nothing needs once a transaction is over: if this process is killed before it removes them,
+    /// the next one does.
+    fn announce_removal(&self, journal: &Journal) -> io::Result<()> {
+        let needless = match journal.direction {
+            Direction::Apply => read_json_if_there::<Journal>(&self.files.last())?.map(|last| last.slots),
+            Direction::Undo => Some(journal.slots.clone()),
+        };
+        needless.map_or(Ok(()), |slots| self.announce(&slots))
+    }
+
+    fn announce(&self, slots: &SlotsPlace) -> io::Result<()> {
+        write_json(&self.files.intent(), slots)
+    }
+
     /// Notes the new state of the paths of a journal, as far as they are as it left them.
     fn write_manifests(&self, journal: &Journal, direction: Direction) -> io::Result<()> {
-        let mut base = Manifest::load(&self.files.base_manifest_before())?;
-        let mut copy = Manifest::load(&self.files.copy_manifest_before())?;
+        let mut base = Manifest::load(&self.files.base_manifest_before(&journal.slots))?;
+        let mut copy = Manifest::load(&self.files.copy_manifest_before(&journal.slots))?;
         for step in &journal.steps {
             let now = self.base.look(&step.path)?;
             let stays_changed =
@@ -187,8 +250,11 @@ impl Transactions<'_> {
         let last: Option<Journal> =
             read_json_if_there(&self.files.last()).map_err(|error| self.failed(error))?;
         let Some(last) = last else { return Err(ApplyError::NothingToUndo) };
-        let slots =
-            Slots::open(&self.files, self.base, last.slots.clone()).map_err(|error| self.failed(error))?;
+        let slots = match Slots::open(&self.files, self.base, last.slots.clone()) {
+            // Another has removed the originals: `git clean` does, where they lie in the project.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(ApplyError::NothingToUndo),
+            opened => opened.map_err(|error| self.failed(error))?,
+        };
         let journal = Journal { direction: Direction::Undo, ..last };
         let foreign = self.engine(&journal, &slots).foreign().map_err(|error| self.failed(error))?;
         let engine = self.engine(&journal, &slots);
@@ -219,23 +285,23 @@ impl Transactions<'_> {
             self.sweep()?;
             return Ok(None);
         };
-        let slots =
-            Slots::open(&self.files, self.base, journal.slots.clone()).map_err(|error| self.failed(error))?;
+        let slots = Slots::open_or_make(&self.files, self.base, journal.slots.clone());
+        let slots = slots.map_err(|error| self.failed(error))?;
         let engine = self.engine(&journal, &slots);
         let has_moved_on = !engine.foreign().map_err(|error| self.failed(error))?.is_empty();
         let is_finished = !has_moved_on
             && engine.run(journal.direction, false).is_ok()
             && engine.verify(journal.direction).is_ok();
         if is_finished {
-            self.complete(&journal, &engine)?;
+            self.note_done(&journal, &engine).map_err(|error| self.failed(error))?;
+            self.commit(&journal)?;
             return Ok(Some(RecoveryOutcome::Finished));
         }
-        let conflicts = self.roll_back(&journal, &engine)?;
-        Ok(Some(if conflicts.is_empty() {
-            RecoveryOutcome::RolledBack
-        } else {
-            RecoveryOutcome::NotRestored { conflicts, kept: self.files.kept() }
-        }))
+        let lost = self.roll_back(&journal, &engine)?;
+        Ok(Some(lost.map_or(RecoveryOutcome::RolledBack, |(conflicts, kept)| RecoveryOutcome::NotRestored {
+            conflicts,
+            kept,
+        })))
     }
 
     /// Gives up the undo of the last apply, with what is kept for it.
@@ -273,7 +339,7 @@ impl Transactions<'_> {
         Ok(())
     }
 
-    fn directories_kept(&self, journal: &Journal) -> Vec<std::path::PathBuf> {
+    fn directories_kept(&self, journal: &Journal) -> Vec<PathBuf> {
         let removed = journal.steps.iter().filter(|step| matches!(step.act, Act::RemoveDirectory { .. }));
         let stays =
             |step: &&Step| matches!(self.base.look(&step.path), Ok(Some(seen)) if seen.is_directory());
@@ -304,17 +370,20 @@ impl Transactions<'_> {
         Ok(())
     }
 
-    fn load(&self, file: &Path) -> Result<Manifest, ApplyError> {
-        Ok(Manifest::load(file).map_err(|error| StagingError::io("cannot read", file, error))?)
+    fn failed(&self, error: io::Error) -> ApplyError {
+        self.or_no_space(StagingError::io("cannot take changes over into", self.base.path(), error))
     }
 
-    fn failed(&self, error: io::Error) -> ApplyError {
-        let error = StagingError::io("cannot take changes over into", self.base.path(), error);
+    fn or_no_space(&self, error: StagingError) -> ApplyError {
         if error.is_no_space() {
             return StagingError::NoSpace { base: self.base.path().to_owned() }.into();
         }
         error.into()
     }
+}
+
+fn load(file: &Path) -> Result<Manifest, ApplyError> {
+    Ok(Manifest::load(file).map_err(|error| StagingError::io("cannot read", file, error))?)
 }
 
 /// Whether a path is as a step leaves it in a direction.

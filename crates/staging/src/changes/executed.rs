@@ -3,13 +3,70 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
 use super::overlay::is_hidden;
 use super::{Change, EntryFacts, EntryKind, Sides};
+use crate::held_tree::HeldTree;
 
 /// Directories of hooks, beside what the caller knows of `core.hooksPath`.
 const HOOKS: &[&str] = &[".githooks", ".hooks", ".husky"];
+/// What editors, agents, shells, debuggers and package managers read where they are started, at any level, beside
+/// [`fence::METADATA`] and what [`fence::is_executed_later`] knows.
+const READ_WHERE_STARTED: &[&str] = &[
+    ".aider.conf.yml",
+    ".bash_profile",
+    ".bashrc",
+    ".bazelrc",
+    ".cargo",
+    ".clinerules",
+    ".continue",
+    ".dir-locals-2.el",
+    ".dir-locals.el",
+    ".exrc",
+    ".fleet",
+    ".gdbinit",
+    ".gitconfig",
+    ".kiro",
+    ".lefthook.yml",
+    ".lldbinit",
+    ".mise.toml",
+    ".npmrc",
+    ".nvim.lua",
+    ".nvimrc",
+    ".opencode",
+    ".pnpmfile.cjs",
+    ".pre-commit-hooks.yaml",
+    ".profile",
+    ".roo",
+    ".tool-versions",
+    ".vimrc",
+    ".vs",
+    ".windsurf",
+    ".windsurfrules",
+    ".worktreeinclude",
+    ".yarn",
+    ".yarnrc",
+    ".yarnrc.yml",
+    ".zed",
+    ".zshenv",
+    ".zshrc",
+    "bunfig.toml",
+    "lefthook.yml",
+    "mise.toml",
+    "opencode.json",
+    "rust-toolchain",
+    "rust-toolchain.toml",
+    "sitecustomize.py",
+    "usercustomize.py",
+];
+/// Endings of such files.
+const READ_ENDINGS: &[&str] = &[".code-workspace", ".pth"];
+/// What git is called by file systems that shorten names.
+const SHORT_NAME_OF_GIT: &str = "git~1";
+/// Links of links that are followed.
+const MAX_LINKS: usize = 8;
 /// A change of one of these in a directory may make a git directory of it, which git enters and obeys.
 const OF_GIT_DIRECTORIES: &[&str] =
     &["HEAD", "config", "config.worktree", "commondir", "hooks", "objects", "refs"];
@@ -25,8 +82,7 @@ impl ExecutedNames {
         for name in fence::METADATA {
             // A known name may be a link to a directory of the project.
             for tree in [&sides.base, &sides.copy] {
-                let target = tree.target(Path::new(name)).ok();
-                prefixes.extend(target.and_then(|target| plain(Path::new(""), &target)));
+                add_targets(tree, Path::new(name), &mut prefixes);
             }
         }
         prefixes.extend(disguised_repositories(sides, entries));
@@ -42,9 +98,26 @@ impl ExecutedNames {
     }
 }
 
+/// Adds where a link leads, and where that leads.
+fn add_targets(tree: &HeldTree, link: &Path, prefixes: &mut BTreeSet<PathBuf>) {
+    let mut place = link.to_owned();
+    for _ in 0..MAX_LINKS {
+        let directory = place.parent().unwrap_or(Path::new(""));
+        let target = tree.target(&place).ok().and_then(|target| plain(directory, &target));
+        let Some(target) = target else { return };
+        prefixes.insert(target.clone());
+        place = target;
+    }
+}
+
 /// Whether a path of a project has one of the names whose files programs outside execute or obey.
 pub fn is_executed_outside(path: &Path) -> bool {
-    let is_known = |name: &OsStr| fence::METADATA.iter().chain(HOOKS).any(|known| name == *known);
+    // Some file systems do not tell upper case from lower case.
+    let is_known = |name: &OsStr| {
+        let all = fence::METADATA.iter().chain(HOOKS).chain(READ_WHERE_STARTED).chain([&SHORT_NAME_OF_GIT]);
+        let has_ending = |ending: &&str| name.as_bytes().ends_with(ending.as_bytes());
+        all.into_iter().any(|known| name.eq_ignore_ascii_case(known)) || READ_ENDINGS.iter().any(has_ending)
+    };
     path.iter().any(is_known) || fence::is_executed_later(path)
 }
 
@@ -52,7 +125,11 @@ pub fn is_executed_outside(path: &Path) -> bool {
 fn leads_outside(path: &Path, facts: &EntryFacts) -> bool {
     let Some(target) = &facts.target else { return false };
     let directory = path.parent().unwrap_or(Path::new(""));
-    plain(directory, target).is_none_or(|place| place.iter().any(|name| name == ".git"))
+    // Behind the name of a link, `..` leads elsewhere than the spelling says.
+    let mut names = target.components().skip_while(|part| !matches!(part, Component::Normal(_)));
+    names.any(|part| part == Component::ParentDir)
+        || plain(directory, target)
+            .is_none_or(|place| place.iter().any(|name| name.eq_ignore_ascii_case(".git")))
 }
 
 /// Where a relative target leads, by its spelling. `None`: outside.
@@ -98,7 +175,7 @@ fn disguised_repositories(sides: &Sides, entries: &[Change]) -> BTreeSet<PathBuf
 
 /// Whether the copy shows something at a path.
 fn is_in_copy(sides: &Sides, path: &Path) -> bool {
-    let has = |tree: &crate::held_tree::HeldTree| {
+    let has = |tree: &HeldTree| {
         tree.look(path).is_ok_and(|seen| seen.is_some_and(|seen| seen.kind != EntryKind::Device))
     };
     has(&sides.copy) || (has(&sides.base) && !is_hidden(sides, path))

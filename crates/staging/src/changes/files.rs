@@ -5,16 +5,17 @@ use std::path::PathBuf;
 
 use parking_lot::Mutex;
 
-use super::finder::{Finder, special};
+use super::finder::{Finder, InBase, special};
 use super::{EntryKind, LeftAsideReason};
 use crate::error::StagingError;
 use crate::held_tree::Seen;
 use crate::walk::{Extent, MAX_DEPTH, walk};
 
+type Found = Vec<(PathBuf, Seen)>;
+
 impl Finder<'_> {
     pub(crate) fn look_at_files(&mut self) -> Result<(), StagingError> {
         let (changed, present) = self.differing()?;
-        let failed = |path: &PathBuf, error| StagingError::io("cannot look at", path, error);
         for (path, seen) in changed {
             if path.components().count() >= MAX_DEPTH {
                 self.set_aside(&path, LeftAsideReason::TooDeep);
@@ -22,11 +23,12 @@ impl Finder<'_> {
             }
             match seen.kind {
                 EntryKind::Fifo | EntryKind::Socket | EntryKind::Device => {
-                    self.set_aside(&path, special(seen.kind))
+                    self.set_aside(&path, special(seen.kind));
                 }
                 EntryKind::File | EntryKind::Link | EntryKind::Directory => {
-                    let before = self.base().look(&path).map_err(|error| failed(&path, error))?;
-                    self.compare(&path, before, seen)?;
+                    if let InBase::Is(before) = self.look_at_base(&path)? {
+                        self.compare(&path, before, seen)?;
+                    }
                 }
             }
         }
@@ -37,7 +39,7 @@ impl Finder<'_> {
     }
 
     /// The entries that are not as they were made, and the hashes of all paths.
-    fn differing(&self) -> Result<(Vec<(PathBuf, Seen)>, HashSet<u64>), StagingError> {
+    fn differing(&self) -> Result<(Found, HashSet<u64>), StagingError> {
         let (changed, present) = (Mutex::new(Vec::new()), Mutex::new(HashSet::new()));
         let walked = walk(self.copy(), Extent::WithoutGit, &|visit| {
             let mut hashes = Vec::with_capacity(visit.entries.len());
@@ -56,7 +58,7 @@ impl Finder<'_> {
     }
 
     /// What the base had at the start and still has, and the copy has no more.
-    fn missing(&self, present: &HashSet<u64>) -> Result<Vec<(PathBuf, Seen)>, StagingError> {
+    fn missing(&self, present: &HashSet<u64>) -> Result<Found, StagingError> {
         let missing = Mutex::new(Vec::new());
         let walked = walk(self.base(), Extent::WithoutGit, &|visit| {
             for (name, seen) in visit.entries {

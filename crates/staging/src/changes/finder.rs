@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::ignored::IgnoreRules;
 use super::{
     BaseState, BothSeen, Change, ChangeKind, ChangeOptions, Changes, ContentKind, EntryFacts, EntryKind,
-    ExecutedNames, IgnoredTree, LeftAside, LeftAsideReason, Sides, content_kind, renames,
+    ExecutedNames, FirstRead, IgnoredTree, LeftAside, LeftAsideReason, Sides, content_kind, renames,
 };
 use crate::error::StagingError;
 use crate::file_copy::is_equal;
@@ -31,6 +31,14 @@ pub(crate) struct Finder<'a> {
     entries: Vec<Change>,
     left_aside: Vec<LeftAside>,
     ignored: BTreeMap<PathBuf, IgnoredTree>,
+}
+
+/// What the base has at a path.
+pub(super) enum InBase {
+    /// An entry, or nothing.
+    Is(Option<Seen>),
+    /// Something of another file system.
+    Mount,
 }
 
 impl<'a> Finder<'a> {
@@ -79,6 +87,18 @@ impl<'a> Finder<'a> {
         if !seen.is_directory() {
             tree.files += 1;
             tree.bytes += seen.bytes;
+        }
+    }
+
+    /// Looks at a path of the base, and sets it aside if something is mounted there.
+    pub(super) fn look_at_base(&mut self, path: &Path) -> Result<InBase, StagingError> {
+        match self.base().look(path) {
+            Ok(seen) => Ok(InBase::Is(seen)),
+            Err(error) if error.kind() == io::ErrorKind::CrossesDevices => {
+                self.set_aside(path, LeftAsideReason::OtherFileSystem);
+                Ok(InBase::Mount)
+            }
+            Err(error) => Err(StagingError::io("cannot look at", path, error)),
         }
     }
 
@@ -169,13 +189,15 @@ impl<'a> Finder<'a> {
         let shown_before = seen.before.filter(|_| !is_hidden);
         let facts =
             |tree: &HeldTree, seen: Option<Seen>| seen.map(|seen| facts(tree, path, &seen)).transpose();
-        let (before, after) = match (facts(self.base(), shown_before), facts(self.copy(), seen.after)) {
-            (Ok(before), Ok(after)) => (before, after),
-            _ => {
-                self.set_aside(path, LeftAsideReason::Unreadable);
-                return Ok(());
-            }
+        let (Ok(before), Ok(after)) = (facts(self.base(), shown_before), facts(self.copy(), seen.after))
+        else {
+            self.set_aside(path, LeftAsideReason::Unreadable);
+            return Ok(());
         };
+        if seen.after.is_some_and(|after| after.kind == EntryKind::File) && self.copy().file(path).is_err() {
+            self.set_aside(path, LeftAsideReason::Unreadable);
+            return Ok(());
+        }
         if self.entries.len() >= MAX_CHANGES {
             return Err(StagingError::TooManyChanges { most: MAX_CHANGES });
         }
@@ -196,6 +218,7 @@ impl<'a> Finder<'a> {
             ignored,
             base,
             seen,
+            first_read: FirstRead::default(),
         });
         Ok(())
     }

@@ -7,8 +7,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::fgetxattr;
 
-use super::finder::{Finder, special};
+use super::finder::{Finder, InBase, special};
 use super::{EntryKind, LeftAsideReason};
+use crate::apply::is_own;
 use crate::error::StagingError;
 use crate::held_tree::Seen;
 use crate::walk::MAX_DEPTH;
@@ -57,12 +58,21 @@ impl Finder<'_> {
         let mut present = BTreeSet::new();
         for (name, seen) in entries {
             let path = directory.join(&name);
+            if directory.as_os_str().is_empty() && is_own(&name) {
+                continue;
+            }
             if name == ".git" {
                 self.set_aside(&path, LeftAsideReason::Git);
                 present.insert(name);
                 continue;
             }
-            let before = if below == Below::Nothing { None } else { self.look_at_base(&path)? };
+            let before = match below {
+                Below::Nothing => None,
+                Below::Seen | Below::Hidden => match self.look_at_base(&path)? {
+                    InBase::Is(before) => before,
+                    InBase::Mount => continue,
+                },
+            };
             if self.is_whiteout(&path, &seen, marks) {
                 if let Some(before) = before.filter(|_| below == Below::Seen) {
                     self.delete(&path, before)?;
@@ -75,10 +85,6 @@ impl Finder<'_> {
         if below == Below::Hidden { self.delete_all_but(directory, &present) } else { Ok(()) }
     }
 
-    fn look_at_base(&self, path: &Path) -> Result<Option<Seen>, StagingError> {
-        self.base().look(path).map_err(|error| StagingError::io("cannot look at", path, error))
-    }
-
     fn look_at_entry(
         &mut self,
         path: &Path,
@@ -88,7 +94,7 @@ impl Finder<'_> {
     ) -> Result<(), StagingError> {
         match seen.kind {
             EntryKind::Fifo | EntryKind::Socket | EntryKind::Device => {
-                self.set_aside(path, special(seen.kind))
+                self.set_aside(path, special(seen.kind));
             }
             EntryKind::Directory => self.enter(path, before, seen, waiting)?,
             EntryKind::File | EntryKind::Link if self.taken.knows(path, Some(&seen)) => {}

@@ -1,17 +1,13 @@
 //! Recognises files that were only moved: an added and a deleted file of equal content.
 
 use std::collections::HashMap;
-use std::io::Read;
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
-
-use super::{Change, ChangeKind, EntryKind, Sides};
+use super::{Change, ChangeKind, EntryKind, Sides, digest_of};
 use crate::held_tree::HeldTree;
 
 /// So many bytes are read to find renames, and no more.
 const MAX_HASHED_BYTES: u64 = 256 * 1024 * 1024;
-const BUFFER_BYTES: usize = 128 * 1024;
 
 /// Notes renames in both entries. An empty file is no rename of another.
 pub(super) fn recognise(entries: &mut [Change], sides: &Sides) {
@@ -37,6 +33,10 @@ pub(super) fn recognise(entries: &mut [Change], sides: &Sides) {
         else {
             continue;
         };
+        // The diff does not show it again.
+        if !entries[place].first_read.is(hash) {
+            continue;
+        }
         entries[place].renamed_from = Some(entries[from].path.clone());
         entries[from].renamed_to = Some(entries[place].path.clone());
     }
@@ -65,11 +65,5 @@ fn take_best(places: &mut Vec<usize>, entries: &[Change], to: usize) -> Option<u
 fn hash(tree: &HeldTree, path: &Path, bytes: u64, budget: &mut u64) -> Option<[u8; 32]> {
     *budget = budget.checked_sub(bytes)?;
     let (file, _) = tree.file(path).ok()?;
-    let (mut digest, mut buffer, mut file) = (Sha256::new(), vec![0; BUFFER_BYTES], file.take(bytes));
-    loop {
-        match file.read(&mut buffer).ok()? {
-            0 => return Some(digest.finalize().into()),
-            read => digest.update(&buffer[..read]),
-        }
-    }
+    digest_of(&file).ok()
 }

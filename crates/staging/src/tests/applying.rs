@@ -7,16 +7,16 @@ use super::stage::{METHODS, Stage};
 use crate::apply::Moment;
 use crate::{ApplyError, ApplyRequest, ConflictReason, Method};
 
-const PROJECT: &str = r#"
+const PROJECT: &str = r"
     mkdir -p src/deep docs gone/below; printf '1\n2\n3\n4\n5\n6\n7\n8\n9\n' > src/main.rs; echo lib > src/lib.rs
     echo x > script; ln -s src/main.rs link; echo y > gone/below/file; echo z > becomes-directory; echo w > docs/page
     chmod 600 docs/page; : > nothing
-"#;
-const WORK: &str = r#"
+";
+const WORK: &str = r"
     printf 'one\n2\n3\n4\n5\n6\n7\n8\n9\n' > src/main.rs; rm src/lib.rs; chmod 755 script; ln -sf docs link; rm -r gone
     rm becomes-directory; mkdir -p becomes-directory/in; echo in > becomes-directory/in/file; chmod 500 becomes-directory/in
     rm -r docs; echo file > docs; : > added-empty; mkdir -m 750 added-directory; echo filled > nothing
-"#;
+";
 
 #[test]
 fn the_base_gets_what_the_copy_shows_and_an_undo_gives_it_back() {
@@ -216,7 +216,7 @@ fn an_editor_that_saves_during_an_apply_loses_nothing() {
                 let before = stage.snapshot();
                 let hook = |now| {
                     if now == moment {
-                        stage.sh(save)
+                        stage.sh(save);
                     }
                 };
                 let refused = copy.apply_with(&ApplyRequest::default(), &|_| None, &hook);

@@ -36,9 +36,8 @@ fn a_file_of_the_copy_that_is_swapped_for_a_link_is_not_followed() {
     let (mut plain, mut leaked) = (0, 0);
     while_swapping(&stage.base.join("d"), ["file", "other"], || {
         for _ in 0..ROUNDS {
-            match tree.read(Path::new("d/file"), 100) {
-                Ok(bytes) => plain += usize::from(bytes == b"plain\n"),
-                Err(_) => {}
+            if let Ok(bytes) = tree.read(Path::new("d/file"), 100) {
+                plain += usize::from(bytes == b"plain\n");
             }
             assert_ne!(tree.read(Path::new("d/file"), 100).ok().as_deref(), Some(&b"secret"[..]));
             leaked +=
@@ -169,4 +168,164 @@ fn what_an_agent_writes_meanwhile_is_never_taken_over_in_part() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
+}
+
+/// Maps a file, and writes its two contents in turn, whenever a line comes.
+const MAPPER: &str = "import mmap, sys
+with open(sys.argv[1], 'r+b') as file: memory = mmap.mmap(file.fileno(), 0)
+for content in sys.argv[2:]:
+    sys.stdin.readline(); memory[:] = content.encode(); print('written', flush=True)";
+
+struct Mapper(std::process::Child, std::io::Lines<std::io::BufReader<std::process::ChildStdout>>);
+
+impl Mapper {
+    fn of(file: &Path, contents: &[&str]) -> Self {
+        let mut command = std::process::Command::new("python3");
+        command.args(["-c", MAPPER]).arg(file).args(contents);
+        let pipe = std::process::Stdio::piped;
+        let mut child = command.stdin(pipe()).stdout(pipe()).spawn().unwrap();
+        let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stdout.take().unwrap()));
+        Self(child, lines)
+    }
+
+    fn write_next(&mut self) {
+        std::io::Write::write_all(self.0.stdin.as_mut().unwrap(), b"\n").unwrap();
+        assert_eq!(self.1.next().unwrap().unwrap(), "written");
+    }
+}
+
+impl Drop for Mapper {
+    fn drop(&mut self) {
+        self.0.kill().unwrap();
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn what_is_written_behind_the_times_of_a_file_is_not_as_reviewed() {
+    // tmpfs notes no write through a mapping, other file systems note the first.
+    let stage = Stage::with_state_elsewhere("mapped");
+    stage.sh("echo before > file; echo content > moved; echo 12345 > mode");
+    let copy = stage.create(Method::Copy);
+    let tree = copy.directory().join("project/tree");
+    copy.sh("echo benign > file; mv moved renamed; chmod 755 mode");
+    for (name, harmless, evil) in [
+        ("file", "benign\n", "evil!!\n"),
+        ("renamed", "content\n", "contest\n"),
+        ("mode", "12345\n", "evil!\n"),
+    ] {
+        let path = tree.join(name);
+        let mut mapper = Mapper::of(&path, &[harmless, evil, harmless, evil]);
+        mapper.write_next();
+        let reviewed = copy.seen();
+        let mut diff = Vec::new();
+        reviewed.write_diff(&mut diff, &crate::DiffOptions::default()).unwrap();
+        mapper.write_next();
+        // Also where the fingerprint is taken only now, it is that of what was shown.
+        let request = ApplyRequest { reviewed: Some(reviewed.fingerprint()), ..ApplyRequest::default() };
+        let looks = |changes: &crate::Changes| {
+            changes.entry(Path::new(name)).map(|change| format!("{:?}", change.seen))
+        };
+        let seen = std::fs::symlink_metadata(&path).unwrap();
+        assert_eq!(
+            looks(&reviewed),
+            looks(&copy.seen()),
+            "the control: nothing but the content tells ({seen:?})"
+        );
+        let refused = copy.apply(&request, &|_| None);
+        assert!(matches!(refused, Err(ApplyError::NotAsReviewed)), "{name} {refused:?}");
+        // The same after the fingerprint was compared.
+        mapper.write_next();
+        let mapper = std::sync::Mutex::new(mapper);
+        let hook = |now| {
+            if now == crate::apply::Moment::SlotsMade {
+                mapper.lock().unwrap().write_next();
+            }
+        };
+        let refused = copy.apply_with(&request, &|_| None, &hook);
+        assert!(matches!(refused, Err(ApplyError::CopyChanged { .. })), "{name} {refused:?}");
+        assert_eq!(std::fs::read(stage.base.join("file")).unwrap(), b"before\n");
+        std::fs::write(&path, harmless).unwrap();
+    }
+    let reviewed = Some(copy.seen().fingerprint());
+    copy.apply(&ApplyRequest { reviewed, ..ApplyRequest::default() }, &|_| None).unwrap();
+    assert_eq!(std::fs::read(stage.base.join("file")).unwrap(), b"benign\n");
+    crate::removal::remove_tree(stage.workspaces.root()).unwrap();
+}
+
+#[test]
+fn links_that_lead_outside_by_a_detour_need_consent() {
+    for method in METHODS {
+        let stage = Stage::new("detours");
+        stage.sh("mkdir -p a/b/c; echo 1 > a/file; mkdir real; ln -s conf .vscode; ln -s real conf");
+        let copy = stage.create(method);
+        copy.sh(
+            r"ln -s ../.. a/b/top; ln -s top/../secret a/b/behind; ln -s ../../../secret a/b/straight; ln -s ../../a/file a/b/inside
+            ln -s /etc/passwd absolute; ln -s b/../file a/detour; ln -s .GIT/hooks shouted; echo x > real/tasks.json",
+        );
+        let changes = copy.seen();
+        let needs = |path: &str| changes.entry(Path::new(path)).unwrap().executed_later;
+        for outside in ["a/b/behind", "a/b/straight", "absolute", "a/detour", "shouted"] {
+            assert!(needs(outside), "{method} {outside}");
+        }
+        assert!(needs("real/tasks.json"), "{method}: where a link of a link leads");
+        assert!(!needs("a/b/inside") && !needs("a/b/top"), "{method}");
+        copy.apply(&ApplyRequest::default(), &|_| None).unwrap();
+        // The control: the kernel would have gone there.
+        std::os::unix::fs::symlink("top/../secret", stage.base.join("a/b/control")).unwrap();
+        std::fs::write(stage.directory.join("secret"), "secret").unwrap();
+        assert_eq!(std::fs::read(stage.base.join("a/b/control")).unwrap(), b"secret");
+        for entry in ["a/b/behind", "a/b/straight"] {
+            assert!(stage.base.join(entry).symlink_metadata().is_err(), "{method} {entry}");
+        }
+    }
+}
+
+#[test]
+fn what_is_read_where_a_program_is_started_needs_consent_however_it_is_spelled() {
+    let stage = Stage::new("spellings");
+    let copy = stage.create(Method::Overlay);
+    copy.sh(
+        "for path in .GIT/hooks/pre-commit sub/.Git/config GIT~1/config .VSCode/tasks.json deep/.cargo/config.toml \
+             rust-toolchain.toml p.code-workspace sub/.yarnrc.yml .worktreeinclude .gdbinit deep/.Husky/pre-push; do
+             mkdir -p \"$(dirname $path)\"; echo x > $path; done; mkdir src; echo x > src/main.rs; echo x > .gitignore",
+    );
+    let changes = copy.seen();
+    let files = changes.entries.iter().filter(|change| change.kind == crate::ChangeKind::Added);
+    let plain: Vec<_> =
+        files.filter(|change| !change.executed_later).map(|change| change.path.to_str().unwrap()).collect();
+    assert_eq!(plain, [".gitignore", "deep", "src", "src/main.rs", "sub"]);
+}
+
+#[test]
+fn an_agent_cannot_make_the_marks_of_the_kernel() {
+    let stage = Stage::new("marks");
+    stage.sh("mkdir -p d/sub untouched; echo 1 > d/one; echo 1 > d/sub/two; echo 1 > plain; echo 1 > untouched/file");
+    let copy = stage.create(Method::Overlay);
+    copy.sh(
+        r#"mknod whiteout c 0 0 2> /dev/null && exit 1
+        echo 2 > d/one; echo 2 > plain
+        python3 - <<'END'
+import os
+for path, name in [("d", "opaque"), ("d/sub", "opaque"), ("plain", "whiteout"), ("d/one", "metacopy"), ("d", "redirect")]:
+    for value in [b"y", b"x", b"/etc"]:
+        for attribute in ["user.overlay." + name, "trusted.overlay." + name]:
+            try: os.setxattr(path, attribute, value)
+            except OSError: pass
+END
+        mv d e; ln plain linked"#,
+    );
+    let (view, changes) = (copy.view(&stage.directory.join("view")), copy.seen());
+    assert!(changes.left_aside.is_empty(), "{:?}", changes.left_aside);
+    copy.apply_all().unwrap();
+    assert_eq!(stage.snapshot(), view, "what is reviewed and taken over is what the copy shows");
+    // The control: the same marks in the upper directory, which no fence shows, hide what is below them.
+    let upper = copy.directory().join("project/upper");
+    std::fs::create_dir(upper.join("untouched")).unwrap();
+    super::stage::run(std::process::Command::new("python3").args([
+        "-c",
+        "import os, sys; os.setxattr(sys.argv[1], 'user.overlay.opaque', b'y')",
+        upper.join("untouched").to_str().unwrap(),
+    ]));
+    assert!(copy.view(&stage.directory.join("view")).len() < view.len());
 }

@@ -11,10 +11,10 @@ use crate::{Cancel, Method, NewCopy, StagingError, Tree, Workspaces, can_reflink
 fn secrets_stay_out_unless_they_are_tracked_or_named() {
     for method in METHODS {
         let stage = Stage::new("secrets");
-        stage.sh(r#"git init -q; mkdir -p a/b sub
+        stage.sh(r"git init -q; mkdir -p a/b sub
             for f in .env .env.local .env.example a/b/server.pem tracked.pem id_rsa listed.key included.key; do echo secret > $f; done
             (cd sub; git init -q; echo secret > sub.pem; echo secret > own.pem; git add sub.pem)
-            git add -f tracked.pem; printf '# comment\nincluded.*\n' > .worktreeinclude"#);
+            git add -f tracked.pem; printf '# comment\nincluded.*\n' > .worktreeinclude");
         let new = NewCopy { include_secrets: vec!["listed.key".into()], ..NewCopy::of(&stage.base, method) };
         let copy = stage.workspaces.create(new).unwrap();
         let left_out: Vec<_> =
@@ -41,8 +41,8 @@ fn secrets_stay_out_unless_they_are_tracked_or_named() {
 #[test]
 fn a_copy_has_modes_times_links_holes_and_ignored_files() {
     let stage = Stage::new("whole-copy");
-    stage.sh(r#"mkdir -m 500 locked; mkdir -p node_modules/x; echo 1 > node_modules/x/y; ln -s nowhere broken; mkfifo fifo
-        echo run > tool; chmod 755 tool; touch -d '2001-02-03 04:05:06' tool; truncate -s 64M sparse; echo end >> sparse"#);
+    stage.sh(r"mkdir -m 500 locked; mkdir -p node_modules/x; echo 1 > node_modules/x/y; ln -s nowhere broken; mkfifo fifo
+        echo run > tool; chmod 755 tool; touch -d '2001-02-03 04:05:06' tool; truncate -s 64M sparse; echo end >> sparse");
     let copy = stage.create(Method::Copy);
     let Tree::Files { files, .. } = &copy.trees()[0] else { panic!() };
     let of = |name: &str| files.join(name).symlink_metadata().unwrap();

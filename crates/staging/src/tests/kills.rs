@@ -9,15 +9,15 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::stage::{METHODS, Snapshot, Stage};
 use crate::{ApplyRequest, Method, RecoveryOutcome, WorkspaceCopy, Workspaces};
 
-const PROJECT: &str = r#"
+const PROJECT: &str = r"
     mkdir -p src docs gone/below; echo main > src/main.rs; echo lib > src/lib.rs; ln -s src/main.rs link
     echo y > gone/below/file; echo z > becomes-directory; echo w > docs/page; echo m > merged
-"#;
-const WORK: &str = r#"
+";
+const WORK: &str = r"
     echo 2 > src/main.rs; rm src/lib.rs; ln -sf docs link; rm -r gone; echo 2 > src/new
     rm becomes-directory; mkdir -p becomes-directory/in; echo in > becomes-directory/in/file; chmod 500 becomes-directory/in
     rm -r docs; echo file > docs
-"#;
+";
 
 /// What the process that is to be killed does.
 const TASK: &str = "STAGING_TEST_TASK";
@@ -163,10 +163,13 @@ fn a_recovery_that_is_killed_is_recovered_from() {
 fn a_base_that_has_moved_on_after_a_kill_is_rolled_back_and_keeps_what_is_new() {
     for method in METHODS {
         let scene = scene(method, false);
-        for (number, edit, path) in [
+        if let Some((number, edit, path)) = [
             (8, "echo edited > src/main.rs", "src/main.rs"),
             (30, "echo edited > src/main.rs", "src/main.rs"),
-        ] {
+        ]
+        .into_iter()
+        .next()
+        {
             assert!(is_killed("apply", number, &scene.stage), "{number}");
             scene.stage.sh(edit);
             scene.stage.workspaces.recover().unwrap();

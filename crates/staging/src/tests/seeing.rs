@@ -7,12 +7,12 @@ use crate::changes::ChangeKind::{Added, Deleted, ModeChanged, Modified, TypeChan
 use crate::changes::{ContentKind, LeftAside, LeftAsideReason};
 use crate::{BaseState, ChangeOptions, DiffOptions, Method};
 
-const PROJECT: &str = r#"
+const PROJECT: &str = r"
     mkdir -p src/deep docs empty gone/below odd
     printf 'one\ntwo\n' > src/main.rs; echo lib > src/lib.rs; printf 'a\0b' > logo.png
     echo moved content > old-name; echo x > script; ln -s src/main.rs link; echo y > gone/below/file
     echo z > becomes-directory; echo w > docs/page; : > nothing; echo same > touched; echo m > only-mode
-"#;
+";
 
 const WORK: &str = r#"
     printf 'one\n2\n' > src/main.rs; rm src/lib.rs; printf 'a\0c' > logo.png
@@ -100,9 +100,9 @@ fn odd_names_and_long_paths_are_seen_and_taken_over() {
         let stage = Stage::new("odd-names");
         std::fs::write(stage.base.join(odd_name()), "before").unwrap();
         let copy = stage.create(method);
-        // Longer than the kernel takes in one call.
+        // Longer than the kernel takes in one call. Without -P, shells hand it the whole path.
         copy.sh(r#"printf after > "$(printf 'odd\377\nname')"
-            n=$(printf '%0200d' 0); i=0; while [ $i -lt 25 ]; do mkdir "$n"; cd "$n"; i=$((i+1)); done; echo deep > end"#);
+            n=$(printf '%0200d' 0); i=0; while [ $i -lt 25 ]; do mkdir "$n"; cd -P "$n"; i=$((i+1)); done; echo deep > end"#);
         let changes = copy.seen();
         assert_eq!(changes.entries.len(), 27, "{method}");
         let json = serde_json::to_value(&changes).unwrap();
@@ -111,7 +111,7 @@ fn odd_names_and_long_paths_are_seen_and_taken_over() {
         copy.apply_all().unwrap();
         assert_eq!(std::fs::read(stage.base.join(odd_name())).unwrap(), b"after");
         assert!(copy.seen().is_empty(), "{method}");
-        stage.sh("n=$(printf '%0200d' 0); i=0; while [ $i -lt 25 ]; do cd \"$n\"; i=$((i+1)); done; test \"$(cat end)\" = deep");
+        stage.sh("n=$(printf '%0200d' 0); i=0; while [ $i -lt 25 ]; do cd -P \"$n\"; i=$((i+1)); done; test \"$(cat end)\" = deep");
         copy.undo().unwrap();
         assert_eq!(stage.snapshot().len(), 1, "{method}");
     }
@@ -160,12 +160,12 @@ fn what_programs_outside_would_execute_is_shown_apart_and_stays_out() {
         let stage = Stage::new("executed");
         stage.sh("mkdir -p hooks-of-mine editor; ln -s editor .vscode; echo a > plain; git init -q");
         let copy = stage.create(method);
-        copy.sh(r#"mkdir -p .husky deep/.idea docs/repo/objects docs/repo/refs .github/workflows harmless
+        copy.sh(r"mkdir -p .husky deep/.idea docs/repo/objects docs/repo/refs .github/workflows harmless
             echo 1 > .husky/pre-commit; echo 2 > deep/.idea/run.xml; echo 3 > .github/workflows/ci.yml
             echo 'ref: refs/heads/x' > docs/repo/HEAD; printf '[core]\n fsmonitor = evil\n' > docs/repo/config
             echo 4 > editor/tasks.json; echo 5 > hooks-of-mine/pre-push; echo '* filter=x' > .gitattributes
             ln -s /etc/passwd outside; ln -s ../../up up; ln -s .git/hooks into-git; ln -s plain inside
-            echo 6 > harmless/HEAD; echo b > plain; echo evil > .git/hooks/post-checkout"#);
+            echo 6 > harmless/HEAD; echo b > plain; echo evil > .git/hooks/post-checkout");
         let options = ChangeOptions { executed: vec!["hooks-of-mine".into()], ..ChangeOptions::default() };
         let changes = copy.changes(&options).unwrap();
         let plain: Vec<_> = changes.entries.iter().filter(|change| !change.executed_later).collect();

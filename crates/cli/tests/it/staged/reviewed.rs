@@ -1,6 +1,5 @@
 //! What a client can see of the changes in its copy, and what it may do with them.
 
-use reqwest::Method;
 use serde_json::json;
 use testkit::wait_until;
 
@@ -16,7 +15,7 @@ async fn a_client_sees_what_changed_and_takes_over_only_where_the_operator_lets_
         "echo changed > kept.txt; echo new > new.txt; mkdir -p .vscode; echo {} > .vscode/tasks.json",
     )
     .await;
-    let (status, report) = at_session(&gateway, &client, Method::GET, "changes?diff=true", None).await;
+    let (status, report) = at_session(&client, "GET", "changes?diff=true", None).await;
     assert_eq!(
         (status, changed_paths(&report)),
         (
@@ -32,7 +31,7 @@ async fn a_client_sees_what_changed_and_takes_over_only_where_the_operator_lets_
     );
     let diff = report["diff"].as_str().unwrap();
     assert!(diff.contains("-from the project") && diff.contains("+changed"), "{diff}");
-    let (status, refused) = at_session(&gateway, &client, Method::POST, "apply", None).await;
+    let (status, refused) = at_session(&client, "POST", "apply", None).await;
     assert_eq!(status, 403, "{refused}");
     assert_eq!(site.project.text("kept.txt"), "from the project\n");
 
@@ -43,18 +42,17 @@ async fn a_client_sees_what_changed_and_takes_over_only_where_the_operator_lets_
         "echo changed > kept.txt; echo new > new.txt; mkdir -p .vscode; echo {} > .vscode/tasks.json",
     )
     .await;
-    let (status, bad) =
-        at_session(&gateway, &client, Method::POST, "apply", Some(json!({"onlyy": []}))).await;
+    let (status, bad) = at_session(&client, "POST", "apply", Some(json!({"onlyy": []}))).await;
     assert_eq!(status, 400, "{bad}");
     let some = json!({"only": ["new.txt"]});
-    let (status, applied) = at_session(&gateway, &client, Method::POST, "apply", Some(some)).await;
+    let (status, applied) = at_session(&client, "POST", "apply", Some(some)).await;
     assert_eq!((status, &applied["paths"]), (200, &json!(["new.txt"])), "{applied}");
     assert_eq!(
         (site.project.text("new.txt").as_str(), site.project.text("kept.txt").as_str()),
         ("new\n", "from the project\n")
     );
     // What programs on the host execute is taken over only if it is asked for.
-    let (status, applied) = at_session(&gateway, &client, Method::POST, "apply", None).await;
+    let (status, applied) = at_session(&client, "POST", "apply", None).await;
     assert_eq!(status, 200, "{applied}");
     assert!(applied["executables_left_out"].to_string().contains("tasks.json"), "{applied}");
     assert!(!site.project.has(".vscode/tasks.json"));
@@ -68,7 +66,7 @@ async fn changes_that_the_project_made_too_are_a_conflict() {
     let client = open_in(&gateway, site.path()).await;
     shell(&client, "echo agent > kept.txt; echo new > new.txt").await;
     site.project.write("kept.txt", "human, and longer\n");
-    let (status, refused) = at_session(&gateway, &client, Method::POST, "apply", None).await;
+    let (status, refused) = at_session(&client, "POST", "apply", None).await;
     assert_eq!(status, 409, "{refused}");
     assert!(refused.to_string().contains("kept.txt"), "{refused}");
     assert_eq!(site.project.text("kept.txt"), "human, and longer\n");
@@ -81,7 +79,7 @@ async fn a_client_discards_its_copy_where_the_operator_lets_it() {
     let gateway = site.serve().flag("--stage").flag("--allow-apply").start().await;
     let client = open_in(&gateway, site.path()).await;
     shell(&client, "echo new > new.txt").await;
-    let (status, report) = at_session(&gateway, &client, Method::POST, "discard", None).await;
+    let (status, report) = at_session(&client, "POST", "discard", None).await;
     assert_eq!(status, 200, "{report}");
     wait_until("the copy is in the trash", async || site.copies().is_empty()).await;
     assert_eq!(site.workspaces().trash().unwrap().len(), 1);
