@@ -146,6 +146,8 @@ async fn serve(
     let stop = signals::stop_requested()?;
     prepare_process()?;
     let own = rules.host_environment.outside().to_owned();
+    // What a session needs in its scope is left there for the next one, until the gateway ends.
+    let _lingering = rules.host_environment.keep_placeholders_a_moment();
     let audit = arguments.server.upstream.audit.open()?;
     let settings = arguments.http.settings(&arguments.server);
     let kept = arguments.http.state.open(address, arguments.port == 0)?;
