@@ -119,6 +119,7 @@ pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
     let users = arguments.http.access.principal_users()?.map(Arc::new);
     arguments.server.fence.user = users.as_ref().map(|users| users.common());
     let clients = if address.ip().is_loopback() { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
+    arguments.http.state.make_trusted(arguments.port == 0)?;
     let state = arguments.http.state.trusted();
     arguments.server.fence.deny_read.extend(state.iter().filter_map(|path| path.canonicalize().ok()));
     let mut files = arguments.http.access.files();
