@@ -119,6 +119,7 @@ pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
     let users = arguments.http.access.principal_users()?.map(Arc::new);
     arguments.server.fence.user = users.as_ref().map(|users| users.common());
     let clients = if address.ip().is_loopback() { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
+    arguments.http.state.make_trusted(arguments.port == 0)?;
     let state = arguments.http.state.trusted();
     arguments.server.fence.deny_read.extend(state.iter().filter_map(|path| path.canonicalize().ok()));
     let mut files = arguments.http.access.files();
@@ -146,6 +147,8 @@ async fn serve(
     let stop = signals::stop_requested()?;
     prepare_process()?;
     let own = rules.host_environment.outside().to_owned();
+    // What a session needs in its scope is left there for the next one, until the gateway ends.
+    let _lingering = rules.host_environment.keep_placeholders_a_moment();
     let audit = arguments.server.upstream.audit.open()?;
     let settings = arguments.http.settings(&arguments.server);
     let kept = arguments.http.state.open(address, arguments.port == 0)?;

@@ -1,10 +1,12 @@
 //! The options of `serve` about what outlives it: where sessions are kept, or that they are not.
 
+use std::fs::DirBuilder;
 use std::net::SocketAddr;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use store::{Loaded, Store};
+use store::{Loaded, Store, StoreError};
 
 use crate::config_path::{absolute, home};
 use crate::error::Error;
@@ -31,6 +33,17 @@ impl StateOptions {
             Some(directory) => std::path::absolute(directory).ok(),
             None => gateways(),
         }
+    }
+
+    /// Makes the directory that [`Self::trusted`] names, if something will be kept there: a list of what no server may
+    /// read takes only what exists. `is_any_port`: the operator left the port open.
+    pub(crate) fn make_trusted(&self, is_any_port: bool) -> Result<(), Error> {
+        if self.ephemeral || (self.state_dir.is_none() && is_any_port) {
+            return Ok(());
+        }
+        let Some(path) = self.trusted() else { return Ok(()) };
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+        made.map_err(|source| StoreError::Directory { path, source }.into())
     }
 
     /// Opens the store of a gateway that listens at this address. `is_any_port`: the operator left the port open.

@@ -12,6 +12,7 @@ use crate::paths::{
     DeniedPath, ScopeError, VettedDirectory, check_place, holds_settings_of_a_user, is_writable_in_fence,
     sensitive_paths, vet_scope,
 };
+use crate::placeholders::LingeringPlaceholders;
 use crate::reserved::{self, Reserved};
 use crate::session_directory::{OwnDirectory, SessionDirectory};
 use crate::settings::FenceSettings;
@@ -104,6 +105,13 @@ impl HostEnvironment {
     pub fn trim_caches(&self, settings: &FenceSettings) -> Vec<KeptCache> {
         let most = settings.kept_caches.filter(|_| self.own.is_time_to_trim());
         most.and_then(|most| self.own.trim_caches(most).ok()).unwrap_or_default()
+    }
+
+    /// Leaves placeholders in scopes for the sessions that follow shortly, until what is returned is dropped. For a
+    /// gateway.
+    #[must_use]
+    pub fn keep_placeholders_a_moment(&self) -> LingeringPlaceholders {
+        self.own.keep_placeholders_a_moment()
     }
 
     /// Makes the directories of a new session.

@@ -110,6 +110,7 @@ pub use paths::{
     DeniedKind, DeniedPath, DirectoryIdentity, ReservedPath, ScopeError, VettedDirectory, sensitive_paths,
     vet_scope,
 };
+pub use placeholders::LingeringPlaceholders;
 pub use plan::{Plan, plan};
 pub use policy::{
     Allowance, Command, GitChoice, GitDirectory, HardlinkCount, Limit, LimitOrigin, Limits, MetadataChoice,

@@ -55,8 +55,12 @@ pub(crate) struct KeptPaths {
     pub(crate) missing: Vec<Missing>,
 }
 
-/// Finds what is to be kept in the directories of a scope.
-pub(crate) fn find(scope: &[VettedDirectory], choice: &MetadataChoice) -> KeptPaths {
+/// Finds what is to be kept in the directories of a scope. `is_placeholder` tells what a session before has left.
+pub(crate) fn find(
+    scope: &[VettedDirectory],
+    choice: &MetadataChoice,
+    is_placeholder: &dyn Fn(&Path) -> bool,
+) -> KeptPaths {
     let MetadataChoice::Kept { except } = choice else { return KeptPaths::default() };
     let mut kept = KeptPaths::default();
     for tree in scope.iter().filter_map(ScopeTree::open) {
@@ -65,7 +69,7 @@ pub(crate) fn find(scope: &[VettedDirectory], choice: &MetadataChoice) -> KeptPa
             finder.keep(&tree.top().join(name), PlaceholderKind::Directory);
         }
         if !except.contains(".git") {
-            finder.keep_from_being_repository();
+            finder.keep_from_being_repository(is_placeholder);
         }
     }
     kept
@@ -180,7 +184,8 @@ mod tests {
     const NOT_A_REPOSITORY: [&str; 2] = ["commondir", "refs"];
 
     fn kept(top: &Path) -> KeptPaths {
-        find(&[VettedDirectory::own(top).unwrap()], &MetadataChoice::Kept { except: BTreeSet::new() })
+        let choice = MetadataChoice::Kept { except: BTreeSet::new() };
+        find(&[VettedDirectory::own(top).unwrap()], &choice, &|_| false)
     }
 
     #[test]
@@ -198,16 +203,30 @@ mod tests {
     }
 
     #[test]
+    fn what_an_earlier_session_has_left_asks_for_no_more_names() {
+        let top = test_directory::directory("metadata-again");
+        let first = kept(&top);
+        let placeholders: Vec<&Path> = first.missing.iter().map(|missing| missing.path.as_path()).collect();
+        for path in &placeholders {
+            fs::create_dir(path).unwrap();
+        }
+        let choice = MetadataChoice::Kept { except: BTreeSet::new() };
+        let scope = [VettedDirectory::own(&top).unwrap()];
+        let again = find(&scope, &choice, &|path| placeholders.contains(&path));
+        assert_eq!((again.read_only, again.missing.len()), (first.read_only.clone(), 0));
+        // The control: directories of the user's make a repository more likely.
+        assert_ne!(find(&scope, &choice, &|_| false).read_only, first.read_only);
+    }
+
+    #[test]
     fn a_name_that_is_allowed_is_left_alone() {
         let top = test_directory::directory("metadata-allowed");
         let except = BTreeSet::from([".claude".to_owned()]);
-        let kept = find(&[VettedDirectory::own(&top).unwrap()], &MetadataChoice::Kept { except });
+        let found = |choice| find(&[VettedDirectory::own(&top).unwrap()], &choice, &|_| false);
+        let kept = found(MetadataChoice::Kept { except });
         assert_eq!(kept.read_only.len(), METADATA.len() - 1 + NOT_A_REPOSITORY.len());
         assert!(!kept.read_only.contains(&top.join(".claude")));
-        assert_eq!(
-            find(&[VettedDirectory::own(&top).unwrap()], &MetadataChoice::Writable),
-            KeptPaths::default()
-        );
+        assert_eq!(found(MetadataChoice::Writable), KeptPaths::default());
     }
 
     #[test]

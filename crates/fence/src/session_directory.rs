@@ -8,18 +8,22 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Dir, FileType, FlockOperation, Mode, OFlags};
 
 use crate::paths::VettedDirectory;
-use crate::placeholders;
+use crate::placeholders::{self, LingeringPlaceholders, Sweeps};
 use crate::scope_scan::{PostRunScan, ScanSince, change_mode, open_for_change, post_run_scan};
 
 /// Ringfence's own directory of a user.
 #[derive(Clone, Debug)]
-pub struct OwnDirectory(PathBuf);
+pub struct OwnDirectory {
+    path: PathBuf,
+    sweeps: Arc<Sweeps>,
+}
 
 impl OwnDirectory {
     /// Opens it below the user's caches, or below `/var/tmp` for a user without a home, and removes what killed
@@ -34,9 +38,9 @@ impl OwnDirectory {
         for path in candidates.into_iter().flatten() {
             match make_private(&path) {
                 Ok(()) => {
-                    let own = Self(path.canonicalize()?);
-                    sweep(&own.0.join("sessions"));
-                    placeholders::sweep(&own.0);
+                    let own = Self { path: path.canonicalize()?, sweeps: Arc::default() };
+                    sweep(&own.path.join("sessions"));
+                    placeholders::sweep(&own.path);
                     return Ok(own);
                 }
                 Err(error) => last_error = error,
@@ -46,12 +50,17 @@ impl OwnDirectory {
     }
 
     pub fn path(&self) -> &Path {
-        &self.0
+        &self.path
+    }
+
+    /// Leaves placeholders for the sessions that follow shortly, until what is returned is dropped.
+    pub(crate) fn keep_placeholders_a_moment(&self) -> LingeringPlaceholders {
+        LingeringPlaceholders::begin(&self.sweeps, &self.path)
     }
 
     /// Where programs are installed once, for many commands to read.
     pub(crate) fn packages(&self) -> io::Result<PathBuf> {
-        let packages = self.0.join("packages");
+        let packages = self.path.join("packages");
         make_private(&packages)?;
         Ok(packages)
     }
@@ -107,6 +116,7 @@ pub struct SessionDirectory {
     /// Locks the directory while it is in use. Directories without a lock are swept.
     #[allow(dead_code, reason = "held, not used")]
     lock: File,
+    sweeps: Arc<Sweeps>,
 }
 
 impl SessionDirectory {
@@ -122,7 +132,8 @@ impl SessionDirectory {
         std::fs::rename(&unlocked, &path)?;
         make_directory(&path.join("home"))?;
         let began = now();
-        Ok(Self { path, began, answers_since: began.into(), lock })
+        let sweeps = Arc::clone(&own.sweeps);
+        Ok(Self { path, began, answers_since: began.into(), lock, sweeps })
     }
 
     pub fn path(&self) -> &Path {
@@ -294,7 +305,7 @@ impl Drop for SessionDirectory {
         // What cannot be removed now is swept later.
         let _ = remove_tree(&self.path);
         if let Some(own) = self.path.parent().and_then(Path::parent) {
-            placeholders::sweep(own);
+            self.sweeps.session_ended(own);
         }
     }
 }

@@ -38,8 +38,11 @@ impl StoreDirectory {
     pub(crate) fn lock(path: &Path) -> Result<Self, StoreError> {
         let failed = |source| StoreError::Directory { path: path.to_owned(), source };
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(failed)?;
-        // It may have been made by hand.
-        std::fs::set_permissions(path, PermissionsExt::from_mode(0o700)).map_err(failed)?;
+        // One that is there already may be used for something else too, so its mode is not changed.
+        let mode = path.metadata().map_err(failed)?.permissions().mode() & 0o777;
+        if mode & 0o077 != 0 {
+            return Err(StoreError::NotPrivate { path: path.to_owned(), mode });
+        }
         if let Some(kind) = network_file_system(path).map_err(failed)? {
             return Err(StoreError::NetworkFileSystem { path: path.to_owned(), kind });
         }

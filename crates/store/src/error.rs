@@ -9,6 +9,8 @@ pub enum StoreError {
     Directory { path: PathBuf, source: io::Error },
     #[error("the directory for sessions, {}, lies on a network file system ({kind})", .path.display())]
     NetworkFileSystem { path: PathBuf, kind: &'static str },
+    #[error("other users may use the directory for sessions, {} (mode {mode:o})", .path.display())]
+    NotPrivate { path: PathBuf, mode: u32 },
     #[error("another gateway keeps its sessions in {}", .path.display())]
     InUse { path: PathBuf },
     #[error("the sessions in {} were written by a newer ringfence (format {found}; this one knows {known})", .path.display())]
@@ -26,6 +28,9 @@ impl StoreError {
             }
             Self::NetworkFileSystem { .. } => {
                 "databases are not safe there: name a local directory with --state-dir, or keep nothing with --ephemeral"
+            }
+            Self::NotPrivate { .. } => {
+                "take their rights away with chmod 700 if it is for sessions alone, or name a directory that is not there yet with --state-dir"
             }
             Self::InUse { .. } => {
                 "end the other gateway, or give this one a directory of its own with --state-dir"

@@ -80,6 +80,22 @@ fn only_one_gateway_has_a_store_and_only_its_user_can_read_it() {
     assert!(Store::open(&path).is_ok());
 }
 
+#[test]
+fn a_directory_that_others_may_use_is_refused_and_stays_as_it_is() {
+    let path = directory("shared");
+    fs::create_dir_all(&path).unwrap();
+    let mode = || fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+    for shared in [0o755, 0o710, 0o777] {
+        fs::set_permissions(&path, PermissionsExt::from_mode(shared)).unwrap();
+        let refused = Store::open(&path).unwrap_err();
+        assert!(matches!(refused, StoreError::NotPrivate { .. }), "{refused}");
+        assert!(refused.hint().contains("chmod 700"), "{}", refused.hint());
+        assert_eq!((mode(), fs::read_dir(&path).unwrap().count()), (shared, 0));
+    }
+    fs::set_permissions(&path, PermissionsExt::from_mode(0o700)).unwrap();
+    assert!(Store::open(&path).is_ok(), "the control");
+}
+
 #[tokio::test]
 async fn a_damaged_database_is_set_aside_and_a_new_one_begins() {
     let path = directory("damaged");

@@ -105,13 +105,18 @@ impl KeptPathsFinder<'_> {
 
     /// Keeps the top of the scope itself from becoming a repository, which git takes where `.git` is none. No
     /// repository is without these names, but for one that has another place for them in `commondir`.
-    pub(super) fn keep_from_being_repository(&mut self) {
+    ///
+    /// A placeholder counts as missing: another session of the scope needs the same names and no more.
+    pub(super) fn keep_from_being_repository(&mut self, is_placeholder: &dyn Fn(&Path) -> bool) {
         let top = self.tree.top();
         if is_repository(self.tree, top) {
             self.keep_git_files(top);
             return;
         }
-        let is_missing = |name: &&&str| self.tree.kind(&top.join(name)).is_none();
+        let is_missing = |name: &&&str| {
+            let path = top.join(name);
+            self.tree.kind(&path).is_none() || is_placeholder(&path)
+        };
         let missing = OF_EVERY_REPOSITORY.iter().find(is_missing);
         for name in missing.into_iter().chain([&COMMON_DIRECTORY]) {
             self.keep(&top.join(name), PlaceholderKind::Directory);
@@ -249,7 +254,11 @@ mod tests {
     }
 
     fn kept(top: &Path) -> KeptPaths {
-        find(&[VettedDirectory::own(top).unwrap()], &MetadataChoice::Kept { except: BTreeSet::new() })
+        find(
+            &[VettedDirectory::own(top).unwrap()],
+            &MetadataChoice::Kept { except: BTreeSet::new() },
+            &|_| false,
+        )
     }
 
     fn repository(top: &Path, directory: &str) {

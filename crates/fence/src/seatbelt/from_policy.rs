@@ -25,7 +25,7 @@ pub(crate) fn request(
         protected.extend(policy.scope.iter().map(|root| root.path().to_owned()));
     }
     // A profile denies names, also of files that do not exist.
-    protected.extend(metadata::find(&policy.scope, &policy.metadata).read_only);
+    protected.extend(metadata::find(&policy.scope, &policy.metadata, &|_| false).read_only);
     let network = match (&policy.network, proxy_port) {
         (Network::All, _) => SeatbeltNetwork::All,
         (Network::None, _) => SeatbeltNetwork::None,

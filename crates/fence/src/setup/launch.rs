@@ -1,7 +1,7 @@
 //! From a setup to a running command.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::FenceSetup;
 use crate::confinement::Confinement;
@@ -63,14 +63,17 @@ impl FenceSetup {
         }
         // Placeholders of sessions that end now must not be taken for files.
         let records = Records::lock(self.host.outside()).map_err(FenceSetupError::Directory)?;
-        let of_scope = metadata::find(&self.policy.scope, &self.policy.metadata);
+        let mut record = records.of(self.policy.scope[0].path());
+        let is_placeholder = |path: &Path| record.is_placeholder(path);
+        let of_scope = metadata::find(&self.policy.scope, &self.policy.metadata, &is_placeholder);
         let of_git = if has_git {
             metadata::find_in_git_directories(&self.policy.git, &self.policy.scope)
         } else {
             KeptPaths::default()
         };
+        let missing = [of_scope.missing.as_slice(), &of_git.missing].concat();
+        record.make(&missing).map_err(FenceSetupError::Directory)?;
         for kept in [of_scope, of_git] {
-            records.make(&kept.missing).map_err(FenceSetupError::Directory)?;
             namespaces.protected.extend(kept.read_only);
             namespaces.pinned.extend(kept.pinned);
         }

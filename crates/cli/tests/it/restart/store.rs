@@ -1,6 +1,7 @@
 //! The store on the disk: when it is kept, what it refuses, and that a fence cannot reach it.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 
 use serde_json::json;
 use testkit::{Gateway, NEWEST, text_of, wait_until};
@@ -86,13 +87,52 @@ async fn a_fence_can_neither_read_nor_be_given_the_store() {
     assert_eq!(refused.json()["error"]["data"]["reason"], "scope_refused");
 }
 
+/// The directory does not exist before the start.
+#[tokio::test]
+async fn the_first_gateway_in_a_new_directory_hides_it_too() {
+    for strictness in ["strict", "open"] {
+        let mut site = Site::new("first-start");
+        let above = site.state.path().to_owned();
+        fs::write(above.join("beside"), "what the operator lets be read").unwrap();
+        let builder = Gateway::built_in().flags(["--read-mode", strictness, "--read"]).flag(&above);
+        let gateway = site.start(builder).await;
+        let mut client = gateway.client();
+        client.open(json!({}), NEWEST).await;
+        let read = async |path: &std::path::Path| {
+            let command = format!("cat '{}'", path.display());
+            client.call_tool("run_terminal_cmd", json!({"command": command})).await
+        };
+        assert!(text_of(&read(&above.join("beside")).await).contains("what the operator lets"), "the control");
+        let database = site.database();
+        assert!(fs::read(&database).unwrap().starts_with(b"SQLite"), "the control: outside it can be read");
+        let refused = read(&database).await;
+        let is_refused = refused["result"]["isError"] == true && !refused.to_string().contains("SQLite");
+        assert!(is_refused, "{strictness}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_directory_that_others_may_use_keeps_no_sessions() {
+    let site = Site::new("shared-place");
+    let place = site.state.join("sessions");
+    fs::create_dir(&place).unwrap();
+    fs::set_permissions(&place, PermissionsExt::from_mode(0o755)).unwrap();
+    let refused = site.with_state(Gateway::builder()).try_start().await.unwrap_err();
+    assert!(refused.stderr.contains("other users may use the directory for sessions"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("hint: ") && refused.stderr.contains("chmod 700"), "{}", refused.stderr);
+    assert_eq!(fs::metadata(&place).unwrap().permissions().mode() & 0o777, 0o755, "it stays as it is");
+    fs::set_permissions(&place, PermissionsExt::from_mode(0o700)).unwrap();
+    let gateway = site.with_state(Gateway::builder()).start().await;
+    assert_eq!(gateway.report().await["store"], "healthy", "the control");
+}
+
 #[tokio::test]
 async fn a_full_disk_is_named_and_sessions_go_on() {
     // Only root can mount the small file system, in a namespace of the gateway's own.
     let mut site = Site::new("full-disk");
     let place = site.state.join("sessions");
     fs::create_dir(&place).unwrap();
-    let script = format!("mount -t tmpfs -o size=100k none '{}' && exec \"$@\"", place.display());
+    let script = format!("mount -t tmpfs -o size=100k,mode=700 none '{}' && exec \"$@\"", place.display());
     let under = ["unshare", "--mount", "sh", "-c", &script, "sh"].map(Into::into).to_vec();
     let gateway = site.start(Gateway::builder().under(under)).await;
     let mut clients = Vec::new();

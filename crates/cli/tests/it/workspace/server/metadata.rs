@@ -327,6 +327,40 @@ async fn placeholders_go_with_the_last_session() {
 }
 
 #[tokio::test]
+async fn sessions_that_overlap_need_the_same_names_and_leave_none() {
+    let project = Project::new("placeholders-overlap");
+    let gateway = Gateway::built_in().current_dir(&project.path).start().await;
+    let mut sessions = vec![Session::open(&gateway).await];
+    sessions[0].run("true").await;
+    let names = names_in(&project.path);
+    assert!(names.contains(&".vscode".to_owned()), "{names:?}");
+    for _ in 0..4 {
+        let session = Session::open(&gateway).await;
+        session.run("true").await;
+        assert_eq!(names_in(&project.path), names);
+        sessions.push(session);
+    }
+    for session in sessions {
+        session.client.delete().await;
+    }
+    wait_until("the placeholders are removed", async || names_in(&project.path).is_empty()).await;
+}
+
+#[tokio::test]
+async fn a_gateway_that_ends_leaves_no_placeholder() {
+    let project = Project::new("placeholders-end");
+    let mut gateway = Gateway::built_in().current_dir(&project.path).start().await;
+    let (ended, open) = (Session::open(&gateway).await, Session::open(&gateway).await);
+    for session in [&ended, &open] {
+        session.run("true").await;
+    }
+    ended.client.delete().await;
+    assert!(project.join(".vscode").is_dir());
+    assert!(gateway.terminate().await.success());
+    assert_eq!(names_in(&project.path), Vec::<String>::new());
+}
+
+#[tokio::test]
 async fn placeholders_of_a_killed_gateway_are_removed_by_the_next() {
     let (project, caches) = (Project::new("placeholders-killed"), testkit::workspace_dir("caches-killed"));
     let start = || {
