@@ -1,12 +1,12 @@
 //! The options of `serve` about what outlives it: where sessions are kept, or that they are not.
 
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use store::{Loaded, Store};
 
-use crate::config_path::{absolute, home};
+use crate::config_path::state_directory;
 use crate::error::Error;
 
 #[derive(Clone, Debug, Args)]
@@ -60,8 +60,7 @@ impl StateOptions {
 
 /// Where the gateways of this user keep their sessions, each under its address.
 fn gateways() -> Option<PathBuf> {
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(home()?.join(".local/state")))?;
-    Some(Path::new(&state).join("ringfence").join("gateways"))
+    Some(state_directory()?.join("gateways"))
 }
 
 fn directory_name(address: SocketAddr) -> String {
