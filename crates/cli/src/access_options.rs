@@ -8,7 +8,7 @@ use clap::Args;
 use gateway::{Authentication, CertificateError, Tls, TokenFileError, TokenStore};
 use session::{PrincipalUsers, PrincipalUsersError, UserRange};
 
-use crate::config_path::{absolute, home};
+use crate::config_path::state_directory;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AccessOptions {
@@ -119,8 +119,7 @@ impl AccessOptions {
 
 /// Where the users of principals are remembered.
 fn users_file() -> Option<PathBuf> {
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(home()?.join(".local/state")))?;
-    Some(state.join("ringfence").join("principal-uids.json"))
+    Some(state_directory()?.join("principal-uids.json"))
 }
 
 impl AccessError {

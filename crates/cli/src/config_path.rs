@@ -1,4 +1,4 @@
-//! The default path of the operator's configuration.
+//! The default paths of the operator's configuration and of what ringfence keeps.
 
 use std::path::PathBuf;
 
@@ -17,6 +17,12 @@ pub(crate) fn chosen_path(named: Option<&PathBuf>) -> Result<PathBuf, ConfigFile
 /// Where programs keep their settings. The XDG specification says to ignore relative values.
 pub(crate) fn configuration_directory() -> Option<PathBuf> {
     absolute("XDG_CONFIG_HOME").or_else(|| Some(home()?.join(".config")))
+}
+
+/// Where ringfence keeps what it must find again.
+pub(crate) fn state_directory() -> Option<PathBuf> {
+    let state = absolute("XDG_STATE_HOME").or_else(|| Some(home()?.join(".local/state")))?;
+    Some(state.join("ringfence"))
 }
 
 pub(crate) fn home() -> Option<PathBuf> {

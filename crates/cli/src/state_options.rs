@@ -3,12 +3,12 @@
 use std::fs::DirBuilder;
 use std::net::SocketAddr;
 use std::os::unix::fs::DirBuilderExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 use store::{Loaded, Store, StoreError};
 
-use crate::config_path::{absolute, home};
+use crate::config_path::state_directory;
 use crate::error::Error;
 
 #[derive(Clone, Debug, Args)]
@@ -73,8 +73,7 @@ impl StateOptions {
 
 /// Where the gateways of this user keep their sessions, each under its address.
 fn gateways() -> Option<PathBuf> {
-    let state = absolute("XDG_STATE_HOME").or_else(|| Some(home()?.join(".local/state")))?;
-    Some(Path::new(&state).join("ringfence").join("gateways"))
+    Some(state_directory()?.join("gateways"))
 }
 
 fn directory_name(address: SocketAddr) -> String {

@@ -119,7 +119,7 @@ pub use policy::{
 pub use refusal::{Refusal, UnmetRequirement};
 pub use refused_path::{missing_path, refused_path};
 pub use reserved::Reserved;
-pub use scope_scan::{PostRunScan, SharedFiles, shared_files};
+pub use scope_scan::{PostRunScan, SharedFiles, lexical, shared_files};
 pub use session_directory::{CleanUp, OwnDirectory, SessionDirectory, remove_tree};
 pub use settings::{CacheChoice, FenceSettings, HardlinkChoice, ReadChoice, ScopeChoice};
 pub use setup::FenceSetup;

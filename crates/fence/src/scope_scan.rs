@@ -177,8 +177,8 @@ fn is_obeyed_outside(path: &Path, scope: &[VettedDirectory]) -> bool {
     of_repository || is_executed_later(below)
 }
 
-/// Without `.` and `..`, for a target that does not exist.
-pub(crate) fn lexical(path: &Path) -> PathBuf {
+/// The path without `.` and `..`, as a shell would shorten it. For one that may not exist.
+pub fn lexical(path: &Path) -> PathBuf {
     let mut result = PathBuf::new();
     for component in path.components() {
         match component {

@@ -14,14 +14,8 @@ const MAX_PATH: usize = 4096;
 /// Why a root is not one.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum RootError {
-    #[error("it is not a file URI")]
-    NotAFile,
-    #[error("it names another host")]
-    ForeignHost,
-    #[error("it has a query or a fragment")]
-    QueryOrFragment,
-    #[error("its percent-encoding is broken")]
-    BadEncoding,
+    #[error(transparent)]
+    Uri(#[from] FileUriError),
     #[error("it holds a NUL character")]
     Nul,
     #[error("it is not an absolute path in its plain form")]
@@ -32,18 +26,6 @@ pub enum RootError {
     TooLong,
     #[error("it is a variable that was not filled in")]
     Unfilled,
-}
-
-impl From<FileUriError> for RootError {
-    fn from(error: FileUriError) -> Self {
-        match error {
-            FileUriError::NotAFile => Self::NotAFile,
-            FileUriError::ForeignHost => Self::ForeignHost,
-            FileUriError::QueryOrFragment => Self::QueryOrFragment,
-            FileUriError::BadEncoding => Self::BadEncoding,
-            FileUriError::NoPath => Self::NotPlain,
-        }
-    }
 }
 
 /// Reads `file:///path`, `file://localhost/path` or `/path`.
@@ -75,7 +57,7 @@ fn check_plain(path: &[u8]) -> Result<(), RootError> {
         [&b"%2e"[..], b"%2f", b"%5c", b"%00"].iter().any(|code| bytes.eq_ignore_ascii_case(code))
     };
     if path.windows(3).any(is_encoded) {
-        return Err(RootError::BadEncoding);
+        return Err(FileUriError::BadEncoding.into());
     }
     let Some(rest) = path.strip_prefix(b"/") else { return Err(RootError::NotPlain) };
     // One trailing slash names the same directory.
@@ -113,35 +95,36 @@ mod tests {
 
     #[test]
     fn every_other_spelling_has_its_reason() {
-        use RootError as Wrong;
+        use FileUriError as Spelling;
+        use RootError::{self as Wrong, Uri};
         let long = format!("/{}", "a".repeat(5000));
         for (text, reason) in [
             ("file:///ws/../etc", Wrong::NotPlain),
             ("file:///ws/%2e%2e/etc", Wrong::NotPlain),
-            ("..%2f..%2fetc", Wrong::NotAFile),
-            ("file:///ws%2f..%2fetc", Wrong::BadEncoding),
+            ("..%2f..%2fetc", Uri(Spelling::NotAFile)),
+            ("file:///ws%2f..%2fetc", Uri(Spelling::BadEncoding)),
             ("file:///ws/a%00.txt", Wrong::Nul),
-            ("file:///ws/%", Wrong::BadEncoding),
-            ("file:///ws/%zz", Wrong::BadEncoding),
+            ("file:///ws/%", Uri(Spelling::BadEncoding)),
+            ("file:///ws/%zz", Uri(Spelling::BadEncoding)),
             ("file:///ws//x", Wrong::NotPlain),
             ("file:///ws/./x", Wrong::NotPlain),
             ("file:///ws/x.", Wrong::NotPlain),
             ("file:///ws/x%20", Wrong::NotPlain),
             ("file:///ws\\x", Wrong::Backslash),
-            ("C:\\ws", Wrong::NotAFile),
-            ("file://evil.host/ws", Wrong::ForeignHost),
-            ("file://LOCALHOST/ws", Wrong::ForeignHost),
-            ("file://127.0.0.1/ws", Wrong::ForeignHost),
-            ("file://localhost.evil/ws", Wrong::ForeignHost),
-            ("file://user@/ws", Wrong::ForeignHost),
-            ("file:///ws?x", Wrong::QueryOrFragment),
-            ("file:///ws#x", Wrong::QueryOrFragment),
-            ("file:ws", Wrong::NotAFile),
-            ("file:/ws", Wrong::NotAFile),
-            ("FILE:///ws", Wrong::NotAFile),
-            ("https://example.org/ws", Wrong::NotAFile),
-            ("", Wrong::NotAFile),
-            ("relative/path", Wrong::NotAFile),
+            ("C:\\ws", Uri(Spelling::NotAFile)),
+            ("file://evil.host/ws", Uri(Spelling::ForeignHost)),
+            ("file://LOCALHOST/ws", Uri(Spelling::ForeignHost)),
+            ("file://127.0.0.1/ws", Uri(Spelling::ForeignHost)),
+            ("file://localhost.evil/ws", Uri(Spelling::ForeignHost)),
+            ("file://user@/ws", Uri(Spelling::ForeignHost)),
+            ("file:///ws?x", Uri(Spelling::QueryOrFragment)),
+            ("file:///ws#x", Uri(Spelling::QueryOrFragment)),
+            ("file:ws", Uri(Spelling::NotAFile)),
+            ("file:/ws", Uri(Spelling::NotAFile)),
+            ("FILE:///ws", Uri(Spelling::NotAFile)),
+            ("https://example.org/ws", Uri(Spelling::NotAFile)),
+            ("", Uri(Spelling::NotAFile)),
+            ("relative/path", Uri(Spelling::NotAFile)),
             ("${workspaceFolder}", Wrong::Unfilled),
             (long.as_str(), Wrong::TooLong),
         ] {
@@ -151,7 +134,7 @@ mod tests {
 
     #[test]
     fn double_encoding_is_refused_and_decoded_once() {
-        assert_eq!(parse_root("file:///ws/%252e%252e%252fetc"), Err(RootError::BadEncoding));
+        assert_eq!(parse_root("file:///ws/%252e%252e%252fetc"), Err(FileUriError::BadEncoding.into()));
         assert_eq!(parse_root("file:///ws/100%25"), Ok("/ws/100%".into()));
     }
 

@@ -8,7 +8,7 @@ use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
 use super::contents::{MAX_TEXT_BYTES, hash_of, not_text, read_all};
-use super::parameters::{Field, Kind};
+use super::parameters::{Field, Kind, Presence};
 use crate::edit::guards::{self, GuardError};
 use crate::edit::{Landing, Replaced};
 use crate::files::{Expected, FileMode, Parents, PathError, Seen, SessionPath};
@@ -27,6 +27,19 @@ pub(super) const ALLOW_SHRINK: Field =
 pub(super) const ALLOW_GROWTH: Field =
     Field::switch("allow_growth", "Allow the file to become much longer by replacing many occurrences.")
         .or(&["allowGrowth"]);
+
+const CREATE_DIRS: &str = "create_dirs";
+
+pub(super) const fn create_dirs(about: &'static str) -> Field {
+    Field::optional(CREATE_DIRS, Kind::Flag, about)
+        .or(&["createDirs"])
+        .with_default(Presence::DefaultFlag(true))
+}
+
+/// What `create_dirs` says.
+pub(super) fn parents(arguments: &Arguments) -> Parents {
+    if arguments.flag(CREATE_DIRS) { Parents::Create } else { Parents::Expect }
+}
 
 /// The result fields of every change.
 pub(super) const CHANGE_FIELDS: &[Field] = &[

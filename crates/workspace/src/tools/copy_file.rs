@@ -8,9 +8,10 @@ use serde_json::json;
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
-use super::parameters::{Field, Kind, Presence};
+use super::changes::{create_dirs, parents};
+use super::parameters::{Field, Kind};
 use super::tool::{Effect, Pace, Tool};
-use crate::files::{Expected, FileMode, FoundFile, Parents, PathError, Target};
+use crate::files::{Expected, FileMode, FoundFile, PathError, Target};
 
 /// Bytes copied between two checks for cancellation.
 const PIECE: usize = 1024 * 1024;
@@ -29,9 +30,7 @@ pub(super) const TOOL: Tool = Tool {
             "destination_path",
         ]),
         Field::switch("overwrite", "Replace an existing file."),
-        Field::optional("create_dirs", Kind::Flag, "Create missing directories above the copy.")
-            .or(&["createDirs"])
-            .with_default(Presence::DefaultFlag(true)),
+        create_dirs("Create missing directories above the copy."),
     ],
     gives: &[
         Field::optional("source", Kind::Text, "The file."),
@@ -45,7 +44,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let workspace = &call.context.workspace;
     let (from, to) =
         (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
-    let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
+    let parents = parents(arguments);
     let expected = if arguments.flag("overwrite") { Expected::Anything } else { Expected::Absent };
     let source = workspace.open_file(&from)?;
     let target = workspace.write_target(&to, parents)?;

@@ -3,11 +3,13 @@
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
-use super::changes::{ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, edit_error};
-use super::parameters::{Field, Kind, Presence};
+use super::changes::{
+    ALLOW_SHRINK, CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, create_dirs, edit_error, parents,
+};
+use super::parameters::{Field, Kind};
 use super::tool::{Effect, Pace, Tool};
 use crate::edit::{guards, has_markers, merge};
-use crate::files::{FileMode, Parents};
+use crate::files::FileMode;
 
 pub(super) const TOOL: Tool = Tool {
     name: "edit_file",
@@ -23,9 +25,7 @@ pub(super) const TOOL: Tool = Tool {
             .or(&["instruction"]),
         Field::switch("full_replace", "The edit has no markers and is the whole file.").or(&["fullReplace"]),
         ALLOW_SHRINK,
-        Field::optional("create_dirs", Kind::Flag, "Create missing directories above a new file.")
-            .or(&["createDirs"])
-            .with_default(Presence::DefaultFlag(true)),
+        create_dirs("Create missing directories above a new file."),
         EXPECTED_HASH,
         DRY_RUN,
     ],
@@ -52,7 +52,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     if let Some(before) = &before {
         guards::check_collapse(&before.text, &text, arguments.flag("allow_shrink")).map_err(refused)?;
     }
-    let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
+    let parents = parents(arguments);
     let mode = FileMode::Kept;
     let change = Change { path: &path, before, text, parents, mode, is_dry_run: arguments.flag("dry_run") };
     Ok(change.commit(call)?.into_answer())

@@ -12,8 +12,9 @@ use serde_json::json;
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
+use super::changes::{create_dirs, parents};
 use super::copy_file::copy_contents;
-use super::parameters::{Field, Kind, Presence};
+use super::parameters::{Field, Kind};
 use super::tool::{Effect, Pace, Tool};
 use crate::files::{Expected, Parents, PathError, Seen, SessionPath, Target};
 use crate::journal::{MAX_BYTES, Original};
@@ -36,9 +37,7 @@ pub(super) const TOOL: Tool = Tool {
             "destination_path",
         ]),
         Field::switch("overwrite", "Replace an existing file."),
-        Field::optional("create_dirs", Kind::Flag, "Create missing directories above the new path.")
-            .or(&["createDirs"])
-            .with_default(Presence::DefaultFlag(true)),
+        create_dirs("Create missing directories above the new path."),
     ],
     gives: &[
         Field::optional("source", Kind::Text, "The old path."),
@@ -53,7 +52,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
         (workspace.path(arguments.text("source"))?, workspace.path(arguments.text("destination"))?);
     let source = workspace.target(&from, Parents::Expect)?;
     let moved = Moved::look_at(call, &source, &from, &to)?;
-    let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
+    let parents = parents(arguments);
     let destination = workspace.target(&to, parents)?;
     let is_overwriting = arguments.flag("overwrite");
     match source.rename_to(&destination, is_overwriting) {

@@ -3,10 +3,10 @@
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
-use super::changes::{CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText};
-use super::parameters::{Field, Kind, Presence};
+use super::changes::{CHANGE_FIELDS, Change, DRY_RUN, EXPECTED_HASH, OpenText, create_dirs, parents};
+use super::parameters::{Field, Kind};
 use super::tool::{Effect, Pace, Tool};
-use crate::files::{FileMode, Parents};
+use crate::files::FileMode;
 
 pub(super) const TOOL: Tool = Tool {
     name: "write_file",
@@ -17,9 +17,7 @@ pub(super) const TOOL: Tool = Tool {
     takes: &[
         Field::required("path", Kind::Text, "The file to write.").or(&["target_file", "file_path"]),
         Field::required("content", Kind::Text, "The whole text of the file.").or(&["contents"]),
-        Field::optional("create_dirs", Kind::Flag, "Create missing directories above it.")
-            .or(&["createDirs"])
-            .with_default(Presence::DefaultFlag(true)),
+        create_dirs("Create missing directories above it."),
         EXPECTED_HASH,
         DRY_RUN,
     ],
@@ -41,7 +39,7 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
         Some(before) => before.style.adapt(content).into_owned(),
         None => content.to_owned(),
     };
-    let parents = if arguments.flag("create_dirs") { Parents::Create } else { Parents::Expect };
+    let parents = parents(arguments);
     let mode = FileMode::Kept;
     let change = Change { path: &path, before, text, parents, mode, is_dry_run: arguments.flag("dry_run") };
     Ok(change.commit(call)?.into_answer())

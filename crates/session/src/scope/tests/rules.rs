@@ -72,7 +72,7 @@ fn a_root_that_cannot_be_read_is_refused_with_its_reason() {
     let Err(ScopeRefusal::Root { uri, reason }) = rules().of_roots(answer, &Rights::default()) else {
         panic!("refused")
     };
-    assert_eq!((reason, uri.len()), (RootError::NotAFile, MAX_QUOTED));
+    assert_eq!((reason, uri.len()), (RootError::Uri(wire::FileUriError::NotAFile), MAX_QUOTED));
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn servers_hear_their_roots_as_uris_with_names() {
 fn every_refusal_says_what_to_do() {
     let path = PathBuf::from("/srv/a");
     for refusal in [
-        ScopeRefusal::Root { uri: "x".to_owned(), reason: RootError::NotAFile },
+        ScopeRefusal::Root { uri: "x".to_owned(), reason: RootError::Uri(wire::FileUriError::NotAFile) },
         ScopeRefusal::BadAnswer("x".to_owned()),
         ScopeRefusal::UnknownWorkspace("x".to_owned()),
         ScopeRefusal::Directory(ScopeError::Missing(path.clone())),

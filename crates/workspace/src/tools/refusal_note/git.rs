@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use super::hidden::without_dots;
+use fence::lexical;
+
 use super::{FenceFacts, MAX_LINES};
 
 const NO_REPOSITORY: &str = "not a git repository";
@@ -31,7 +32,7 @@ impl FenceFacts {
         let named = rest.strip_prefix(": ").map(|named| Path::new(unquoted(named)));
         match named.filter(|named| named.is_absolute()) {
             Some(named) => {
-                let named = common_directory(&without_dots(named));
+                let named = common_directory(&lexical(named));
                 let is_led_there =
                     self.git_link.as_deref().is_some_and(|link| common_directory(link) == named);
                 (is_led_there || self.refuses(&named)).then_some(named)
@@ -44,9 +45,9 @@ impl FenceFacts {
     fn remote(&self, line: &str) -> Option<PathBuf> {
         let named = Path::new(line.split('\'').nth(1)?);
         let path = match named.is_absolute() {
-            true => without_dots(named),
+            true => lexical(named),
             // git goes to the top of the tree before it looks for a remote.
-            false if named.starts_with("..") => without_dots(&self.roots.first()?.join(named)),
+            false if named.starts_with("..") => lexical(&self.roots.first()?.join(named)),
             false => return None,
         };
         self.refuses(&path).then_some(path)
@@ -65,7 +66,7 @@ impl FenceFacts {
 pub(super) fn git_link(workspace: &Path) -> Option<PathBuf> {
     let text = std::fs::read_to_string(workspace.join(".git")).ok()?;
     let named = workspace.join(text.strip_prefix("gitdir:")?.trim());
-    Some(without_dots(&named))
+    Some(lexical(&named))
 }
 
 /// The git directory that a linked worktree's directory is part of.

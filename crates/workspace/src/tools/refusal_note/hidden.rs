@@ -3,7 +3,9 @@
 
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use fence::lexical;
 
 use super::FenceFacts;
 
@@ -11,7 +13,7 @@ pub(super) fn note_on_hidden(line: &str, facts: &FenceFacts) -> Option<String> {
     // The apostrophe of dash would count as a quotation mark.
     let line = line.replace("can't cd to", "No such file or directory:");
     let path = fence::missing_path(&line).filter(|path| path.is_absolute())?;
-    let path = without_dots(&path);
+    let path = lexical(&path);
     facts.hides(&path).then(|| {
         let shown = path.display();
         format!(
@@ -40,21 +42,6 @@ fn is_outside_of_what_is_shown(path: &Path, root: &Path) -> bool {
     };
     let device = |path: &Path| path.metadata().map(|found| found.dev()).ok();
     device(above).is_some_and(|device_above| Some(device_above) == device(root))
-}
-
-/// The path without `.` and `..`, as a shell would shorten it.
-pub(super) fn without_dots(path: &Path) -> PathBuf {
-    let mut short = PathBuf::new();
-    for component in path.components() {
-        match component {
-            std::path::Component::ParentDir => {
-                short.pop();
-            }
-            std::path::Component::CurDir => {}
-            other => short.push(other),
-        }
-    }
-    short
 }
 
 #[cfg(test)]
