@@ -63,13 +63,15 @@ pub(crate) enum AccessError {
 
 impl AccessOptions {
     /// Refuses an address that is not loopback unless callers need a token and TLS protects it.
-    pub(crate) fn open(&self, address: SocketAddr) -> Result<Access, AccessError> {
-        let is_loopback = address.ip().to_canonical().is_loopback();
-        if !is_loopback && self.auth_token_file.is_none() {
-            return Err(AccessError::NoTokens(address));
-        }
-        if !is_loopback && !self.behind_proxy && self.tls_cert.is_none() {
-            return Err(AccessError::NoTls(address));
+    pub(crate) fn open(&self, addresses: &[SocketAddr]) -> Result<Access, AccessError> {
+        let is_open = |address: &&SocketAddr| !address.ip().to_canonical().is_loopback();
+        if let Some(&address) = addresses.iter().find(is_open) {
+            if self.auth_token_file.is_none() {
+                return Err(AccessError::NoTokens(address));
+            }
+            if !self.behind_proxy && self.tls_cert.is_none() {
+                return Err(AccessError::NoTls(address));
+            }
         }
         let authentication = match &self.auth_token_file {
             None => Authentication::Open,

@@ -20,6 +20,7 @@ use crate::session_command::SessionArguments;
 use crate::sessions::SessionsArguments;
 use crate::stdio;
 use crate::token::TokenArguments;
+use crate::upgrade_command::UpgradeArguments;
 use crate::workspace_options::WorkspaceArguments;
 
 const EXAMPLES: &str = "\
@@ -69,6 +70,8 @@ pub(crate) enum Command {
     Session(Box<SessionArguments>),
     /// List, show and stop the sessions of running gateways.
     Sessions(Box<SessionsArguments>),
+    /// Replace the program of running gateways, without a refused connection and with all sessions.
+    Upgrade(UpgradeArguments),
     /// Make or revoke a token of a caller of `serve --auth-token-file`.
     Token(TokenArguments),
     /// Install packages of npx and uvx once, so that sessions start fast and cannot alter them.
@@ -93,12 +96,12 @@ struct LegacyCommandLine {
     /// Serve over HTTP (one process for all clients unless --session-isolation), or on stdin and stdout.
     #[arg(long)]
     mode: Option<Mode>,
-    /// Port of --mode http.
-    #[arg(long, default_value_t = 3000)]
-    http_port: u16,
-    /// Address of --mode http.
-    #[arg(long, default_value = "127.0.0.1")]
-    http_host: String,
+    /// Port of --mode http. [default: 3000]
+    #[arg(long)]
+    http_port: Option<u16>,
+    /// Address of --mode http. [default: 127.0.0.1]
+    #[arg(long)]
+    http_host: Option<String>,
     /// One process of the server for each session. `ENABLE_SESSION_ISOLATION=true` means the same.
     #[arg(long)]
     session_isolation: bool,
@@ -189,10 +192,10 @@ mod tests {
     #[test]
     fn the_legacy_command_line_shares_unless_told_to_isolate() {
         let shared = serve("ringfence --mode http --http-port 4000 -- server --flag");
-        assert_eq!((shared.lifecycle(), shared.port), (Lifecycle::Shared, 4000));
+        assert_eq!((shared.lifecycle(), shared.port), (Lifecycle::Shared, Some(4000)));
         assert_eq!(shared.server.upstream.command, ["server", "--flag"]);
         let isolated = serve("ringfence --mode http --session-isolation -- server");
-        assert_eq!((isolated.lifecycle(), isolated.port), (Lifecycle::Session, 3000));
+        assert_eq!((isolated.lifecycle(), isolated.port), (Lifecycle::Session, None));
         assert!(matches!(command("ringfence --mode stdio -- server"), Command::Stdio(_)));
     }
 }

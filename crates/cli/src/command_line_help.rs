@@ -181,6 +181,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "park_after",
             "retry",
             "drain",
+            "drain_timeout",
         ],
     ),
     (
@@ -203,9 +204,14 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// Parses the command line. Prints help, or an error with advice, and exits where that is what was asked for.
 pub(crate) fn parse() -> Arguments {
     let words: Vec<OsString> = std::env::args_os().collect();
-    let matches = command_for(&words).try_get_matches_from(without_all(&words));
+    parse_words(&words)
+}
+
+/// The same for other words.
+pub(crate) fn parse_words(words: &[OsString]) -> Arguments {
+    let matches = command_for(words).try_get_matches_from(without_all(words));
     let parsed = matches.and_then(|matches| Arguments::from_arg_matches(&matches));
-    parsed.unwrap_or_else(|error| with_advice(error, &words).exit())
+    parsed.unwrap_or_else(|error| with_advice(error, words).exit())
 }
 
 /// The command line for completions, which shows `--help-all` as an option. [`parse`] takes that word out before the

@@ -40,8 +40,6 @@ impl Announcement {
         let token = format!("{}{}", Uuid::new_v4().simple(), Uuid::new_v4().simple());
         let pid = std::process::id();
         let path = directory.join(format!("{pid}.json"));
-        // A killed process with the same pid may have left one.
-        let _ = fs::remove_file(&path);
         let discovered = Discovered {
             url: url.to_owned(),
             socket: socket.map(str::to_owned),
@@ -49,8 +47,12 @@ impl Announcement {
             pid,
             upstream: upstream.to_owned(),
         };
-        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        // Readers find the whole file, or that of a process that had this pid before.
+        let unready = directory.join(format!("{pid}.new"));
+        let _ = fs::remove_file(&unready);
+        let mut file = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(&unready)?;
         file.write_all(serde_json::to_string(&discovered)?.as_bytes())?;
+        fs::rename(unready, &path)?;
         Ok(Self { path, token })
     }
 }

@@ -23,6 +23,7 @@ use crate::access_options::AccessError;
 use crate::config_file_error::ConfigFileError;
 use crate::environment::MissingVariableError;
 use crate::fenced::FencedCommandError;
+use crate::listening::PassedSocketError;
 use crate::session_command::SessionCommandError;
 
 /// Bad arguments; the same code that the argument parser uses.
@@ -68,6 +69,8 @@ pub(crate) enum Error {
         reason: std::io::Error,
     },
     OwnPortMirrored(u16),
+    /// A socket of a service manager cannot be used.
+    PassedSocket(PassedSocketError),
     /// Sessions cannot be kept.
     Store(StoreError),
     /// Session workspaces cannot be used.
@@ -79,6 +82,8 @@ pub(crate) enum Error {
     /// Nothing says where the user's state is.
     NoStateDirectory,
     NoGateway,
+    /// More than one gateway could be meant.
+    SeveralGateways(Vec<u32>),
     NoSuchSession,
     /// The first server could not be started.
     NotServing(Refusal),
@@ -137,6 +142,8 @@ impl Error {
             | Self::Directory { .. }
             | Self::UnknownHost { .. }
             | Self::OwnPortMirrored(_)
+            | Self::PassedSocket(_)
+            | Self::SeveralGateways(_)
             | Self::GatewayUrl(_)
             | Self::Certificates { .. }
             | Self::PrivateFile(_)
@@ -198,6 +205,11 @@ impl Error {
             Self::UnknownHost { host, reason } => format!("--host {host}: {reason}"),
             Self::Bind { address, reason } => format!("cannot listen on {address}: {reason}"),
             Self::OwnPortMirrored(port) => format!("--host-port {port} is the port of this gateway"),
+            Self::PassedSocket(error) => error.to_string(),
+            Self::SeveralGateways(pids) => {
+                let pids: Vec<String> = pids.iter().map(ToString::to_string).collect();
+                format!("several gateways of this user are running: {}", pids.join(", "))
+            }
             Self::Store(error) => error.to_string(),
             Self::Staging(error) => error.to_string(),
             Self::Session(error) => error.to_string(),
@@ -234,6 +246,7 @@ impl Error {
         match self {
             Self::Upstream(error) | Self::NotServing(Refusal::Start(error)) => start_hint(error),
             Self::Store(error) => Some(error.hint().to_owned()),
+            Self::PassedSocket(error) => Some(error.hint().to_owned()),
             Self::NotWithStage(_) => {
                 Some("a copy belongs to one session, and to the user that runs ringfence".to_owned())
             }
@@ -299,6 +312,7 @@ impl Error {
                 "servers inside a fence may not use the gateway; leave it out, or choose another --port"
             }
             Self::NoGateway => "start one: ringfence serve",
+            Self::SeveralGateways(_) => "name one of them by its process id, or all with --all",
             Self::NoSuchSession => "`ringfence sessions list` shows them",
             Self::Workspace(ServeError::Rules(_)) => {
                 "`ringfence workspace --describe` lists the tools; paths are globs such as `secrets/**` or `*.pem`"
@@ -348,6 +362,7 @@ from! {
     PrivateFileError => Self::PrivateFile,
     SinkError => Self::Sink,
     StoreError => Self::Store,
+    PassedSocketError => Self::PassedSocket,
     StagingError => Self::Staging,
     SessionCommandError => |error| Self::Session(Box::new(error)),
     ProgramError => Self::Program,

@@ -11,6 +11,7 @@ use fence::HostEnvironment;
 
 use crate::clients::Client;
 use crate::error::Error;
+use crate::own_program::own_program;
 
 /// Where ringfence runs, with what it trusts kept out of every scope.
 pub(crate) struct GuardedHost(Arc<HostEnvironment>);
@@ -47,6 +48,8 @@ impl GuardedHost {
                 host.0.reserve(what, file);
             }
         }
+        // What is there later takes over when the gateway is upgraded.
+        host.0.reserve_program(&own_program()?.started_as);
         Ok(host)
     }
 

@@ -77,9 +77,12 @@ pub(crate) struct HttpOptions {
     /// Allow this many requests of one client window per second; refuse more with 429.
     #[arg(long, value_name = "N")]
     instance_calls_per_second: Option<NonZeroU32>,
-    /// On SIGINT or SIGTERM, wait this long for calls in flight.
+    /// On SIGINT or SIGTERM, and before another program takes over, wait this long for calls in flight.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "5")]
     pub(crate) drain: Duration,
+    /// Before an upgrade, go on for at most this long to find a moment without calls in flight.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "30")]
+    pub(crate) drain_timeout: Duration,
     /// Print the address as one line of JSON.
     #[arg(long)]
     pub(crate) json: bool,

@@ -19,9 +19,11 @@ mod fenced;
 mod guarded_host;
 mod http_options;
 mod import;
+mod listening;
 mod logging;
 mod operator_socket;
 mod output;
+mod own_program;
 mod presets;
 mod program;
 mod register;
@@ -30,13 +32,17 @@ mod seconds;
 mod serve;
 mod server_options;
 mod servers;
+mod service_manager;
 mod session_command;
 mod sessions;
 mod signals;
+mod start_check;
 mod state_options;
 mod stdio;
 mod text_file;
 mod token;
+mod upgrade;
+mod upgrade_command;
 mod workspace_options;
 
 use std::process::ExitCode;
@@ -49,7 +55,10 @@ fn main() -> ExitCode {
     // Every session starts a worker, so a worker does not load the parser of all the other commands.
     let outcome = match workspace_options::arguments_of_worker() {
         Some(arguments) => workspace_options::run(arguments).map(|()| ExitCode::SUCCESS),
-        None => run(command_line_help::parse()),
+        None => match start_check::requested() {
+            Some(check) => start_check::run(&check),
+            None => run(command_line_help::parse()),
+        },
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("{error}");
@@ -68,6 +77,7 @@ fn run(arguments: Arguments) -> Result<ExitCode, Error> {
         Command::Doctor(arguments) => return Ok(exit_of_fence(fenced::run_doctor(&arguments))),
         Command::Session(arguments) => return session_command::run(*arguments),
         Command::Sessions(arguments) => return sessions::run(&arguments),
+        Command::Upgrade(arguments) => return upgrade_command::run(&arguments),
         Command::Token(arguments) => token::run(&arguments)?,
         Command::Cache(arguments) => return cache_command::run(&arguments),
         Command::Config(arguments) => return config_command::run(&arguments),

@@ -3,15 +3,17 @@
 use std::io::Write;
 use std::net::SocketAddr;
 use std::num::NonZeroUsize;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use fence::Peers;
-use gateway::{Authentication, Config, Gateway, Listeners};
+use fence::{PassedSockets, Peers};
+use gateway::{Authentication, Config, Departure, Gateway, LastUpgrade, Leaving, Listeners};
 use serde_json::json;
 use session::{Grants, RightsBook, Sessions};
-use tokio::net::{TcpListener, UnixListener, lookup_host};
+use tokio::net::{TcpListener, UnixListener};
 use upstream::Lifecycle;
 
 use crate::access_options::Access;
@@ -20,10 +22,17 @@ use crate::discovery::{self, Announcement};
 use crate::error::Error;
 use crate::guarded_host::TrustedFiles;
 use crate::http_options::HttpOptions;
+use crate::listening::{Listening, Wanted};
 use crate::operator_socket::OperatorSocket;
+use crate::own_program::own_program;
 use crate::server_options::ServerOptions;
-use crate::servers::{ClientPlace, Reload, Servers};
+use crate::servers::{self, ClientPlace, Reload, Servers};
+use crate::service_manager::ServiceManager;
+use crate::upgrade::{self, UpgradeTerms, Upgrades};
 use crate::{logging, signals};
+
+/// How long threads that still read or write may take before the program leaves or another takes over.
+const LAST_TASKS: Duration = Duration::from_secs(2);
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,15 +56,16 @@ Examples:
   ringfence serve --audit-log audit.jsonl --audit-key audit.key --audit-sink syslog+tls://log.example.org:6514
       records what sessions do, hashed with the key of `ringfence audit key audit.key`, and sends it elsewhere";
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArguments {
     /// Address to listen on. Any but a loopback address needs --auth-token-file, and --tls-cert or --behind-proxy.
-    #[arg(long, default_value = "127.0.0.1")]
-    pub(crate) host: String,
-    /// Port to listen on; 0 takes any free one.
-    #[arg(long, default_value_t = 3000)]
-    pub(crate) port: u16,
+    /// [default: 127.0.0.1, or that of the sockets that a service manager passes]
+    #[arg(long)]
+    pub(crate) host: Option<String>,
+    /// Port to listen on; 0 takes any free one. [default: 3000, or that of the sockets that a service manager passes]
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
     /// How processes of the server are shared: session (each MCP session has its own, the default), workspace
     /// (sessions on one directory share one), shared (all clients share one), call (each request has its own).
     #[arg(long, value_enum, conflicts_with_all = ["shared", "session_isolation"])]
@@ -93,6 +103,10 @@ impl ServeArguments {
 }
 
 impl ServeArguments {
+    fn wanted(&self) -> Wanted<'_> {
+        Wanted { host: self.host.as_deref(), port: self.port }
+    }
+
     /// Copies are for processes that work for one session or workspace, as the user who runs ringfence.
     fn check_stage(&self) -> Result<(), Error> {
         if !self.server.scope.needs_copies() {
@@ -108,50 +122,118 @@ impl ServeArguments {
     }
 }
 
-pub(crate) fn run(mut arguments: ServeArguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: ServeArguments) -> Result<(), Error> {
+    // First of all: no thread may run yet, and no file may be open.
+    let mut passed = PassedSockets::take()?;
+    own_program()?;
     logging::start(arguments.server.upstream.log);
     arguments.check_stage()?;
+    let manager = ServiceManager::of_environment();
+    let mut start = Start {
+        sockets: std::mem::take(&mut passed.sockets),
+        last_upgrade: passed.is_upgrade.then_some(LastUpgrade::Done),
+        manager,
+    };
+    loop {
+        let manager = start.manager.clone();
+        let listeners = match serve_once(arguments.clone(), start)? {
+            Departure::End => return Ok(()),
+            Departure::Upgrade(listeners) => listeners,
+        };
+        if let Some(manager) = &manager {
+            manager.upgrading();
+        }
+        let error = upgrade::take_over(&listeners);
+        tracing::error!("the upgrade failed, and this program goes on: {error}");
+        start = Start {
+            sockets: listeners.into_iter().map(Into::into).collect(),
+            last_upgrade: Some(LastUpgrade::Failed(error.to_string())),
+            manager,
+        };
+    }
+}
+
+/// What a gateway finds when it starts.
+struct Start {
+    /// Sockets that listen already.
+    sockets: Vec<OwnedFd>,
+    last_upgrade: Option<LastUpgrade>,
+    manager: Option<Arc<ServiceManager>>,
+}
+
+fn serve_once(mut arguments: ServeArguments, start: Start) -> Result<Departure, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let Start { sockets, last_upgrade, manager } = start;
     // Check the cheap things first: installing a package may take minutes.
-    let address = runtime.block_on(address(&arguments))?;
-    let access = arguments.http.access.open(address)?;
-    arguments.server.fence.deny_read.extend(arguments.http.access.secret_files());
+    let listening = runtime.block_on(Listening::of(arguments.wanted(), sockets))?;
+    let (access, clients, trusted) = open_access(&mut arguments, &listening.addresses()?)?;
     let users = arguments.http.access.principal_users()?.map(Arc::new);
     arguments.server.fence.user = users.as_ref().map(|users| users.common());
-    let clients = if address.ip().is_loopback() { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
-    arguments.http.state.make_trusted(arguments.port == 0)?;
+    let mut servers = Servers::of(&arguments.server, arguments.lifecycle(), clients, trusted)?;
+    servers.grants.users = users;
+    // On a thread of the runtime: a thread that only waits here would have to be woken for every connection.
+    let served = runtime.spawn(serve(arguments, listening, access, servers, manager, last_upgrade));
+    let departure = runtime.block_on(served).map_err(std::io::Error::other)?;
+    runtime.shutdown_timeout(LAST_TASKS);
+    departure
+}
+
+/// Reads what protects the gateway at these addresses, and keeps it from all servers.
+fn open_access(
+    arguments: &mut ServeArguments,
+    addresses: &[SocketAddr],
+) -> Result<(Access, ClientPlace, TrustedFiles), Error> {
+    let access = arguments.http.access.open(addresses)?;
+    let is_here = addresses.iter().all(|address| address.ip().is_loopback());
+    let clients = if is_here { ClientPlace::ThisMachine } else { ClientPlace::Anywhere };
+    arguments.http.state.make_trusted(arguments.wanted().is_any_port())?;
     let state = arguments.http.state.trusted();
+    arguments.server.fence.deny_read.extend(arguments.http.access.secret_files());
     arguments.server.fence.deny_read.extend(state.iter().filter_map(|path| path.canonicalize().ok()));
     let mut files = arguments.http.access.files();
     files.extend(state);
     let trusted = TrustedFiles { what: "what decides who may connect, or goes on with sessions", files };
-    let mut servers = Servers::of(&arguments.server, arguments.lifecycle(), clients, trusted)?;
-    servers.grants.users = users;
-    // On a thread of the runtime: a thread that only waits here would have to be woken for every connection.
-    let served = runtime.spawn(serve(arguments, address, access, servers));
-    runtime.block_on(served).map_err(std::io::Error::other)?
+    Ok((access, clients, trusted))
+}
+
+/// Finds out whether a gateway with these arguments could start at these addresses, without starting it.
+pub(crate) fn check(mut arguments: ServeArguments, addresses: &[SocketAddr]) -> Result<(), Error> {
+    arguments.check_stage()?;
+    let (_, _, trusted) = open_access(&mut arguments, addresses)?;
+    servers::check(&arguments.server, trusted)
 }
 
 async fn serve(
     arguments: ServeArguments,
-    address: SocketAddr,
+    listening: Listening,
     access: Access,
     servers: Servers,
-) -> Result<(), Error> {
+    manager: Option<Arc<ServiceManager>>,
+    last_upgrade: Option<LastUpgrade>,
+) -> Result<Departure, Error> {
     let Servers { set, rules, mut grants, package, mut reload } = servers;
-    let listener = TcpListener::bind(address).await.map_err(|reason| Error::Bind { address, reason })?;
-    let address = listener.local_addr()?;
-    if arguments.server.fence.host_port.contains(&address.port()) {
-        return Err(Error::OwnPortMirrored(address.port()));
+    // Then the address is known already.
+    let is_known = matches!(listening, Listening::On(_));
+    let clients = listening.open().await?;
+    let addresses = clients.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>()?;
+    let address = addresses[0];
+    if let Some(taken) = addresses.iter().find(|one| arguments.server.fence.host_port.contains(&one.port())) {
+        return Err(Error::OwnPortMirrored(taken.port()));
     }
     let stop = signals::stop_requested()?;
-    prepare_process()?;
+    prepare_process(last_upgrade.is_some()).await?;
     let own = rules.host_environment.outside().to_owned();
     // What a session needs in its scope is left there for the next one, until the gateway ends.
     let _lingering = rules.host_environment.keep_placeholders_a_moment();
     let audit = arguments.server.upstream.audit.open()?;
     let settings = arguments.http.settings(&arguments.server);
-    let kept = arguments.http.state.open(address, arguments.port == 0)?;
+    let kept = arguments.http.state.open(address, arguments.wanted().is_any_port())?;
+    let terms = UpgradeTerms {
+        addresses,
+        is_kept: kept.is_some(),
+        within: arguments.http.drain_timeout + arguments.http.drain,
+    };
+    let (requests, upgrades) = Upgrades::listen(terms)?;
     grants.sessions = settings.max_sessions_per_principal;
     grants.calls_per_second = settings.calls_per_second;
     let sessions = Sessions::new(set, settings, rules, audit.clone(), kept);
@@ -169,24 +251,56 @@ async fn serve(
     let (socket, operator) = operator_socket(&own).unzip();
     let socket_name = socket.as_ref().map(OperatorSocket::name);
     let announcement = Announcement::publish(&own, &url, socket_name, &sessions.name())?;
-    announce(&arguments, &url)?;
+    match announce(&arguments, &url) {
+        Err(error) if is_known => tracing::debug!("the address could not be printed: {error}"),
+        announced => announced?,
+    }
     let config = Config {
-        allowed_hosts: arguments.http.allowed_host,
-        allowed_origins: arguments.http.allowed_origin,
-        max_body: arguments.server.upstream.max_message_bytes,
-        park_after: arguments.http.park_after,
-        retry: arguments.http.retry,
         admin_token: Some(announcement.token.clone()),
-        authentication: access.authentication,
-        is_behind_proxy: arguments.http.access.behind_proxy,
-        allowed_uids: arguments.http.allow_uid,
-        max_connections: possible_connections(arguments.http.max_connections),
+        upgrades: Some(requests),
+        last_upgrade,
+        ..config(&arguments, access.authentication)
     };
-    let listeners = Listeners { clients: listener, tls: access.tls, operator };
-    Gateway::new(sessions, config, Peers::new(&own)).serve(listeners, stop, arguments.http.drain).await;
-    drop((package, socket));
+    let listeners = Listeners { clients, tls: access.tls, operator };
+    let leaving = Leaving {
+        stop: told_of(stop, manager.clone()),
+        upgrade: upgrades.accepted(),
+        drain: arguments.http.drain,
+        drain_timeout: arguments.http.drain_timeout,
+    };
+    if let Some(manager) = manager {
+        manager.ready(&sessions);
+        tokio::spawn(manager.follow(Arc::clone(&sessions)));
+    }
+    let departure = Gateway::new(sessions, config, Peers::new(&own)).serve(listeners, leaving).await;
+    drop((package, socket, announcement));
     close_audit_log(audit).await;
-    Ok(())
+    Ok(departure)
+}
+
+/// The HTTP side, as the options want it.
+fn config(arguments: &ServeArguments, authentication: Authentication) -> Config {
+    let http = &arguments.http;
+    Config {
+        allowed_hosts: http.allowed_host.clone(),
+        allowed_origins: http.allowed_origin.clone(),
+        max_body: arguments.server.upstream.max_message_bytes,
+        park_after: http.park_after,
+        retry: http.retry,
+        authentication,
+        is_behind_proxy: http.access.behind_proxy,
+        allowed_uids: http.allow_uid.clone(),
+        max_connections: possible_connections(http.max_connections),
+        ..Config::default()
+    }
+}
+
+/// Tells the service manager that the gateway stops.
+async fn told_of(stop: impl Future<Output = ()>, manager: Option<Arc<ServiceManager>>) {
+    stop.await;
+    if let Some(manager) = manager {
+        manager.stopping();
+    }
 }
 
 /// Gives callers with tokens their rights, now and when the configuration changes. Without tokens there are none to give.
@@ -209,21 +323,19 @@ fn grant(
 }
 
 /// Makes this process the parent of orphans, ends those of a killed gateway, and raises the limit of descriptors.
-fn prepare_process() -> Result<(), Error> {
+/// `is_upgrade`: this process had another program before.
+async fn prepare_process(is_upgrade: bool) -> Result<(), Error> {
     upstream::adopt_orphans()?;
+    if is_upgrade {
+        // What that could not end has the mark of this process.
+        upstream::end_all_children().await;
+    }
     let swept = upstream::sweep_orphans();
     if swept > 0 {
         tracing::warn!("ended {swept} processes that a killed gateway had left");
     }
     raise_descriptor_limit();
     Ok(())
-}
-
-async fn address(arguments: &ServeArguments) -> Result<SocketAddr, Error> {
-    let unknown = |reason| Error::UnknownHost { host: arguments.host.clone(), reason };
-    let host = arguments.host.trim_start_matches('[').trim_end_matches(']');
-    let mut addresses = lookup_host((host, arguments.port)).await.map_err(unknown)?;
-    addresses.next().ok_or_else(|| unknown(std::io::ErrorKind::NotFound.into()))
 }
 
 /// The operator's own listener. Without it, its tools use that of the clients.

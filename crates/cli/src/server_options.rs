@@ -16,7 +16,7 @@ use crate::scope_options::ScopeOptions;
 use crate::seconds::seconds;
 use crate::workspace_options::WorkspaceOptions;
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ServerOptions {
     /// Serve the servers of this file as one. Without this option and a command, the file that `ringfence config path`
     /// prints is used if it exists.

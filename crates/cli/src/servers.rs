@@ -64,6 +64,20 @@ impl Servers {
     }
 }
 
+/// Finds out whether these options and their configuration can be used, without installing anything.
+pub(crate) fn check(options: &ServerOptions, trusted: TrustedFiles) -> Result<(), Error> {
+    let file = ConfigurationFile::of(options)?;
+    let host = guarded_host(options, file.as_ref(), trusted)?;
+    scope_rules(options, &host)?;
+    if file.is_some() {
+        return ServerPlanner::new(options, &host).map(drop);
+    }
+    if !options.scope.unfenced {
+        server_program::fence_host(options.fence_settings()?, host.environment())?;
+    }
+    Ok(())
+}
+
 /// The host, without the files that the options, the configuration and the command trust.
 pub(crate) fn guarded_host(
     options: &ServerOptions,

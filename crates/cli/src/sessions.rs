@@ -244,8 +244,8 @@ fn memory(session: &Value) -> String {
 }
 
 /// Sends requests to one gateway with the operator's token.
-struct OperatorClient<'a> {
-    discovered: Discovered,
+pub(crate) struct OperatorClient<'a> {
+    pub(crate) discovered: Discovered,
     runtime: &'a Runtime,
     /// Through the operator's own listener, which answers whatever clients do. With the directory that it is in.
     at_socket: Option<(reqwest::Client, ReachedDirectory)>,
@@ -254,7 +254,7 @@ struct OperatorClient<'a> {
 
 impl<'a> OperatorClient<'a> {
     /// `own` is ringfence's own directory.
-    fn new(discovered: Discovered, own: &Path, runtime: &'a Runtime) -> Result<Self, Error> {
+    pub(crate) fn new(discovered: Discovered, own: &Path, runtime: &'a Runtime) -> Result<Self, Error> {
         let at_socket = match &discovered.socket {
             Some(name) => {
                 let directory = ReachedDirectory::open(&discovery::directory_in(own))?;
@@ -279,6 +279,18 @@ impl<'a> OperatorClient<'a> {
                 None
             }
         }
+    }
+
+    /// Sends a request to the operator's own listener. Returns the status, and the answer or null.
+    pub(crate) fn ask_at_socket(&self, method: Method, path: &str) -> Result<(StatusCode, Value), String> {
+        let (client, _) = self.at_socket.as_ref().ok_or("it has no socket for the operator")?;
+        let request = client.request(method, format!("http://localhost{path}"));
+        let asked = self.runtime.block_on(async {
+            let response = request.bearer_auth(&self.discovered.token).send().await?;
+            Ok((response.status(), response.bytes().await?))
+        });
+        let (status, body) = asked.map_err(|error: reqwest::Error| root_cause(&error))?;
+        Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 
     async fn answer(&self, method: &Method, session: &str) -> reqwest::Result<Option<bytes::Bytes>> {

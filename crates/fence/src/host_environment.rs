@@ -75,6 +75,11 @@ impl HostEnvironment {
         }
     }
 
+    /// Keeps a path of ringfence's program out of every scope.
+    pub fn reserve_program(&self, path: &Path) {
+        self.reserve(reserved::PROGRAM, path);
+    }
+
     /// Keeps a path out of every scope.
     pub fn reserve(&self, what: &'static str, path: &Path) {
         self.reserved.add(what, path);

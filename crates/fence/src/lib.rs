@@ -64,6 +64,8 @@ mod cgroup;
 #[cfg(target_os = "linux")]
 mod fd_passing;
 #[cfg(target_os = "linux")]
+mod handover;
+#[cfg(target_os = "linux")]
 mod kernel_features;
 #[cfg(target_os = "linux")]
 mod launch;
@@ -134,6 +136,7 @@ pub use launcher_process::oracle;
 #[cfg(target_os = "linux")]
 pub use {
     cgroup::LimitHit,
+    handover::{PassedSockets, become_program},
     launch::{Ending, Fenced, Launcher, Remote},
     launcher_process::run_if_launcher,
     peers::{Peer, Peers},

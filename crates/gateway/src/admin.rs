@@ -55,7 +55,7 @@ pub(crate) fn is_operator(gateway: &Gateway, headers: &HeaderMap) -> bool {
     }
 }
 
-async fn answer_operator(
+pub(crate) async fn answer_operator(
     gateway: &Gateway,
     headers: &HeaderMap,
     answer: impl AsyncFnOnce() -> Result<serde_json::Value, RequestError>,

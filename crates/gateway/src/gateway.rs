@@ -2,16 +2,18 @@
 
 use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fence::Peers;
 use session::{Count, Sessions};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, mpsc};
 
 use crate::admission::{AllowedHost, AllowedOrigin};
 use crate::denials::Denials;
 use crate::places::Places;
 use crate::token_store::Authentication;
+use crate::upgrade::{LastUpgrade, UpgradeRequest};
 
 /// Machines attached at once. Their connections do not count as requests.
 const MAX_ATTACHMENTS: usize = 4096;
@@ -43,6 +45,10 @@ pub struct Config {
     pub allowed_uids: Vec<u32>,
     /// Connections at once.
     pub max_connections: NonZeroUsize,
+    /// Takes requests for an upgrade. Without it they are refused.
+    pub upgrades: Option<mpsc::Sender<UpgradeRequest>>,
+    /// What became of the upgrade before.
+    pub last_upgrade: Option<LastUpgrade>,
 }
 
 impl Default for Config {
@@ -58,6 +64,8 @@ impl Default for Config {
             is_behind_proxy: false,
             allowed_uids: Vec::new(),
             max_connections: DEFAULT_MAX_CONNECTIONS,
+            upgrades: None,
+            last_upgrade: None,
         }
     }
 }
@@ -75,6 +83,8 @@ pub struct Gateway {
     pub(crate) refused_connections: Count,
     /// Bounds the number of attached machines.
     pub(crate) attachments: Arc<Semaphore>,
+    /// Clients are to use another connection for their next request.
+    is_moving: AtomicBool,
 }
 
 impl Gateway {
@@ -87,7 +97,17 @@ impl Gateway {
             peers,
             denials: Denials::default(),
             attachments: Arc::new(Semaphore::new(MAX_ATTACHMENTS)),
+            is_moving: AtomicBool::new(false),
         })
+    }
+
+    /// Whether an upgrade is pending.
+    pub(crate) fn is_moving(&self) -> bool {
+        self.is_moving.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn begin_moving(&self) {
+        self.is_moving.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn wants_tokens(&self) -> bool {

@@ -37,10 +37,12 @@ mod test_gateway;
 mod tls;
 mod token_file;
 mod token_store;
+mod upgrade;
 
 pub use admission::{AllowedHost, AllowedNameError, AllowedOrigin};
 pub use gateway::{Config, DEFAULT_MAX_CONNECTIONS, Gateway};
-pub use serve::Listeners;
+pub use serve::{Departure, Leaving, Listeners};
 pub use tls::{CertificateError, Tls};
 pub use token_file::{NewToken, TokenFile, TokenFileError, TokenLineError};
 pub use token_store::{Authentication, TokenStore};
+pub use upgrade::{AcceptedUpgrade, LastUpgrade, UpgradeRefusal, UpgradeRequest};

@@ -70,6 +70,8 @@ pub(crate) struct Connection {
     /// In microseconds after it was accepted; `BUSY` during a request.
     idle_since: AtomicU64,
     has_begun: AtomicBool,
+    /// A request has no response yet. A response that is an event stream may go on for long.
+    is_answering: AtomicBool,
     given_up: Notify,
 }
 
@@ -106,6 +108,16 @@ impl Places {
         self.0.taken.lock().give_up_one(|_| true)
     }
 
+    /// Whether no request waits for its response.
+    pub(crate) fn are_quiet(&self) -> bool {
+        !self.0.taken.lock().any(|connection| connection.is_answering.load(Ordering::Relaxed))
+    }
+
+    /// Whether every connection has sent a request, too.
+    pub(crate) fn have_all_begun(&self) -> bool {
+        !self.0.taken.lock().any(|connection| !connection.has_begun())
+    }
+
     /// Counts a request of a principal until the result is dropped. `None` if it has as many as it may have.
     pub(crate) fn begin_request(&self, principal: &Principal) -> Option<PrincipalRequest> {
         let mut requests = self.0.requests.lock();
@@ -121,6 +133,10 @@ impl Places {
 impl Taken {
     fn count(&self, is_counted: impl Fn(&Connection) -> bool) -> usize {
         self.connections.values().filter(|connection| is_counted(connection)).count()
+    }
+
+    fn any(&self, is_such: impl Fn(&Connection) -> bool) -> bool {
+        self.connections.values().any(|connection| is_such(connection))
     }
 
     /// Its place is free at once, although the connection takes a moment to close.
@@ -144,12 +160,14 @@ impl Connection {
             accepted: Instant::now(),
             idle_since: AtomicU64::new(0),
             has_begun: AtomicBool::new(false),
+            is_answering: AtomicBool::new(false),
             given_up: Notify::new(),
         }
     }
 
     /// Marks the connection as busy until the result is dropped.
     pub(crate) fn begin_request(self: &Arc<Self>) -> Busy {
+        self.is_answering.store(true, Ordering::Relaxed);
         self.has_begun.store(true, Ordering::Relaxed);
         self.idle_since.store(BUSY, Ordering::Relaxed);
         Busy(Arc::clone(self))
@@ -158,6 +176,11 @@ impl Connection {
     /// Whether a complete head of a request has arrived.
     pub(crate) fn has_begun(&self) -> bool {
         self.has_begun.load(Ordering::Relaxed)
+    }
+
+    /// Marks that the response has begun.
+    pub(crate) fn responds(&self) {
+        self.is_answering.store(false, Ordering::Relaxed);
     }
 
     /// Resolves when the place was given to another connection.
@@ -199,6 +222,8 @@ pub(crate) struct Busy(Arc<Connection>);
 impl Drop for Busy {
     fn drop(&mut self) {
         let since = u64::try_from(self.0.accepted.elapsed().as_micros()).unwrap_or(BUSY - 1);
+        // Its response may have been given up before it began.
+        self.0.responds();
         self.0.idle_since.store(since, Ordering::Relaxed);
     }
 }
@@ -269,6 +294,20 @@ mod tests {
         drop(place);
         assert!(places.take(Origin::OwnUser).is_some());
         drop(request);
+    }
+
+    #[test]
+    fn requests_without_a_response_and_silent_connections_are_told_apart() {
+        let places = Places::new(2);
+        let place = places.take(Origin::OwnUser).unwrap();
+        assert!(places.are_quiet() && !places.have_all_begun());
+        let request = place.connection().begin_request();
+        assert!(!places.are_quiet() && places.have_all_begun());
+        place.connection().responds();
+        assert!(places.are_quiet(), "its response goes on");
+        drop(request);
+        drop(place.connection().begin_request());
+        assert!(places.are_quiet(), "a request that was given up");
     }
 
     #[test]

@@ -14,7 +14,8 @@ use crate::gateway::Gateway;
 use crate::served_body::Counted;
 use crate::status::RequestError;
 use crate::{
-    admin, admission, attach, authentication, copy_endpoints, health, mcp, metrics, session_endpoints, status,
+    admin, admission, attach, authentication, copy_endpoints, health, mcp, metrics, session_endpoints,
+    status, upgrade,
 };
 
 /// The paths for clients. Routes above the authentication layer require a principal.
@@ -63,6 +64,7 @@ pub(crate) fn client_router(gateway: &Arc<Gateway>) -> Router {
 /// The paths of the operator's own listener.
 pub(crate) fn operator_router(gateway: &Arc<Gateway>) -> Router {
     operator_paths()
+        .route("/upgrade", get(upgrade::show).post(upgrade::begin))
         .fallback(status::no_such_path)
         .layer(from_fn_with_state(Arc::clone(gateway), admission::admit))
         .with_state(Arc::clone(gateway))

@@ -7,10 +7,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
+use axum::http::{HeaderValue, header};
 use fence::Peer;
+use futures_util::FutureExt;
+use futures_util::future::select_all;
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -51,28 +54,80 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// How long the last responses may take to be written during shutdown.
 const LAST_WRITES: Duration = Duration::from_secs(2);
 
+/// How long a connection that was accepted last may take to send its request, before another program takes over.
+const LAST_HEAD_WITHIN: Duration = Duration::from_millis(500);
+
+/// How often it is looked whether nothing is in progress. A moment between two calls is short.
+const QUIET_INTERVAL: Duration = Duration::from_millis(2);
+
 /// The sockets that the gateway serves.
 #[derive(Debug)]
 pub struct Listeners {
-    pub clients: TcpListener,
+    /// At least one.
+    pub clients: Vec<TcpListener>,
     /// Set if clients speak TLS.
     pub tls: Option<Tls>,
     /// For the operator's paths only.
     pub operator: Option<UnixListener>,
 }
 
+/// When a gateway leaves, and how long it waits for calls in flight.
+#[derive(Debug)]
+pub struct Leaving<S, U> {
+    /// Resolves when the gateway is to end.
+    pub stop: S,
+    /// Resolves when another program is to take over.
+    pub upgrade: U,
+    /// How long calls in flight may take once no other is taken.
+    pub drain: Duration,
+    /// How long the gateway goes on before an upgrade, to find a moment without calls in flight.
+    pub drain_timeout: Duration,
+}
+
+/// How a gateway left.
+#[derive(Debug)]
+pub enum Departure {
+    End,
+    /// The sockets go on listening, and connections wait there for the next program.
+    Upgrade(Vec<std::net::TcpListener>),
+}
+
+/// What the connections are to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    #[default]
+    Serve,
+    /// End after the request in progress, or the first one if none came yet.
+    Finish,
+    /// End now, or after the request in progress.
+    Close,
+}
+
 /// The connections that are being served or refused.
-#[derive(Default)]
 struct Connections {
     tasks: TaskTracker,
-    /// Tells them that the gateway shuts down.
-    closing: watch::Sender<()>,
+    /// Tells them what to do.
+    phase: watch::Sender<Phase>,
+    /// For those that are being judged, and one for the next of each listener.
+    judges: Arc<Semaphore>,
+    all_judges: usize,
 }
 
 impl Connections {
+    fn of(listeners: usize) -> Self {
+        let all_judges = MAX_JUDGED_AT_ONCE + listeners.saturating_sub(1);
+        let judges = Arc::new(Semaphore::new(all_judges));
+        Self { tasks: TaskTracker::default(), phase: watch::Sender::default(), judges, all_judges }
+    }
+
+    /// Whether each connection that was accepted has its place, or none. For when no more are accepted.
+    fn are_judged(&self) -> bool {
+        self.judges.available_permits() == self.all_judges
+    }
+
     /// Ends those that are idle, and waits for the last responses of the others, but not for long.
     async fn close(&self) {
-        self.closing.send_replace(());
+        self.phase.send_replace(Phase::Close);
         self.tasks.close();
         let _ = tokio::time::timeout(LAST_WRITES, self.tasks.wait()).await;
     }
@@ -86,36 +141,77 @@ enum NotAdmitted {
 }
 
 impl Gateway {
-    /// Serves until `stop` resolves, then gives calls in flight until `drain`, ends every session and its
-    /// processes, and closes the connections.
-    pub async fn serve(
+    /// Serves until it is to leave, then gives calls in flight some time, ends every session and its processes, and
+    /// closes the connections.
+    pub async fn serve<S: Future<Output = ()>, U: Future<Output = ()>>(
         self: Arc<Self>,
         listeners: Listeners,
-        stop: impl Future<Output = ()>,
-        drain: Duration,
-    ) {
+        leaving: Leaving<S, U>,
+    ) -> Departure {
+        let Leaving { stop, upgrade, drain, drain_timeout } = leaving;
         let Listeners { clients, tls, operator } = listeners;
-        let connections = Connections::default();
-        tokio::select! {
-            () = self.accept_clients(&connections, clients, tls) => {}
-            () = self.accept_operator(&connections, operator) => {}
-            () = revocation::watch(&self) => {}
-            () = stop => {}
+        let connections = Connections::of(clients.len());
+        let mut stop = pin!(stop);
+        let all_clients =
+            clients.iter().map(|one| Box::pin(self.accept_clients(&connections, one, tls.clone())));
+        let is_upgrade = tokio::select! {
+            _ = select_all(all_clients) => false,
+            () = self.accept_operator(&connections, operator) => false,
+            () = revocation::watch(&self) => false,
+            () = &mut stop => false,
+            () = self.quiet_moment(upgrade, drain_timeout) => true,
+        };
+        if is_upgrade {
+            tokio::select! {
+                () = self.finish_requests(&connections, drain) => {}
+                () = &mut stop => {}
+            }
         }
-        self.sessions.shut_down(drain).await;
+        // Those that are still in flight have had their time.
+        self.sessions.shut_down(if is_upgrade { Duration::ZERO } else { drain }).await;
         connections.close().await;
+        if !is_upgrade || stop.now_or_never().is_some() {
+            return Departure::End;
+        }
+        let clients: io::Result<Vec<_>> = clients.into_iter().map(TcpListener::into_std).collect();
+        clients.map_or(Departure::End, Departure::Upgrade)
+    }
+
+    /// Once an upgrade is wanted, waits for a moment without a request in progress, but not longer than this. The gateway
+    /// serves meanwhile, and has clients use another connection for each request, so that few are open at the end.
+    async fn quiet_moment(&self, upgrade: impl Future<Output = ()>, at_most: Duration) {
+        upgrade.await;
+        self.begin_moving();
+        let deadline = Instant::now() + at_most;
+        while !self.is_quiet() && Instant::now() < deadline {
+            sleep(QUIET_INTERVAL).await;
+        }
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.places.are_quiet() && self.sessions.all().iter().all(|session| session.calls_in_flight() == 0)
+    }
+
+    /// Answers the requests of all connections that were accepted, as far as that is possible in this time.
+    async fn finish_requests(&self, connections: &Connections, at_most: Duration) {
+        connections.phase.send_replace(Phase::Finish);
+        let deadline = Instant::now() + at_most;
+        let is_finished = || connections.are_judged() && self.places.have_all_begun() && self.is_quiet();
+        while !is_finished() && Instant::now() < deadline {
+            sleep(QUIET_INTERVAL).await;
+        }
     }
 
     /// Accepts connections until it is dropped. A slow connection does not delay the others.
     async fn accept_clients(
         self: &Arc<Self>,
         connections: &Connections,
-        listener: TcpListener,
+        listener: &TcpListener,
         tls: Option<Tls>,
     ) {
         let (router, refused) = (client_router(self), RefusedConnections::default());
-        let judges = Arc::new(Semaphore::new(MAX_JUDGED_AT_ONCE));
-        while let Ok(judge) = Arc::clone(&judges).acquire_owned().await {
+        // A connection that was accepted is always served, also if this loop ends then.
+        while let Ok(judge) = Arc::clone(&connections.judges).acquire_owned().await {
             let (stream, address) = match listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
@@ -123,13 +219,13 @@ impl Gateway {
                     continue;
                 }
             };
-            let (gateway, tls, closing) = (Arc::clone(self), tls.clone(), connections.closing.subscribe());
+            let (gateway, tls, phase) = (Arc::clone(self), tls.clone(), connections.phase.subscribe());
             let (router, refused) = (router.clone(), refused.clone());
             connections.tasks.spawn(async move {
                 let admitted = gateway.admit_client(&stream, address).await;
                 drop(judge);
                 match admitted {
-                    Ok(place) => serve_client(stream, tls, place, address, router, closing).await,
+                    Ok(place) => gateway.serve_client(stream, tls, place, address, router, phase).await,
                     Err(NotAdmitted::Gone) => tracing::debug!(%address, "closed before it could be judged"),
                     // What is not encrypted means nothing to a client that speaks TLS.
                     Err(NotAdmitted::Refused(_)) if tls.is_some() => {}
@@ -152,12 +248,11 @@ impl Gateway {
                 }
             };
             let Some(place) = places.take(Origin::OwnUser) else { continue };
-            let (gateway, router, closing) =
-                (Arc::clone(self), router.clone(), connections.closing.subscribe());
+            let (gateway, router, phase) = (Arc::clone(self), router.clone(), connections.phase.subscribe());
             connections.tasks.spawn(async move {
                 match gateway.judge_operator(&stream).await {
                     Peer::OwnUser | Peer::OtherUser(0) => {
-                        serve_connection(stream, &place, None, router, closing).await;
+                        gateway.serve_connection(stream, &place, None, router, phase).await;
                     }
                     peer => {
                         if let NotAdmitted::Refused(error) = refusal_of(peer) {
@@ -272,67 +367,91 @@ fn refusal_of(peer: Peer) -> NotAdmitted {
     }
 }
 
-async fn serve_client(
-    stream: TcpStream,
-    tls: Option<Tls>,
-    place: Place,
-    address: SocketAddr,
-    router: Router,
-    closing: watch::Receiver<()>,
-) {
-    // Without it answers wait for the peer's acknowledgement. A failure costs only time.
-    let _ = stream.set_nodelay(true);
-    let from = Some(ConnectedFrom(address));
-    let Some(tls) = tls else { return serve_connection(stream, &place, from, router, closing).await };
-    let shaken = tokio::select! {
-        shaken = tls.accept(stream) => shaken,
-        () = place.connection().given_up() => return,
-    };
-    match shaken {
-        Ok(stream) => serve_connection(stream, &place, from, router, closing).await,
-        Err(error) => tracing::debug!(%address, "TLS handshake: {error}"),
-    }
-}
-
-async fn serve_connection(
-    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    place: &Place,
-    from: Option<ConnectedFrom>,
-    router: Router,
-    mut closing: watch::Receiver<()>,
-) {
-    let router = TowerToHyperService::new(router);
-    let state = Arc::clone(place.connection());
-    let service = service_fn(move |mut request: Request<Incoming>| {
-        let busy = state.begin_request();
-        if let Some(from) = from {
-            request.extensions_mut().insert(from);
+/// What is done with one connection.
+impl Gateway {
+    async fn serve_client(
+        self: &Arc<Self>,
+        stream: TcpStream,
+        tls: Option<Tls>,
+        place: Place,
+        address: SocketAddr,
+        router: Router,
+        phase: watch::Receiver<Phase>,
+    ) {
+        // Without it answers wait for the peer's acknowledgement. A failure costs only time.
+        let _ = stream.set_nodelay(true);
+        let from = Some(ConnectedFrom(address));
+        let Some(tls) = tls else {
+            return self.serve_connection(stream, &place, from, router, phase).await;
+        };
+        let shaken = tokio::select! {
+            shaken = tls.accept(stream) => shaken,
+            () = place.connection().given_up() => return,
+        };
+        match shaken {
+            Ok(stream) => self.serve_connection(stream, &place, from, router, phase).await,
+            Err(error) => tracing::debug!(%address, "TLS handshake: {error}"),
         }
-        let response = router.call(request);
-        async move { response.await.map(|response| ServedBody::of(response, busy)) }
-    });
-    let mut server = http1::Builder::new();
-    server.timer(TokioTimer::new()).header_read_timeout(NEXT_HEAD_WITHIN);
-    let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
-    let state = place.connection();
-    let ended = tokio::select! {
-        ended = SelfWake::new(connection.as_mut()) => ended,
-        () = is_over(state, &mut closing) => {
-            if !state.has_begun() {
-                return;
+    }
+
+    async fn serve_connection(
+        self: &Arc<Self>,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        place: &Place,
+        from: Option<ConnectedFrom>,
+        router: Router,
+        mut phase: watch::Receiver<Phase>,
+    ) {
+        let router = TowerToHyperService::new(router);
+        let (state, gateway) = (Arc::clone(place.connection()), Arc::clone(self));
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            let busy = state.begin_request();
+            if let Some(from) = from {
+                request.extensions_mut().insert(from);
             }
-            // Ends now if it is idle, else after the response.
-            connection.as_mut().graceful_shutdown();
-            connection.await
+            let response = router.call(request);
+            let (state, gateway) = (Arc::clone(&state), Arc::clone(&gateway));
+            async move {
+                let response = response.await;
+                state.responds();
+                response.map(|mut response| {
+                    if gateway.is_moving() {
+                        ask_to_close(response.headers_mut());
+                    }
+                    ServedBody::of(response, busy)
+                })
+            }
+        });
+        let mut server = http1::Builder::new();
+        server.timer(TokioTimer::new()).header_read_timeout(NEXT_HEAD_WITHIN);
+        let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
+        let state = place.connection();
+        let ended = tokio::select! {
+            ended = SelfWake::new(connection.as_mut()) => ended,
+            () = is_over(state, &mut phase) => {
+                if !state.has_begun() {
+                    return;
+                }
+                // Ends now if it is idle, else after the response.
+                connection.as_mut().graceful_shutdown();
+                connection.await
+            }
+        };
+        if let Err(error) = ended {
+            tracing::debug!("connection: {error}");
         }
-    };
-    if let Err(error) = ended {
-        tracing::debug!("connection: {error}");
     }
 }
 
-/// Resolves when the gateway shuts down, the place went to another connection, or no request came in time.
-async fn is_over(connection: &Connection, closing: &mut watch::Receiver<()>) {
+/// Has the client use another connection for its next request. A connection that becomes something else keeps its header.
+fn ask_to_close(headers: &mut header::HeaderMap) {
+    if !headers.contains_key(header::UPGRADE) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+}
+
+/// Resolves when the gateway leaves, the place went to another connection, or no request came in time.
+async fn is_over(connection: &Connection, phase: &mut watch::Receiver<Phase>) {
     let stays_silent = async {
         sleep(FIRST_HEAD_WITHIN).await;
         if connection.has_begun() {
@@ -340,8 +459,20 @@ async fn is_over(connection: &Connection, closing: &mut watch::Receiver<()>) {
         }
     };
     tokio::select! {
-        _ = closing.changed() => {}
+        () = is_to_end(connection, phase) => {}
         () = connection.given_up() => {}
         () = stays_silent => {}
+    }
+}
+
+async fn is_to_end(connection: &Connection, phase: &mut watch::Receiver<Phase>) {
+    let mut leaving = Phase::Serve;
+    if let Ok(phase) = phase.wait_for(|phase| *phase != Phase::Serve).await {
+        leaving = *phase;
+    }
+    // It was accepted a moment ago, and its request is probably on its way.
+    let deadline = Instant::now() + LAST_HEAD_WITHIN;
+    while leaving == Phase::Finish && !connection.has_begun() && Instant::now() < deadline {
+        sleep(QUIET_INTERVAL).await;
     }
 }

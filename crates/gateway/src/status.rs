@@ -8,6 +8,8 @@ use session::{CopyError, Refusal, ScopeRefusal};
 use thiserror::Error;
 use wire::{ErrorReply, Id, MessageError, Version, code};
 
+use crate::upgrade::UpgradeRefusal;
+
 /// Why a request was not served. Its text is the message that the caller reads.
 #[derive(Debug, Error)]
 pub(crate) enum RequestError {
@@ -93,6 +95,8 @@ pub(crate) enum RequestError {
     MethodNotAllowed,
     #[error("Not Found: the MCP endpoint is /mcp")]
     NoSuchPath,
+    #[error("Conflict: {0}")]
+    Upgrade(#[from] UpgradeRefusal),
     #[error(transparent)]
     Refused(#[from] Refusal),
 }
@@ -150,6 +154,7 @@ impl RequestError {
                 CopyError::Apply(_) => StatusCode::CONFLICT,
                 CopyError::Staging(_) => StatusCode::INTERNAL_SERVER_ERROR,
             },
+            Self::Upgrade(_) => StatusCode::CONFLICT,
             Self::Refused(refusal) => refusal_status(refusal),
         }
     }

@@ -8,7 +8,7 @@ mod tombstones;
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use audit::{AuditEntry, AuditLog};
@@ -56,6 +56,8 @@ pub struct Sessions {
     dormant: Dormant,
     tombstones: Tombstones,
     is_closing: AtomicBool,
+    /// How often deadlines were looked at.
+    beats: AtomicU64,
 }
 
 impl Sessions {
@@ -83,6 +85,7 @@ impl Sessions {
             dormant,
             tombstones,
             is_closing: AtomicBool::new(false),
+            beats: AtomicU64::default(),
         })
     }
 
@@ -171,6 +174,11 @@ impl Sessions {
 
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
+    }
+
+    /// A number that changes at least every second, unless the gateway is stuck.
+    pub fn beats(&self) -> u64 {
+        self.beats.load(Ordering::Relaxed)
     }
 
     /// Whether servers for the client's files run on this machine.
@@ -278,6 +286,7 @@ impl Sessions {
             self.context.ticker.beat(&mut quiet_beats, is_busy).await;
             let now = Instant::now();
             is_busy = self.tick(now);
+            self.beats.fetch_add(1, Ordering::Relaxed);
             if now.duration_since(reaped) >= REAP_INTERVAL {
                 reap_orphans();
                 self.rest_idle();

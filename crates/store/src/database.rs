@@ -11,6 +11,8 @@ use crate::change::{CallRow, Change, EndRow, SessionRow};
 use crate::directory::StoreDirectory;
 use crate::{Loaded, StoreError};
 
+pub(crate) use self::schema::VERSION as SCHEMA_VERSION;
+
 const FILE: &str = "sessions.db";
 
 /// Files that belong to the database while it is in use, or after a crash.

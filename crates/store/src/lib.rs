@@ -34,6 +34,9 @@ pub struct Loaded {
     pub ends: Vec<EndRow>,
 }
 
+/// What this program writes, and the newest that it reads.
+pub const SCHEMA_VERSION: i64 = database::SCHEMA_VERSION;
+
 /// Whether changes reach the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {

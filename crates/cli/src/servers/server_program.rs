@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use upstream::{FenceHost, Preparation, Program, StartError};
 
 use crate::error::Error;
+use crate::own_program::own_program;
 
 pub(super) fn plain_program(program: OsString, arguments: Vec<OsString>) -> Program {
     Program {
@@ -31,7 +32,7 @@ pub(super) fn built_in(
     variables: Vec<(OsString, OsString)>,
     fence: Option<Arc<FenceHost>>,
 ) -> Result<Program, Error> {
-    let own = std::env::current_exe()?.into_os_string();
+    let own = own_program()?.file.clone().into_os_string();
     Ok(Program { variables, fence, explains_refusals: true, ..plain_program(own, arguments) })
 }
 
