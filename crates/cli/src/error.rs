@@ -76,6 +76,8 @@ pub(crate) enum Error {
     /// Nothing says where the user's state is.
     NoStateDirectory,
     NoGateway,
+    /// `sessions prune --state-dir` names no state directory.
+    NoStore(PathBuf),
     NoSuchSession,
     /// The first server could not be started.
     NotServing(Refusal),
@@ -152,6 +154,7 @@ impl Error {
             | Self::Staging(_)
             | Self::NoStateDirectory
             | Self::NoGateway
+            | Self::NoStore(_)
             | Self::NoSuchSession
             | Self::NotServing(_)
             | Self::NoFence { .. }
@@ -198,6 +201,7 @@ impl Error {
             Self::Staging(error) => error.to_string(),
             Self::NoStateDirectory => "nothing says where this user keeps state".to_owned(),
             Self::NoGateway => "no gateway of this user is running".to_owned(),
+            Self::NoStore(directory) => format!("no gateway has kept sessions in {}", directory.display()),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
             Self::NotServing(Refusal::Scope { refusal }) => {
                 format!("the default scope cannot be used: {refusal}")
@@ -293,6 +297,9 @@ impl Error {
                 "servers inside a fence may not use the gateway; leave it out, or choose another --port"
             }
             Self::NoGateway => "start one: ringfence serve",
+            Self::NoStore(_) => {
+                "name the directory of --state-dir, or one such as ~/.local/state/ringfence/gateways/127.0.0.1_3000"
+            }
             Self::NoSuchSession => "`ringfence sessions list` shows them",
             Self::Workspace(ServeError::Rules(_)) => {
                 "`ringfence workspace --describe` lists the tools; paths are globs such as `secrets/**` or `*.pem`"

@@ -11,7 +11,7 @@ mod standard_streams;
 
 pub(crate) use doctor::run as run_doctor;
 pub(crate) use error::FencedCommandError;
-pub(crate) use options::{DoctorArguments, FenceOptions, RunArguments, ShellArguments};
+pub(crate) use options::{DoctorArguments, FenceOptions, RunArguments, ShellArguments, size};
 pub(crate) use run::{run, run_shell};
 pub(crate) use settings::{
     MetadataDefault, check_hosts, settings, with_git_directories, with_writable_metadata,

@@ -9,12 +9,16 @@ pub enum StoreError {
     Directory { path: PathBuf, source: io::Error },
     #[error("the directory for sessions, {}, lies on a network file system ({kind})", .path.display())]
     NetworkFileSystem { path: PathBuf, kind: &'static str },
-    #[error("another gateway keeps its sessions in {}", .path.display())]
-    InUse { path: PathBuf },
+    #[error("another gateway{} keeps its sessions in {}", process(*.pid), .path.display())]
+    InUse { path: PathBuf, pid: Option<u32> },
     #[error("the sessions in {} were written by a newer ringfence (format {found}; this one knows {known})", .path.display())]
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error("the database of sessions, {}: {source}", .path.display())]
     Database { path: PathBuf, source: rusqlite::Error },
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
 impl StoreError {

@@ -274,7 +274,7 @@ pub(crate) enum HardlinkChoice {
 }
 
 /// `64M`, `1G`, or bytes.
-fn size(text: &str) -> Result<u64, String> {
+pub(crate) fn size(text: &str) -> Result<u64, String> {
     let wrong = || "expected a size such as 4096, 64M or 2G".to_owned();
     let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
     let factor = match text[digits.len()..].to_ascii_uppercase().trim_end_matches("IB").trim_end_matches('B')
