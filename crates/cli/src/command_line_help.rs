@@ -169,6 +169,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "client_grace",
             "ephemeral",
             "state_dir",
+            "state_size",
             "idle_timeout",
             "max_session_age",
             "handshake_timeout",

@@ -84,6 +84,8 @@ pub(crate) enum Error {
     NoGateway,
     /// More than one gateway could be meant.
     SeveralGateways(Vec<u32>),
+    /// `sessions prune --state-dir` names no state directory.
+    NoStore(PathBuf),
     NoSuchSession,
     /// The first server could not be started.
     NotServing(Refusal),
@@ -163,6 +165,7 @@ impl Error {
             | Self::Session(_)
             | Self::NoStateDirectory
             | Self::NoGateway
+            | Self::NoStore(_)
             | Self::NoSuchSession
             | Self::NotServing(_)
             | Self::NoFence { .. }
@@ -215,6 +218,7 @@ impl Error {
             Self::Session(error) => error.to_string(),
             Self::NoStateDirectory => "nothing says where this user keeps state".to_owned(),
             Self::NoGateway => "no gateway of this user is running".to_owned(),
+            Self::NoStore(directory) => format!("no gateway has kept sessions in {}", directory.display()),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
             Self::NotServing(Refusal::Scope { refusal }) => {
                 format!("the default scope cannot be used: {refusal}")
@@ -313,6 +317,9 @@ impl Error {
             }
             Self::NoGateway => "start one: ringfence serve",
             Self::SeveralGateways(_) => "name one of them by its process id, or all with --all",
+            Self::NoStore(_) => {
+                "name the directory of --state-dir, or one such as ~/.local/state/ringfence/gateways/127.0.0.1_3000"
+            }
             Self::NoSuchSession => "`ringfence sessions list` shows them",
             Self::Workspace(ServeError::Rules(_)) => {
                 "`ringfence workspace --describe` lists the tools; paths are globs such as `secrets/**` or `*.pem`"

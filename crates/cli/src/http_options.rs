@@ -103,6 +103,7 @@ impl HttpOptions {
             max_calls: self.max_calls,
             calls_per_second: self.calls_per_second,
             instance_calls_per_second: self.instance_calls_per_second,
+            max_stored_bytes: self.state.state_size,
             ..servers.settings()
         }
     }

@@ -14,19 +14,23 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a number of seconds greater than 0, such as 60 or 0.5".to_owned())
 }
 
-/// Parses a time in hours, days or weeks: 12h, 30d, 4w.
-pub(crate) fn span(text: &str) -> Result<Duration, String> {
-    let parsed = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(number, unit)| {
-        let hours = match unit {
-            "h" => 1,
-            "d" => 24,
-            "w" => 7 * 24,
-            _ => return None,
-        };
-        let hours = number.parse::<u32>().ok()?.checked_mul(hours).filter(|hours| *hours > 0)?;
-        Some(Duration::from_secs(u64::from(hours) * 3600))
-    });
-    parsed.ok_or_else(|| "write a time such as 12h, 30d or 4w".to_owned())
+/// Parses an age such as `30m`, `12h` or `7d`; without a unit they are seconds.
+pub(crate) fn age(text: &str) -> Result<Duration, String> {
+    let digits = text.trim_end_matches(|c: char| !c.is_ascii_digit());
+    let factor: Option<u64> = match &text[digits.len()..] {
+        "" | "s" => Some(1),
+        "m" => Some(60),
+        "h" => Some(3600),
+        "d" => Some(24 * 3600),
+        "w" => Some(7 * 24 * 3600),
+        _ => None,
+    };
+    let number = digits.parse::<u64>().ok();
+    let seconds = number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+    seconds
+        .map(Duration::from_secs)
+        .filter(|age| !age.is_zero() && *age <= LONGEST)
+        .ok_or_else(|| "expected an age of up to a year, such as 90s, 30m, 12h, 7d or 4w".to_owned())
 }
 
 #[cfg(test)]
@@ -39,9 +43,18 @@ mod tests {
             assert!(seconds(bad).is_err(), "{bad}");
         }
         assert_eq!(seconds("0.25").unwrap(), Duration::from_millis(250));
-        assert_eq!(span("2d").unwrap(), Duration::from_hours(48));
-        for bad in ["", "d", "0d", "1.5h", "-1d", "3", "9999999999h"] {
-            assert!(span(bad).is_err(), "{bad}");
+    }
+
+    #[test]
+    fn an_age_has_a_unit() {
+        let of = |text| age(text).map(|age| age.as_secs());
+        for (text, seconds) in
+            [("90", 90), ("90s", 90), ("30m", 1800), ("12h", 43_200), ("7d", 604_800), ("1w", 604_800)]
+        {
+            assert_eq!(of(text), Ok(seconds), "{text}");
+        }
+        for bad in ["", "0", "0d", "-1d", "d", "1y", "1.5h", "400d", "99999999999999999999d", "7 d"] {
+            assert!(age(bad).is_err(), "{bad}");
         }
     }
 }

@@ -1,4 +1,6 @@
-//! `ringfence sessions`: lists, shows and stops the sessions of running gateways.
+//! `ringfence sessions`: lists, shows, stops and prunes the sessions of running gateways.
+
+mod pruning;
 
 use std::io::IsTerminal;
 use std::path::Path;
@@ -11,6 +13,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use self::pruning::{PruneArguments, Pruning};
 use crate::discovery::{self, Discovered};
 use crate::error::Error;
 use crate::operator_socket::ReachedDirectory;
@@ -26,6 +29,10 @@ Examples:
   ringfence sessions show s-1a2b3c4d
   ringfence sessions stop s-1a2b3c4d
       ends the session and its processes; its client starts a new one when it needs one
+  ringfence sessions prune --older-than 7d --dry-run
+      shows which sessions of clients that have not come back would be forgotten
+  ringfence sessions prune --all-stored --state-dir /srv/ringfence
+      the same for good, where a gateway that does not run now has kept them
 
 Exit codes: 0 done, 1 no such session or no gateway runs, 2 bad arguments";
 
@@ -56,9 +63,17 @@ enum SessionsCommand {
         /// The session's handle, as list shows it.
         session: String,
     },
+    /// Forget stored sessions: those of an earlier gateway whose clients have not come back.
+    Prune(PruneArguments),
 }
 
 pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Error> {
+    if let SessionsCommand::Prune(prune) = &arguments.command
+        && let Some(directory) = &prune.state_dir
+    {
+        Pruning { arguments: prune, json: arguments.json }.in_directory(directory)?;
+        return Ok(ExitCode::SUCCESS);
+    }
     let host_environment = HostEnvironment::of_this_process()?;
     let mut gateways = discovery::running(host_environment.outside());
     if let Some(url) = &arguments.url {
@@ -86,6 +101,7 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Error> {
             let stopped = find(&gateways, &Method::DELETE, session)?;
             print_line(&if arguments.json { stopped.to_string() } else { format!("{session} was stopped") });
         }
+        SessionsCommand::Prune(prune) => Pruning { arguments: prune, json: arguments.json }.at(&gateways),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -268,7 +284,12 @@ impl<'a> OperatorClient<'a> {
 
     /// Returns `None` if the gateway has no such session, or does not answer. Prints the latter.
     fn ask(&self, method: &Method, session: &str) -> Option<Value> {
-        match self.runtime.block_on(self.answer(method, session)) {
+        self.ask_with(method, session, None)
+    }
+
+    /// The same with a body.
+    fn ask_with(&self, method: &Method, session: &str, body: Option<&Value>) -> Option<Value> {
+        match self.runtime.block_on(self.answer(method, session, body)) {
             Ok(answer) => serde_json::from_slice(&answer?).ok(),
             Err(error) => {
                 eprintln!(
@@ -293,11 +314,20 @@ impl<'a> OperatorClient<'a> {
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 
-    async fn answer(&self, method: &Method, session: &str) -> reqwest::Result<Option<bytes::Bytes>> {
+    async fn answer(
+        &self,
+        method: &Method,
+        session: &str,
+        body: Option<&Value>,
+    ) -> reqwest::Result<Option<bytes::Bytes>> {
         let separator = if session.is_empty() { "" } else { "/" };
         let request = |client: &reqwest::Client, base: &str| {
             let url = format!("{base}/sessions{separator}{session}");
-            client.request(method.clone(), url).bearer_auth(&self.discovered.token)
+            let request = client.request(method.clone(), url).bearer_auth(&self.discovered.token);
+            match body {
+                Some(body) => request.body(body.to_string()),
+                None => request,
+            }
         };
         if let Some((client, _)) = &self.at_socket {
             // The name is for the Host header alone.

@@ -10,6 +10,7 @@ use store::{Loaded, Store, StoreError};
 
 use crate::config_path::state_directory;
 use crate::error::Error;
+use crate::fenced::size;
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct StateOptions {
@@ -21,6 +22,18 @@ pub(crate) struct StateOptions {
     /// Keep nothing: sessions end with the gateway.
     #[arg(long)]
     pub(crate) ephemeral: bool,
+    /// The most that the database of sessions may take, answers that clients have not read included. Then sessions whose
+    /// clients have not come back are forgotten, the least recently used first.
+    #[arg(long, value_name = "SIZE", value_parser = state_size, default_value = "256M")]
+    pub(crate) state_size: u64,
+}
+
+/// A smaller database has no room for the sessions of one busy client.
+const LEAST_SIZE: u64 = 1024 * 1024;
+
+fn state_size(text: &str) -> Result<u64, String> {
+    let bytes = size(text)?;
+    if bytes < LEAST_SIZE { Err("expected at least 1M".to_owned()) } else { Ok(bytes) }
 }
 
 impl StateOptions {
@@ -85,8 +98,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_database_has_a_least_size() {
+        assert_eq!(state_size("1M"), Ok(LEAST_SIZE));
+        for bad in ["1023K", "0", "1X"] {
+            assert!(state_size(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
     fn each_address_has_a_directory_of_its_own() {
-        let options = StateOptions { state_dir: None, ephemeral: false };
+        let options = StateOptions { state_dir: None, ephemeral: false, state_size: LEAST_SIZE };
         let name = |address: &str| {
             let directory = options.directory(address.parse().unwrap(), false)?;
             Some(directory.file_name()?.to_string_lossy().into_owned())
@@ -98,12 +119,13 @@ mod tests {
     #[test]
     fn nothing_is_kept_if_the_operator_says_so_or_the_port_is_any() {
         let address: SocketAddr = "127.0.0.1:40000".parse().unwrap();
-        let ephemeral = StateOptions { state_dir: None, ephemeral: true };
+        let ephemeral = StateOptions { state_dir: None, ephemeral: true, state_size: LEAST_SIZE };
         assert_eq!(ephemeral.directory(address, false), None);
         assert_eq!(ephemeral.trusted(), None);
-        let usual = StateOptions { state_dir: None, ephemeral: false };
+        let usual = StateOptions { state_dir: None, ephemeral: false, state_size: LEAST_SIZE };
         assert_eq!(usual.directory(address, true), None);
-        let named = StateOptions { state_dir: Some("/srv/state".into()), ephemeral: false };
+        let named =
+            StateOptions { state_dir: Some("/srv/state".into()), ephemeral: false, state_size: LEAST_SIZE };
         assert_eq!(named.directory(address, true), Some("/srv/state".into()));
         assert_eq!(named.trusted(), Some("/srv/state".into()));
     }

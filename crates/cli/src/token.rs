@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use gateway::{NewToken, TokenFile};
@@ -11,7 +10,6 @@ use uuid::Uuid;
 
 use crate::access_options::AccessError;
 use crate::error::Error;
-use crate::seconds::span;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,8 +100,16 @@ fn revoke(arguments: &RevokeArguments) -> Result<(), Error> {
 
 /// A time from now, a date or a time.
 fn expiry(text: &str) -> Result<Timestamp, String> {
-    let in_time = |span: Duration| Timestamp::now().checked_add(SignedDuration::try_from(span).ok()?).ok();
-    let span = span(text).ok().and_then(in_time);
+    let span = text.split_at_checked(text.len().saturating_sub(1)).and_then(|(number, unit)| {
+        let hours = match unit {
+            "h" => 1,
+            "d" => 24,
+            "w" => 7 * 24,
+            _ => return None,
+        };
+        let hours = number.parse::<u32>().ok()?.checked_mul(hours).filter(|hours| *hours > 0)?;
+        Timestamp::now().checked_add(SignedDuration::from_hours(hours.into())).ok()
+    });
     let expires = span.or_else(|| config::parse_expiry(text));
     match expires {
         // Whole seconds are enough, and easier to read in the file.

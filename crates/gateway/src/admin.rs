@@ -1,17 +1,22 @@
-//! The operator's paths: list, show and stop sessions. They require the operator's token.
+//! The operator's paths: list, show, stop and prune sessions. They require the operator's token.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
+use serde::Deserialize;
 use serde_json::json;
 use session::Sessions;
 use subtle::ConstantTimeEq;
 
 use crate::Gateway;
 use crate::status::RequestError;
+
+/// More than any request to prune is long.
+const LONGEST_PRUNING: usize = 1024;
 
 pub(crate) async fn list(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
     answer_operator(&gateway, &headers, async || {
@@ -41,6 +46,29 @@ pub(crate) async fn stop(
     answer_operator(&gateway, &headers, async || {
         gateway.sessions.stop(&handle).await.map_err(|_| RequestError::NoSuchSession)?;
         Ok(json!({ "stopped": handle }))
+    })
+    .await
+}
+
+/// Which stored sessions to forget.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+struct Pruning {
+    unused_for_seconds: u64,
+    /// Only say which.
+    #[serde(default)]
+    dry_run: bool,
+}
+
+pub(crate) async fn prune(State(gateway): State<Arc<Gateway>>, headers: HeaderMap, body: Body) -> Response {
+    answer_operator(&gateway, &headers, async || {
+        let body =
+            axum::body::to_bytes(body, LONGEST_PRUNING).await.map_err(|_| RequestError::BodyUnreadable)?;
+        let pruning: Pruning =
+            serde_json::from_slice(&body).map_err(|error| RequestError::BadPruning(error.to_string()))?;
+        let unused_for = Duration::from_secs(pruning.unused_for_seconds);
+        let pruned = gateway.sessions.prune(unused_for, pruning.dry_run).await;
+        Ok(json!({ "pruned": pruned, "dryRun": pruning.dry_run }))
     })
     .await
 }

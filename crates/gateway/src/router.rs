@@ -93,5 +93,6 @@ fn operator_paths() -> Router<Arc<Gateway>> {
         .route("/ready", get(health::ready))
         .route("/metrics", get(metrics::metrics))
         .route("/sessions", get(admin::list))
+        .route("/sessions/prune", post(admin::prune))
         .route("/sessions/{handle}", get(admin::show).delete(admin::stop))
 }

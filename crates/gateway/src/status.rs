@@ -64,6 +64,8 @@ pub(crate) enum RequestError {
     /// The body of `POST /session/{id}/apply` cannot be read.
     #[error("Bad Request: {0} (expected only, includeExecutables, includeIgnored, dryRun)")]
     BadSelection(String),
+    #[error("Bad Request: {0} (expected unusedForSeconds, dryRun)")]
+    BadPruning(String),
     #[error(transparent)]
     Copy(#[from] CopyError),
     #[error("too many machines are attached")]
@@ -136,6 +138,7 @@ impl RequestError {
             | Self::BatchNotAllowed
             | Self::BadIntroduction(_)
             | Self::BadSelection(_)
+            | Self::BadPruning(_)
             | Self::TwoSessions
             | Self::NotAWebSocket
             | Self::BadWorkspace
@@ -182,9 +185,10 @@ impl RequestError {
             Self::Malformed(error) => ErrorReply::new(error.code, self.to_string()),
             Self::EraContradiction(reply) => reply.clone(),
             Self::Refused(refusal) => refusal.reply(),
-            Self::BadIntroduction(_) | Self::BadSelection(_) | Self::BatchNotAllowed => {
-                ErrorReply::new(code::INVALID_REQUEST, self.to_string())
-            }
+            Self::BadIntroduction(_)
+            | Self::BadSelection(_)
+            | Self::BadPruning(_)
+            | Self::BatchNotAllowed => ErrorReply::new(code::INVALID_REQUEST, self.to_string()),
             _ => ErrorReply::new(code::SERVER_ERROR, self.to_string()),
         }
     }

@@ -14,12 +14,16 @@ use crate::record::SessionRecord;
 use crate::settings::KEPT_TOMBSTONES_FOR;
 use crate::stored::StoredSession;
 
-/// A longer answer is not kept for a client that may come back for it.
+/// A longer answer is not kept for a client that may come back for it, only that there was one.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
 /// The store of a gateway, if it has one.
 #[derive(Debug, Default)]
-pub(crate) struct Durable(Option<Store>);
+pub(crate) struct Durable {
+    store: Option<Store>,
+    /// What the database may take on the disk.
+    max_bytes: u64,
+}
 
 /// A call that its client may ask for again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -32,17 +36,23 @@ pub(crate) struct StoredCall {
 }
 
 impl Durable {
-    pub(crate) fn new(store: Option<Store>) -> Self {
-        Self(store)
+    pub(crate) fn new(store: Option<Store>, max_bytes: u64) -> Self {
+        Self { store, max_bytes }
     }
 
     /// Whether sessions outlive the gateway.
     pub(crate) fn is_kept(&self) -> bool {
-        self.0.is_some()
+        self.store.is_some()
     }
 
     pub(crate) fn condition(&self) -> Option<Condition> {
-        self.0.as_ref().map(Store::condition)
+        self.store.as_ref().map(Store::condition)
+    }
+
+    /// How much larger than it may be the database is, and how often it was written.
+    pub(crate) fn excess(&self) -> (u64, u64) {
+        let usage = self.store.as_ref().map(Store::usage).unwrap_or_default();
+        (usage.bytes.saturating_sub(self.max_bytes), usage.writes)
     }
 
     /// Writes a record. Resolves when it is on the disk.
@@ -51,14 +61,14 @@ impl Durable {
         record: &SessionRecord,
         last_used: Timestamp,
     ) -> impl Future<Output = ()> + use<> {
-        let store = self.0.as_ref();
+        let store = self.store.as_ref();
         let saved = store.and_then(|store| Some(store.save(Change::Session(row(record, last_used)?))));
         resolved(saved)
     }
 
     /// Writes a record soon.
     pub(crate) fn note_session(&self, record: &SessionRecord, last_used: Timestamp) {
-        if let Some(store) = &self.0
+        if let Some(store) = &self.store
             && let Some(row) = row(record, last_used)
         {
             store.note(Change::Session(row));
@@ -74,12 +84,12 @@ impl Durable {
         let until = Timestamp::now().as_second().saturating_add_unsigned(KEPT_TOMBSTONES_FOR.as_secs());
         let end =
             error.and_then(|error| serde_json::to_string(error).ok()).map(|body| EndRow { key, until, body });
-        resolved(self.0.as_ref().map(|store| store.save(Change::Ended { key, end })))
+        resolved(self.store.as_ref().map(|store| store.save(Change::Ended { key, end })))
     }
 
     /// Removes a session that was not used again.
     pub(crate) fn session_expired(&self, key: RecordKey) {
-        if let Some(store) = &self.0 {
+        if let Some(store) = &self.store {
             store.note(Change::Ended { key, end: None });
         }
     }
@@ -94,18 +104,20 @@ impl Durable {
         &self,
         session: RecordKey,
         stream: u64,
-        call: LostCall,
+        mut call: LostCall,
         answer: &Text,
     ) {
-        if answer.len() > LONGEST_ANSWER {
-            return;
+        let has_room = answer.len() <= LONGEST_ANSWER && self.excess().0 == 0;
+        let kept = if has_room { String::from_utf8(answer.clone().into_bytes().into()).ok() } else { None };
+        if kept.is_none() {
+            call.answer_bytes = Some(answer.len());
         }
-        let answer = String::from_utf8(answer.clone().into_bytes().into()).ok();
+        let answer = kept;
         self.note_call(session, stream, &StoredCall { call, answer });
     }
 
     fn note_call(&self, session: RecordKey, stream: u64, call: &StoredCall) {
-        if let Some(store) = &self.0
+        if let Some(store) = &self.store
             && let Ok(body) = serde_json::to_string(call)
         {
             store.note(Change::Call(CallRow { session, stream, body }));
@@ -113,14 +125,14 @@ impl Durable {
     }
 
     pub(crate) fn call_over(&self, session: RecordKey, stream: u64) {
-        if let Some(store) = &self.0 {
+        if let Some(store) = &self.store {
             store.note(Change::CallOver { session, stream });
         }
     }
 
     /// Writes everything that waits. Blocks.
     pub(crate) fn close(&self) {
-        if let Some(store) = &self.0 {
+        if let Some(store) = &self.store {
             store.close();
         }
     }
@@ -132,7 +144,7 @@ fn row(record: &SessionRecord, last_used: Timestamp) -> Option<SessionRow> {
 }
 
 /// Waits for what there is to wait for.
-async fn resolved(saved: Option<impl Future<Output = ()>>) {
+pub(crate) async fn resolved(saved: Option<impl Future<Output = ()>>) {
     if let Some(saved) = saved {
         saved.await;
     }

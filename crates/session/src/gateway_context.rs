@@ -59,13 +59,13 @@ impl GatewayContext {
         store: Option<Store>,
     ) -> Arc<Self> {
         Arc::new(Self {
+            durable: Durable::new(store, settings.max_stored_bytes),
             settings,
             rules: Arc::new(rules),
             rights: RwLock::default(),
             counters: Arc::default(),
             ticker: Ticker::default(),
             audit,
-            durable: Durable::new(store),
             probe_launches: Semaphore::new(PROBE_LAUNCHES),
             has_freed_memory: AtomicBool::new(false),
             tasks: TaskTracker::new(),

@@ -99,6 +99,8 @@ pub enum EndReason {
     ScopeChanged,
     /// The token or the rights of its caller were taken away, or have expired.
     AccessWithdrawn,
+    /// Not used for the longest, when there was no room for all stored sessions.
+    Evicted,
     Shutdown,
 }
 
@@ -117,6 +119,7 @@ impl EndReason {
             Self::RootsChanged => "roots_changed",
             Self::ScopeChanged => "scope_changed",
             Self::AccessWithdrawn => "access_withdrawn",
+            Self::Evicted => "evicted",
             Self::Shutdown => "shutdown",
         }
     }

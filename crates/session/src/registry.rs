@@ -4,6 +4,7 @@ mod dormant;
 mod opening;
 mod quota;
 mod restoring;
+mod retention;
 mod tombstones;
 
 use std::collections::HashMap;
@@ -23,6 +24,8 @@ use self::dormant::Dormant;
 pub use self::opening::Caller;
 pub(crate) use self::quota::Place;
 use self::quota::Quotas;
+use self::retention::Evictions;
+pub use self::retention::prune_store;
 use self::tombstones::Tombstones;
 use crate::client;
 use crate::counters::Counters;
@@ -54,6 +57,7 @@ pub struct Sessions {
     open: RwLock<HashMap<SessionKey, Arc<Session>>>,
     /// Those of an earlier gateway, until their clients come back.
     dormant: Dormant,
+    evictions: Evictions,
     tombstones: Tombstones,
     is_closing: AtomicBool,
     /// How often deadlines were looked at.
@@ -83,6 +87,7 @@ impl Sessions {
             quotas,
             open: RwLock::default(),
             dormant,
+            evictions: Evictions::default(),
             tombstones,
             is_closing: AtomicBool::new(false),
             beats: AtomicU64::default(),
@@ -291,6 +296,7 @@ impl Sessions {
                 reap_orphans();
                 self.rest_idle();
                 self.expire_dormant();
+                self.evict_dormant();
                 if let Some(copies) = self.context.rules.copies.clone() {
                     tokio::task::spawn_blocking(move || copies.remove_unchanged());
                 }

@@ -49,6 +49,8 @@ pub struct Settings {
     pub audit_arguments: bool,
     /// Whether client windows have workers of their own, even in one workspace.
     pub isolate_instances: bool,
+    /// What the database of sessions may take on the disk.
+    pub max_stored_bytes: u64,
 }
 
 impl Default for Settings {
@@ -75,6 +77,7 @@ impl Default for Settings {
             verbose_meta: false,
             audit_arguments: false,
             isolate_instances: false,
+            max_stored_bytes: 256 * 1024 * 1024,
         }
     }
 }

@@ -118,15 +118,23 @@ impl StoredSession {
         Ok(serde_json::from_str(text)?)
     }
 
+    /// Corrects times that a clock wrote which was ahead of the present one. Else the session would stay until the clock
+    /// gets there.
+    pub(crate) fn not_after(&mut self, now: Timestamp) {
+        self.opened = self.opened.min(now);
+        self.last_used = self.last_used.min(now);
+    }
+
+    pub(crate) fn is_unused_for(&self, limit: Duration, now: Timestamp) -> bool {
+        is_past(self.last_used, limit, now)
+    }
+
     /// Why the session is over by now, if it is.
     pub(crate) fn end_by(&self, now: Timestamp, settings: &Settings) -> Option<EndReason> {
-        let is_past = |since: Timestamp, limit: Duration| {
-            now.duration_since(since).unsigned_abs() >= limit && now > since
-        };
-        if settings.max_age.is_some_and(|limit| is_past(self.opened, limit)) {
+        if settings.max_age.is_some_and(|limit| is_past(self.opened, limit, now)) {
             return Some(EndReason::Expired);
         }
-        is_past(self.last_used, settings.idle_timeout).then_some(EndReason::Idle)
+        self.is_unused_for(settings.idle_timeout, now).then_some(EndReason::Idle)
     }
 
     /// The record for the gateway that takes the session over, without its scope, which is to be vetted again. `None` if
@@ -166,6 +174,11 @@ impl StoredSession {
             |(server, uri): &(String, String)| Subscription { server: server.clone(), uri: uri.clone() };
         self.subscriptions.iter().map(subscription).collect()
     }
+}
+
+/// Whether that is so long ago. A time to come is not.
+fn is_past(since: Timestamp, limit: Duration, now: Timestamp) -> bool {
+    now >= since && now.duration_since(since).unsigned_abs() >= limit
 }
 
 impl StoredScope {

@@ -21,6 +21,18 @@ const COMPANIONS: &[&str] = &["-wal", "-shm", "-journal"];
 /// How many damaged databases are kept for their owner to look at.
 const KEPT_DAMAGED: usize = 2;
 
+/// The mode in which a database can be made smaller a piece at a time, as SQLite numbers it.
+const INCREMENTAL: i64 = 2;
+
+/// More ends than this are not kept; the oldest go.
+const MAX_ENDS: u32 = 1024;
+
+/// The file is made smaller when this many pages of it are free (1 MiB), and a quarter of all.
+const MANY_FREE_PAGES: u64 = 256;
+
+/// The log beside the database is cut to this size after its content went into the database.
+const LONGEST_LOG: u32 = 4 * 1024 * 1024;
+
 /// What a write must outlive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Durability {
@@ -56,6 +68,10 @@ impl Database {
             }
             opened => opened,
         }
+    }
+
+    pub(crate) fn is_in(directory: &Path) -> bool {
+        directory.join(FILE).is_file()
     }
 
     fn open_file(path: &Path) -> Result<(Self, Loaded), StoreError> {
@@ -95,13 +111,43 @@ impl Database {
         }
         transaction.commit()
     }
+
+    /// What the rows take on the disk.
+    pub(crate) fn used_bytes(&self) -> u64 {
+        let used = self.number("page_count").saturating_sub(self.number("freelist_count"));
+        used.saturating_mul(self.number("page_size"))
+    }
+
+    /// Makes the file smaller if much of it is free.
+    pub(crate) fn give_back_space(&self) {
+        let free = self.number("freelist_count");
+        if free < MANY_FREE_PAGES || free * 4 < self.number("page_count") {
+            return;
+        }
+        let smaller = shrink(&self.connection);
+        if let Err(error) = smaller {
+            tracing::warn!("the database of sessions cannot be made smaller: {error}");
+        }
+    }
+
+    /// A figure of the database; 0 if it cannot be read.
+    fn number(&self, pragma: &str) -> u64 {
+        let read = self.connection.query_row(&format!("PRAGMA {pragma}"), [], |row| row.get::<_, i64>(0));
+        read.ok().and_then(|number| u64::try_from(number).ok()).unwrap_or_default()
+    }
 }
 
 fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     // Exclusive, so that the log needs no memory shared between processes.
     connection.pragma_update(None, "locking_mode", "EXCLUSIVE")?;
+    // Must be said before there are tables; else the database has to be written anew once.
+    let shrinks: i64 = connection.query_row("PRAGMA auto_vacuum", [], |row| row.get(0))?;
+    if shrinks != INCREMENTAL {
+        connection.execute_batch("PRAGMA auto_vacuum = INCREMENTAL; VACUUM")?;
+    }
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "journal_size_limit", LONGEST_LOG)?;
     // What was removed may be secret to its owner.
     connection.pragma_update(None, "secure_delete", "ON")?;
     let verdict: String = connection.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
@@ -110,6 +156,16 @@ fn prepare(connection: &Connection) -> rusqlite::Result<()> {
     }
     let code = rusqlite::ffi::Error::new(rusqlite::ffi::SQLITE_CORRUPT);
     Err(rusqlite::Error::SqliteFailure(code, Some(verdict)))
+}
+
+/// Takes the free pages out of the file.
+fn shrink(connection: &Connection) -> rusqlite::Result<()> {
+    // Each step takes one page.
+    let mut statement = connection.prepare("PRAGMA incremental_vacuum")?;
+    let mut steps = statement.query([])?;
+    while steps.next()?.is_some() {}
+    // Only now does what the log says become the size of the file.
+    connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()))
 }
 
 fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()> {
@@ -126,6 +182,11 @@ fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()>
             run(
                 "INSERT OR REPLACE INTO ends (key, until, body) VALUES (?1, ?2, ?3)",
                 params![key.as_bytes(), until, body],
+            )?;
+            run("DELETE FROM ends WHERE until <= unixepoch()", &[])?;
+            run(
+                "DELETE FROM ends WHERE key IN (SELECT key FROM ends ORDER BY until DESC LIMIT -1 OFFSET ?1)",
+                params![MAX_ENDS],
             )
         }
         Change::Call(CallRow { session, stream, body }) => run(

@@ -1,7 +1,7 @@
 //! The directory of a store: private to its user, on a local file system, and one gateway's alone.
 
 use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
@@ -48,8 +48,13 @@ impl StoreDirectory {
         }
         let lock = private_file(&path.join(LOCK)).map_err(failed)?;
         match lock.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(StoreError::InUse { path: path.to_owned() }),
+            Ok(()) => {
+                note_holder(&lock).map_err(failed)?;
+                Ok(Self { path: path.to_owned(), _lock: lock })
+            }
+            Err(TryLockError::WouldBlock) => {
+                Err(StoreError::InUse { path: path.to_owned(), pid: holder(&lock) })
+            }
             Err(TryLockError::Error(source)) => Err(failed(source)),
         }
     }
@@ -64,6 +69,19 @@ impl StoreDirectory {
         private_file(&path)?.set_permissions(PermissionsExt::from_mode(0o600))?;
         Ok(path)
     }
+}
+
+/// Writes into the lock file which process has it, for the message to the next one.
+fn note_holder(mut lock: &File) -> io::Result<()> {
+    lock.set_len(0)?;
+    writeln!(lock, "{}", std::process::id())
+}
+
+/// The process that has the lock, unless it is just writing that.
+fn holder(mut lock: &File) -> Option<u32> {
+    let mut text = String::new();
+    lock.read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
 }
 
 fn private_file(path: &Path) -> io::Result<File> {

@@ -11,12 +11,16 @@ pub enum StoreError {
     NetworkFileSystem { path: PathBuf, kind: &'static str },
     #[error("other users may use the directory for sessions, {} (mode {mode:o})", .path.display())]
     NotPrivate { path: PathBuf, mode: u32 },
-    #[error("another gateway keeps its sessions in {}", .path.display())]
-    InUse { path: PathBuf },
+    #[error("another gateway{} keeps its sessions in {}", process(*.pid), .path.display())]
+    InUse { path: PathBuf, pid: Option<u32> },
     #[error("the sessions in {} were written by a newer ringfence (format {found}; this one knows {known})", .path.display())]
     Newer { path: PathBuf, found: i64, known: i64 },
     #[error("the database of sessions, {}: {source}", .path.display())]
     Database { path: PathBuf, source: rusqlite::Error },
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map(|pid| format!(" (process {pid})")).unwrap_or_default()
 }
 
 impl StoreError {

@@ -23,6 +23,7 @@ pub use self::change::{CallRow, Change, EndRow, SessionRow};
 use self::database::Database;
 pub use self::directory::StoreDirectory;
 pub use self::error::StoreError;
+pub use self::writer::Usage;
 use self::writer::{Shared, Writer};
 
 /// The rows that an earlier gateway has left.
@@ -55,6 +56,11 @@ pub struct Store {
 }
 
 impl Store {
+    /// Whether a gateway has kept something in this directory.
+    pub fn is_in(path: &Path) -> bool {
+        Database::is_in(path)
+    }
+
     /// Opens the store in a directory, which is made if it is not there. A damaged database is set aside.
     pub fn open(path: &Path) -> Result<(Self, Loaded), StoreError> {
         let directory = StoreDirectory::lock(path)?;
@@ -84,6 +90,10 @@ impl Store {
 
     pub fn condition(&self) -> Condition {
         self.shared.condition()
+    }
+
+    pub fn usage(&self) -> Usage {
+        self.shared.usage()
     }
 
     /// Writes what waits, and ends the writer. Blocks. Later changes are dropped.

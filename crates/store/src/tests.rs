@@ -204,3 +204,66 @@ fn hex(id: &str) -> Vec<u8> {
     let digits: Vec<u8> = id.bytes().filter(|byte| *byte != b'-').collect();
     digits.chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).unwrap(), 16).unwrap()).collect()
 }
+
+#[tokio::test]
+async fn a_database_gives_back_the_space_of_what_was_removed() {
+    let path = directory("shrinks");
+    let (store, _) = Store::open(&path).unwrap();
+    for number in 0..100 {
+        store.note(Change::Session(session(number, &"x".repeat(100_000))));
+    }
+    store.save(Change::Session(session(100, "the last"))).await;
+    let file = || fs::metadata(path.join("sessions.db")).unwrap().len();
+    let full = store.usage();
+    assert!(full.bytes > 10_000_000, "{full:?}");
+    for number in 0..100 {
+        store.note(Change::Ended { key: key(number), end: None });
+    }
+    store.save(Change::Session(session(100, "the last again"))).await;
+    let empty = store.usage();
+    assert!(empty.bytes < 200_000 && empty.writes > full.writes, "{full:?}, then {empty:?}");
+    // It is made smaller after those who wait were told.
+    store.close();
+    assert!(file() < 1_500_000, "{}", file());
+    drop(store);
+    assert_eq!(reopened(&path).sessions, [session(100, "the last again")]);
+}
+
+#[test]
+fn a_database_of_before_can_be_made_smaller_too() {
+    let path = directory("conversion");
+    drop(Store::open(&path).unwrap());
+    let file = path.join("sessions.db");
+    let mode = |connection: &rusqlite::Connection| -> i64 {
+        connection.query_row("PRAGMA auto_vacuum", [], |row| row.get(0)).unwrap()
+    };
+    let connection = rusqlite::Connection::open(&file).unwrap();
+    connection.execute_batch("PRAGMA auto_vacuum = NONE; VACUUM").unwrap();
+    connection.execute("INSERT INTO sessions VALUES (?1, 'kept')", [key(1).as_bytes().as_slice()]).unwrap();
+    assert_eq!(mode(&connection), 0, "the control");
+    drop(connection);
+    assert_eq!(reopened(&path).sessions, [session(1, "kept")]);
+    assert_eq!(mode(&rusqlite::Connection::open(&file).unwrap()), 2);
+}
+
+#[tokio::test]
+async fn ends_are_bounded_while_the_gateway_runs() {
+    let path = directory("many-ends");
+    let (store, _) = Store::open(&path).unwrap();
+    let end = |number: u16, until| {
+        let mut bytes = [0; 32];
+        bytes[..2].copy_from_slice(&number.to_be_bytes());
+        let key = RecordKey::from_bytes(bytes);
+        Change::Ended { key, end: Some(EndRow { key, until, body: String::new() }) }
+    };
+    for number in 0..1500 {
+        store.note(end(number, i64::from(number) + 10_000_000_000));
+    }
+    store.save(end(2000, 1)).await;
+    let count = || -> i64 {
+        let connection = rusqlite::Connection::open(path.join("sessions.db")).unwrap();
+        connection.query_row("SELECT count(*) FROM ends", [], |row| row.get(0)).unwrap()
+    };
+    drop(store);
+    assert_eq!(count(), 1024, "the oldest are gone, and the one whose time is over");
+}

@@ -40,6 +40,16 @@ struct State {
     has_ended: bool,
     /// Why the last write failed.
     trouble: Option<String>,
+    usage: Usage,
+}
+
+/// How large the database is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// What its rows take, without pages that are free.
+    pub bytes: u64,
+    /// How often it was written. What was changed before a number of writes counts in it two writes later.
+    pub writes: u64,
 }
 
 impl Shared {
@@ -104,8 +114,16 @@ impl Shared {
         Some(Batch { changes: state.backlog.take(), waiting, durability })
     }
 
-    fn note_success(&self) {
-        if let Some(trouble) = self.state.lock().trouble.take() {
+    pub(crate) fn usage(&self) -> Usage {
+        self.state.lock().usage
+    }
+
+    fn note_success(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.usage = Usage { bytes, writes: state.usage.writes + 1 };
+        let trouble = state.trouble.take();
+        drop(state);
+        if let Some(trouble) = trouble {
             tracing::info!("sessions are written to the disk again, after: {trouble}");
         }
     }
@@ -153,6 +171,7 @@ pub(crate) struct Writer(Mutex<Option<JoinHandle<()>>>);
 
 impl Writer {
     pub(crate) fn start(shared: Arc<Shared>, database: Database) -> io::Result<Self> {
+        shared.state.lock().usage.bytes = database.used_bytes();
         let thread = std::thread::Builder::new().name("store".to_owned());
         let handle = thread.spawn(move || write_all(&shared, database))?;
         Ok(Self(Mutex::new(Some(handle))))
@@ -173,12 +192,13 @@ fn write_all(shared: &Shared, mut database: Database) {
     while let Some(batch) = shared.next_batch() {
         match database.write(&batch.changes, batch.durability) {
             Ok(()) => {
-                shared.note_success();
+                shared.note_success(database.used_bytes());
                 pause = FIRST_PAUSE;
                 for sender in batch.waiting {
                     // The caller may have gone meanwhile.
                     let _ = sender.send(());
                 }
+                database.give_back_space();
             }
             Err(error) => {
                 if !shared.note_failure(batch, error.to_string(), pause) {

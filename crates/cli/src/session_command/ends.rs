@@ -12,7 +12,7 @@ use super::listing::size_in_words;
 use super::{AsJson, SessionCommandError};
 use crate::fenced::size;
 use crate::output::print_line;
-use crate::seconds::span;
+use crate::seconds::age;
 
 #[derive(Debug, Args)]
 pub(super) struct DiscardArguments {
@@ -28,7 +28,7 @@ pub(super) struct DiscardArguments {
 #[derive(Debug, Args)]
 pub(super) struct PruneArguments {
     /// Move those to the trash that were not used for so long: 12h, 30d, 4w.
-    #[arg(long, value_name = "TIME", value_parser = span)]
+    #[arg(long, value_name = "TIME", value_parser = age)]
     older_than: Option<Duration>,
     /// Remove the least recently used ones for good, until all take no more than this.
     #[arg(long, value_name = "SIZE", value_parser = size)]

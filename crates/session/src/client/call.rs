@@ -110,7 +110,7 @@ impl Call {
     pub(super) fn as_lost(&self) -> Option<LostCall> {
         let label = self.label.as_ref()?;
         let id = serde_json::from_str(self.client_id.as_json()).ok()?;
-        Some(LostCall { id, method: label.method.clone(), tool: label.tool.clone() })
+        Some(LostCall { id, method: label.method.clone(), tool: label.tool.clone(), answer_bytes: None })
     }
 
     /// Answers the call, unless it was answered or given up before.

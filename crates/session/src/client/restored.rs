@@ -57,7 +57,12 @@ mod tests {
     }
 
     fn lost() -> LostCall {
-        LostCall { id: json!("a"), method: "tools/call".to_owned(), tool: Some("build".to_owned()) }
+        LostCall {
+            id: json!("a"),
+            method: "tools/call".to_owned(),
+            tool: Some("build".to_owned()),
+            answer_bytes: None,
+        }
     }
 
     #[test]

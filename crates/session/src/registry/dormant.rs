@@ -2,6 +2,7 @@
 //! allowed number.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use identity::RecordKey;
 use jiff::Timestamp;
@@ -24,16 +25,29 @@ pub(super) struct DormantSession {
     pub(super) stored: StoredSession,
     /// Calls whose answers its client may come for, by their streams.
     pub(super) calls: Vec<(u64, StoredCall)>,
+    /// What its rows take in the database, about.
+    bytes: u64,
+}
+
+/// The database gives back whole pages of this size.
+const PAGE: u64 = 4096;
+
+/// What a row takes in the database.
+fn size_of(body: &str) -> u64 {
+    (body.len() as u64).next_multiple_of(PAGE)
 }
 
 impl Dormant {
     /// Reads what the store has. Returns the keys of rows that are of no use.
     pub(super) fn of(loaded: Loaded) -> (Self, Vec<RecordKey>) {
         let (mut sessions, mut useless) = (HashMap::with_capacity(loaded.sessions.len()), Vec::new());
+        let now = Timestamp::now();
         for row in loaded.sessions {
             match StoredSession::read(&row.body) {
-                Ok(stored) => {
-                    sessions.insert(row.key, DormantSession { stored, calls: Vec::new() });
+                Ok(mut stored) => {
+                    stored.not_after(now);
+                    let bytes = size_of(&row.body);
+                    sessions.insert(row.key, DormantSession { stored, calls: Vec::new(), bytes });
                 }
                 // It is for the program that wrote it.
                 Err(error @ StoredError::Newer(_)) => {
@@ -48,6 +62,7 @@ impl Dormant {
         for row in loaded.calls {
             let call = serde_json::from_str(&row.body);
             if let (Some(session), Ok(call)) = (sessions.get_mut(&row.session), call) {
+                session.bytes += size_of(&row.body);
                 session.calls.push((row.stream, call));
             }
         }
@@ -101,6 +116,49 @@ impl Dormant {
             .map(|session| report(&session.stored))
     }
 
+    /// Takes out those that were not used for the longest, until so many bytes of the database are free.
+    pub(super) fn make_room(&self, bytes: u64) -> Vec<RecordKey> {
+        let mut sessions = self.0.lock();
+        let mut ages: Vec<_> =
+            sessions.iter().map(|(key, session)| (session.stored.last_used, *key, session.bytes)).collect();
+        ages.sort_unstable();
+        let mut freed = 0;
+        let takes = ages.into_iter().take_while(|(_, _, size)| {
+            let is_wanted = freed < bytes;
+            freed += size;
+            is_wanted
+        });
+        let gone: Vec<RecordKey> = takes.map(|(_, key, _)| key).collect();
+        for key in &gone {
+            sessions.remove(key);
+        }
+        gone
+    }
+
+    /// Something of each that was not used for so long. Unless it is to be kept, it is taken out.
+    pub(super) fn prune<Report>(
+        &self,
+        unused_for: Duration,
+        keep: bool,
+        report: impl Fn(&StoredSession) -> Report,
+    ) -> Vec<(RecordKey, Report)> {
+        let now = Timestamp::now();
+        let mut sessions = self.0.lock();
+        let unused = sessions.iter().filter(|(_, session)| session.stored.is_unused_for(unused_for, now));
+        let mut found: Vec<_> = unused.map(|(key, session)| (session.stored.last_used, *key)).collect();
+        found.sort_unstable();
+        let reports = found
+            .into_iter()
+            .filter_map(|(_, key)| Some((key, report(&sessions.get(&key)?.stored))))
+            .collect::<Vec<_>>();
+        if !keep {
+            for (key, _) in &reports {
+                sessions.remove(key);
+            }
+        }
+        reports
+    }
+
     /// Takes out those whose time is over.
     pub(super) fn expire(&self, now: Timestamp, settings: &Settings) -> Vec<(RecordKey, EndReason)> {
         let mut expired = Vec::new();
@@ -114,3 +172,6 @@ impl Dormant {
         expired
     }
 }
+
+#[cfg(test)]
+mod tests;

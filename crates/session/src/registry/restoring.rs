@@ -49,7 +49,7 @@ impl Sessions {
                 open.insert(key.clone(), Arc::clone(&session));
                 drop(open);
                 note_restored(&self.context, &session);
-                let DormantSession { stored, calls } = dormant;
+                let DormantSession { stored, calls, .. } = dormant;
                 resume(&session, stored.scope, calls);
                 Ok(Some(session))
             }
@@ -58,14 +58,6 @@ impl Sessions {
                 self.dormant.put_back(record_key, dormant);
                 Err(refusal)
             }
-        }
-    }
-
-    /// Lets go of sessions whose clients did not come back in time.
-    pub(super) fn expire_dormant(&self) {
-        for (key, reason) in self.dormant.expire(Timestamp::now(), &self.context.settings) {
-            self.context.counters.session_ended(reason);
-            self.context.durable.session_expired(key);
         }
     }
 }

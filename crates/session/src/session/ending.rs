@@ -7,6 +7,7 @@ use audit::AuditEntry;
 use wire::ErrorReply;
 
 use super::Session;
+use crate::durable::resolved;
 use crate::gate::GateEvent;
 use crate::record::{EndReason, SessionEnd};
 use crate::route::Route;
@@ -40,11 +41,7 @@ fn forget_record(
     let was_opened = session.client.record().answer.is_some();
     let is_over = reason != EndReason::Shutdown && was_opened;
     let forgotten = is_over.then(|| session.context.durable.session_ended(session.client.record_key, error));
-    async move {
-        if let Some(forgotten) = forgotten {
-            forgotten.await;
-        }
-    }
+    resolved(forgotten)
 }
 
 /// Leaves the workers and writes the end into the audit log.
