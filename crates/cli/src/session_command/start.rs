@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use clap::{Args, Parser, ValueEnum};
-use fence::{HostEnvironment, VettedDirectory, git_directories_beside};
+use clap::{Args, ValueEnum};
+use fence::{HostEnvironment, VettedDirectory, become_program, git_directories_beside};
 use jiff::Timestamp;
 use serde_json::json;
 use staging::{
@@ -21,12 +21,12 @@ use super::commits::Repository;
 use super::fenced_program::{FencedPrograms, Ground};
 use super::listing::{printable, short};
 use super::{AsJson, SessionCommandError, endpoint, open_workspaces};
-use crate::arguments::Arguments;
 use crate::clients::Client;
+use crate::discovery;
 use crate::error::Error;
 use crate::output::print_line;
+use crate::own_program::own_program;
 use crate::register::{self, RegisterArguments};
-use crate::{discovery, serve, stdio};
 
 /// The output of the set-up command, beside the record.
 pub(super) const SET_UP_LOG: &str = "set-up.log";
@@ -95,6 +95,7 @@ enum Transport {
 }
 
 pub(super) fn run(arguments: &StartArguments) -> Result<ExitCode, Error> {
+    own_program()?;
     let began = Instant::now();
     let made = make(arguments)?;
     let details = Details { seconds: began.elapsed().as_secs_f64(), tried: made.tried };
@@ -112,6 +113,7 @@ pub(super) fn run(arguments: &StartArguments) -> Result<ExitCode, Error> {
 }
 
 pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Error> {
+    own_program()?;
     let copy = open_workspaces()?.find(&arguments.name).map_err(SessionCommandError::from)?;
     offer(&copy, &arguments.endpoint, None)?;
     serve_if_asked(&copy, &arguments.endpoint)
@@ -377,24 +379,26 @@ fn serve_if_asked(copy: &WorkspaceCopy, options: &EndpointOptions) -> Result<Exi
     if !options.mcp || (has_gateway && !options.must_serve()) {
         return Ok(ExitCode::SUCCESS);
     }
-    let name = copy.name();
-    let mut words = vec!["ringfence".to_owned()];
-    match options.transport {
-        Transport::Stdio => words.push("stdio".to_owned()),
+    // The program that serves has a command line of its own, so that it can be upgraded.
+    let words = words_of_server(copy.name(), options);
+    let arguments: Vec<OsString> = words.into_iter().map(OsString::from).collect();
+    // In the project: its name is what errors and logs of a gateway without clients tell of.
+    std::env::set_current_dir(copy.record().base_path())?;
+    Err(become_program(&own_program()?.started_as, &arguments, std::env::vars_os(), &[]).into())
+}
+
+/// The command line that serves a workspace.
+fn words_of_server(name: &str, options: &EndpointOptions) -> Vec<String> {
+    let mut words = match options.transport {
+        Transport::Stdio => vec!["stdio".to_owned()],
         Transport::Http => {
             let host = options.host.as_deref().unwrap_or("127.0.0.1");
             let port = options.port.unwrap_or(3000).to_string();
-            words.extend(["serve", "--host", host, "--port", &port].map(str::to_owned));
+            let mut words = ["serve", "--host", host, "--port", &port].map(str::to_owned).to_vec();
             words.extend(options.output.json.then(|| "--json".to_owned()));
+            words
         }
-    }
+    };
     words.extend(["--session-workspace".to_owned(), name.to_owned()]);
-    // In the project: its name is what errors and logs of a gateway without clients tell of.
-    std::env::set_current_dir(copy.record().base_path())?;
-    match Arguments::parse_from(words).into_command()? {
-        crate::arguments::Command::Serve(serve) => serve::run(*serve)?,
-        crate::arguments::Command::Stdio(options) => stdio::run(&options)?,
-        _ => {}
-    }
-    Ok(ExitCode::SUCCESS)
+    words
 }
