@@ -234,10 +234,9 @@ fn deny_list(settings: &FenceSettings, home: Option<&Path>) -> Vec<DeniedPath> {
         settings.allow_sensitive_reads.iter().flat_map(|path| [absolute(path), real(path)]).collect();
     let sensitive = sensitive_paths(home, rustix::process::geteuid().is_root())
         .into_iter()
-        .filter(|path| !allowed.contains(path) && !allowed.contains(&real(path)));
+        .filter(|path| allowed.is_empty() || !allowed.contains(path) && !allowed.contains(&real(path)));
     let added = settings.deny_read.iter().map(|path| absolute(path));
-    let mut denied: Vec<DeniedPath> =
-        sensitive.chain(added).flat_map(|path| DeniedPath::resolve(&path)).collect();
+    let mut denied = DeniedPath::resolve_all(sensitive.chain(added));
     denied.sort_by(|a, b| a.path.cmp(&b.path));
     denied.dedup_by(|a, b| a.path == b.path);
     denied

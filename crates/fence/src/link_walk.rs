@@ -55,6 +55,12 @@ impl Held {
         }
     }
 
+    /// What an absolute path leads to if it has no links and no `..`, as far as the system can tell.
+    pub(crate) fn without_links(path: &Path) -> Option<Self> {
+        let is_plain = path.is_absolute() && !path.components().any(|part| part == Component::ParentDir);
+        is_plain.then(|| hold_without_links(path).ok().flatten()).flatten()
+    }
+
     /// The path without links.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -67,6 +73,12 @@ impl Held {
 
     pub(crate) fn into_descriptor(self) -> OwnedFd {
         self.descriptor
+    }
+
+    /// Device and inode.
+    #[cfg(target_os = "linux")]
+    pub(crate) fn identity(&self) -> (u64, u64) {
+        (self.stat.st_dev, self.stat.st_ino)
     }
 
     pub(crate) fn kind(&self) -> FileType {
@@ -94,13 +106,29 @@ impl Held {
         File::open(self.way_back()).and_then(|mut file| file.read(head)).ok()
     }
 
-    /// The names of what lies in a directory, without directories.
-    pub(crate) fn names(&self) -> Vec<OsString> {
+    /// What lies in a directory, without directories: the names, and what they are if the file system says so.
+    pub(crate) fn files(&self) -> Vec<(OsString, FileType)> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let opened = rustix::fs::openat(&self.descriptor, ".", flags, Mode::empty());
         let entries = opened.and_then(|opened| Dir::read_from(&opened)).into_iter().flatten().flatten();
         let files = entries.filter(|entry| entry.file_type() != FileType::Directory);
-        files.map(|file| OsStr::from_bytes(file.file_name().to_bytes()).to_owned()).collect()
+        files
+            .map(|file| (OsStr::from_bytes(file.file_name().to_bytes()).to_owned(), file.file_type()))
+            .collect()
+    }
+
+    /// Reads the beginning of a program in this directory. Returns `None` for what is no plain file, or cannot be executed
+    /// or read by this user.
+    pub(crate) fn read_program(&self, name: &OsStr, head: &mut [u8]) -> Option<usize> {
+        // A pipe must not block this process.
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let descriptor = rustix::fs::openat(&self.descriptor, name, flags, Mode::empty()).ok()?;
+        let stat = rustix::fs::fstat(&descriptor).ok()?;
+        if stat.st_mode & 0o111 == 0 {
+            return None;
+        }
+        let file = Self { path: self.path.join(name), descriptor, stat };
+        file.is_executable().then(|| rustix::io::read(&file.descriptor, head).ok()).flatten()
     }
 
     /// A path that leads to what is held and to nothing else.

@@ -1,6 +1,7 @@
 //! Vets the paths of a policy before anything runs: which directories may be a scope, and which paths are never
 //! readable. Scopes are recorded by device and inode, which the launcher compares again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -194,6 +195,12 @@ pub struct VettedDirectory {
 impl VettedDirectory {
     /// A directory that ringfence made itself.
     pub fn own(path: &Path) -> Result<Self, ScopeError> {
+        // Most have no link on their path, which the kernel can tell in one call.
+        if let Some(held) = Held::without_links(path)
+            && let Some(own) = Self::own_held(&held)
+        {
+            return Ok(own);
+        }
         let canonical = path.canonicalize().map_err(|error| unreachable_path(path, &error))?;
         let metadata = canonical.metadata().map_err(|error| unreachable_path(path, &error))?;
         if !metadata.is_dir() {
@@ -453,9 +460,26 @@ pub enum DeniedKind {
 impl DeniedPath {
     /// Both spellings of a path: where its name lies, and where it leads if it is a symbolic link.
     pub fn resolve(path: &Path) -> Vec<Self> {
-        let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Vec::new() };
+        let Some(parent) = path.parent() else { return Vec::new() };
+        Self::resolve_below(path, &walk(parent, &mut |_, _| true))
+    }
+
+    /// The same for many paths, which mostly lie in the same few directories: each of those is looked for once.
+    pub(crate) fn resolve_all(paths: impl Iterator<Item = PathBuf>) -> Vec<Self> {
+        let mut parents = BTreeMap::new();
+        let mut resolved = Vec::new();
+        for path in paths {
+            let Some(parent) = path.parent() else { continue };
+            let found = parents.entry(parent.to_owned()).or_insert_with(|| walk(parent, &mut |_, _| true));
+            resolved.extend(Self::resolve_below(&path, found));
+        }
+        resolved
+    }
+
+    fn resolve_below(path: &Path, parent: &Walk) -> Vec<Self> {
+        let Some(name) = path.file_name() else { return Vec::new() };
         let missing = |path: PathBuf| Self { path, kind: DeniedKind::Missing };
-        let parent = match walk(parent, &mut |_, _| true) {
+        let parent = match parent {
             Walk::Found(parent) => parent,
             Walk::Missing(parent) => return vec![missing(parent.join(name))],
             Walk::Refused => return vec![missing(path.to_owned())],

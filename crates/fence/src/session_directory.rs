@@ -80,8 +80,11 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
 
 /// Makes a directory that is private to this user, or checks that it is.
 pub(crate) fn make_private(path: &Path) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    let metadata = path.symlink_metadata()?;
+    // Mostly it is there.
+    let metadata = path.symlink_metadata().or_else(|_| {
+        DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+        path.symlink_metadata()
+    })?;
     let is_ours = metadata.is_dir() && metadata.uid() == rustix::process::geteuid().as_raw();
     if is_ours && metadata.mode() & 0o022 == 0 {
         return Ok(());

@@ -1,9 +1,11 @@
 //! Which directories a program needs to read: its own prefix and its interpreter's. For the strict read mode, and for
 //! programs inside hidden directories.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::FileType;
 
 use crate::link_walk::Held;
 use crate::scope_scan::lexical;
@@ -12,6 +14,8 @@ use crate::scope_scan::lexical;
 const MAX_INTERPRETERS: usize = 4;
 /// More programs of one directory are not looked at.
 const MAX_PROGRAMS: usize = 512;
+/// As much of a script's first line as the kernel looks at.
+const SHEBANG_BYTES: usize = 256;
 /// More prefixes than this make a rule set that takes long to install.
 const MAX_PREFIXES: usize = 128;
 
@@ -103,10 +107,31 @@ impl Inference<'_> {
     /// A link may go through another one on its way, such as `current` for the version in use.
     fn needed_elsewhere(&self, program: &Path, search_path: &mut SearchPath<'_>) -> Vec<PathBuf> {
         let Some(held) = Held::find(program).filter(Held::is_executable) else { return Vec::new() };
+        let needed_to_run = self.needed_to_run(interpreter(&held, search_path));
         let named = std::fs::read_link(program).ok();
         let named = named.and_then(|target| Some(lexical(&program.parent()?.join(target))));
         let linked = named.into_iter().flat_map(|named| [named, held.path().to_owned()]);
-        let interpreter = interpreter(&held, search_path)
+        let linked = linked.filter(|path| !is_shown_anyway(path)).filter_map(|path| self.prefix(&path));
+        linked.chain(needed_to_run).collect()
+    }
+
+    /// The same for a plain file of a directory, which is most of them and takes fewer looks.
+    fn needed_by_plain(
+        &self,
+        directory: &Held,
+        name: &OsStr,
+        search_path: &mut SearchPath<'_>,
+    ) -> Vec<PathBuf> {
+        let mut head = [0; SHEBANG_BYTES];
+        match directory.read_program(name, &mut head) {
+            Some(length) => self.needed_to_run(interpreter_in(&head[..length], search_path)),
+            None => Vec::new(),
+        }
+    }
+
+    /// What a script needs because of its interpreter.
+    fn needed_to_run(&self, interpreter: Option<PathBuf>) -> Vec<PathBuf> {
+        let interpreter = interpreter
             .filter(|interpreter| !is_shown_anyway(interpreter))
             .filter(|interpreter| self.may_lead_to(interpreter, None, false));
         // The Python of a virtual environment is a link.
@@ -114,7 +139,7 @@ impl Inference<'_> {
             let real = Held::find(&interpreter).map(|held| held.path().to_owned());
             std::iter::once(interpreter).chain(real)
         });
-        let elsewhere = linked.chain(runtimes).filter(|path| !is_shown_anyway(path));
+        let elsewhere = runtimes.filter(|path| !is_shown_anyway(path));
         elsewhere.filter_map(|path| self.prefix(&path)).collect()
     }
 }
@@ -157,15 +182,19 @@ fn is_known_interpreter(program: &Held) -> bool {
 pub(crate) fn readable_for_all(inference: Inference<'_>) -> Vec<PathBuf> {
     let mut readable = Vec::new();
     let mut search_path = SearchPath::of(inference.search_path);
-    for directory in std::env::split_paths(inference.search_path).filter(|path| !is_shown_anyway(path)) {
+    let mut seen = HashSet::new();
+    let directories = std::env::split_paths(inference.search_path).filter(|path| !is_shown_anyway(path));
+    for directory in directories.filter(|path| seen.insert(path.clone())) {
         let Some(held) = Held::find(&directory).filter(Held::is_directory) else { continue };
         let is_directory = |path: &PathBuf| Held::find(path).is_some_and(|held| held.is_directory());
         // Any name in it will do: what matters is where it lies. The directory may be a link.
         let any = [&directory, held.path()].map(|directory| inference.prefix(&directory.join("program")));
         readable.extend(any.into_iter().flatten().filter(is_directory));
-        let programs = held.names().into_iter().take(MAX_PROGRAMS);
-        for name in programs {
-            readable.extend(inference.needed_elsewhere(&directory.join(name), &mut search_path));
+        for (name, kind) in held.files().into_iter().take(MAX_PROGRAMS) {
+            readable.extend(match kind {
+                FileType::RegularFile => inference.needed_by_plain(&held, &name, &mut search_path),
+                _ => inference.needed_elsewhere(&directory.join(name), &mut search_path),
+            });
         }
     }
     readable.sort();
@@ -251,9 +280,14 @@ impl<'a> SearchPath<'a> {
 
 /// The program that a script asks for in its first line.
 fn interpreter(script: &Held, search_path: &mut SearchPath<'_>) -> Option<PathBuf> {
-    let mut head = [0; 256];
+    let mut head = [0; SHEBANG_BYTES];
     let length = script.read_head(&mut head)?;
-    let first = head[..length].split(|byte| *byte == b'\n').next()?;
+    interpreter_in(&head[..length], search_path)
+}
+
+/// The same for a script that begins like this.
+fn interpreter_in(head: &[u8], search_path: &mut SearchPath<'_>) -> Option<PathBuf> {
+    let first = head.split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(first).ok()?.strip_prefix("#!")?.trim();
     let mut words = line.split_ascii_whitespace();
     let program = Path::new(words.next()?);

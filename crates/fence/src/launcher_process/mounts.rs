@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use rustix::mount::{MountPropagationFlags, OpenTreeFlags};
 
-use self::root::{ATTACHED_AT, Root};
+use self::root::{ATTACHED_AT, Root, mount_at};
 use self::shown::{Shown, Survey, Tree, outermost};
 pub(super) use self::system_root::SystemRoot;
 use self::system_root::has_own_resolver;
@@ -231,7 +231,9 @@ fn mask_inside_scope(plan: &NamespacePlan, root: &Root) -> Result<(), StepError>
 /// Keeps a path of the scope from being renamed and removed, and with `READ_ONLY` from being changed.
 fn mount_on_itself(root: &Root, path: &Path, attributes: u64) -> Result<(), StepError> {
     let failed = |error| StepError::new("protected path", format!("{}: {error}", path.display()));
-    let tree = root.open(path).and_then(|place| copy_of(place, c"")).map_err(failed)?;
+    // The same file is copied and covered, whatever its name leads to a moment later.
+    let place = root.open(path).map_err(failed)?;
+    let tree = copy_of(&place, c"").map_err(failed)?;
     sys::mount_setattr(Some(tree.as_fd()), c"", attributes, true).step("protected path")?;
-    root.mount(&tree, path)
+    mount_at(&tree, &place).map_err(failed)
 }

@@ -98,8 +98,7 @@ impl Root {
     /// that other fences write.
     pub(super) fn mount(&self, tree: &OwnedFd, path: &Path) -> Result<(), StepError> {
         let place = self.open(path).map_err(|error| failed("mount", path, error))?;
-        let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-        rustix::mount::move_mount(tree, c"", &place, c"", flags).map_err(|error| failed("mount", path, error))
+        mount_at(tree, &place).map_err(|error| failed("mount", path, error))
     }
 
     pub(super) fn open(&self, path: &Path) -> rustix::io::Result<OwnedFd> {
@@ -156,6 +155,12 @@ impl Root {
         rustix::mount::unmount(c".", UnmountFlags::DETACH).step("host's root")?;
         rustix::process::chdir(c"/").step("root")
     }
+}
+
+/// Mounts a tree at a place that is open.
+pub(super) fn mount_at(tree: &OwnedFd, place: &OwnedFd) -> rustix::io::Result<()> {
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    rustix::mount::move_mount(tree, c"", place, c"", flags)
 }
 
 fn relative(path: &Path) -> &Path {

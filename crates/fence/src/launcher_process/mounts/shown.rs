@@ -12,7 +12,7 @@ use super::super::ruleset::open_vetted;
 use super::super::{InStep, StepError};
 use super::copy_of;
 use super::root::ATTACHED_AT;
-use crate::link_walk::{Destination, follow};
+use crate::link_walk::{Held, Walk, walk};
 use crate::paths::VettedDirectory;
 
 /// A directory or file of the host.
@@ -64,19 +64,16 @@ impl<'a> Survey<'a> {
     /// Shows a path of the host, if it exists, without what is denied below it. A path below a denied one is shown
     /// too, because the operator named it, but no link that leads there from elsewhere is followed.
     pub(super) fn show(&mut self, path: &Path) -> Result<(), StepError> {
-        let Some(place) = self.resolve(path) else { return Ok(()) };
-        if self.is_writable(&place) || self.denied.hides(&place, path) {
+        let Some(held) = self.resolve(path) else { return Ok(()) };
+        if self.is_writable(held.path()) || self.denied.hides(held.path(), path) {
             return Ok(());
         }
-        let Some(below) = self.denied.below(&place) else {
-            if let Some((source, is_directory)) = open(&place) {
-                let tree = Tree::new(&place, source, is_directory);
-                self.shown.readable.insert(place, tree);
-            }
+        let Some(below) = self.denied.below(held.path()) else {
+            self.shown.readable.insert(held.path().to_owned(), Tree::held(held));
             return Ok(());
         };
         let shown = &mut self.shown;
-        reads::all_except(&place, below, &mut |found| {
+        reads::all_except(held.path(), below, &mut |found| {
             match found.kind {
                 FoundKind::Tree { entry, is_directory } => {
                     let tree = Tree::new(&found.path, entry, is_directory);
@@ -108,11 +105,11 @@ impl<'a> Survey<'a> {
         self.writable.iter().any(|root| path.starts_with(root))
     }
 
-    /// The path without links, if it exists. Records the links on the way, so that the path works in the new root as
+    /// What the path leads to, if it exists. Records the links on the way, so that the path works in the new root as
     /// it was written. Does not follow links that the command could have made.
-    fn resolve(&mut self, path: &Path) -> Option<PathBuf> {
+    fn resolve(&mut self, path: &Path) -> Option<Held> {
         let (writable, links) = (&self.writable, &mut self.shown.links);
-        let destination = follow(path, &mut |place, target| {
+        let destination = walk(path, &mut |place, target| {
             let is_trusted = !writable.iter().any(|root| place.starts_with(root));
             if is_trusted {
                 links.insert(place.to_owned(), target.to_owned());
@@ -120,8 +117,8 @@ impl<'a> Survey<'a> {
             is_trusted
         });
         match destination {
-            Destination::Found(place) => Some(place),
-            Destination::Missing(_) | Destination::Refused => None,
+            Walk::Found(held) => Some(held),
+            Walk::Missing(_) | Walk::Refused => None,
         }
     }
 }
@@ -174,6 +171,14 @@ impl Tree {
     /// A mount that is attached nowhere yet.
     pub(super) fn detached(mount: OwnedFd) -> Self {
         Self { is_detached: true, ..Self::opened(mount) }
+    }
+
+    /// What was found for a path, however its name is used since.
+    fn held(held: Held) -> Self {
+        let (identity, is_directory) = (held.identity(), held.is_directory());
+        let is_covered = held.path().starts_with(ATTACHED_AT);
+        let opened = is_covered.then(|| held.into_descriptor());
+        Self { identity, opened, is_detached: false, is_directory }
     }
 
     fn new(path: &Path, source: OwnedFd, is_directory: bool) -> Self {
