@@ -30,9 +30,17 @@ struct Work {
     /// Removed before each run.
     removed: Option<&'static str>,
     command: &'static str,
+    /// What the least is that a session could do, as a command for outside, and why that is so.
+    floor: Option<(&'static str, &'static str)>,
 }
 
-const WORKS: [Work; 4] = [
+const UV_PROJECT: &[(&str, &str)] = &[(
+    "pyproject.toml",
+    "[project]\nname = \"day\"\nversion = \"0.1.0\"\nrequires-python = \">=3.10\"\n\
+     dependencies = [\"rich\", \"httpx\"]\n",
+)];
+
+const WORKS: [Work; 7] = [
     Work {
         name: "cargo test",
         program: "cargo",
@@ -50,6 +58,7 @@ const WORKS: [Work; 4] = [
         prepare: "cargo test",
         removed: None,
         command: "cargo test",
+        floor: None,
     },
     Work {
         name: "npm ci",
@@ -61,18 +70,34 @@ const WORKS: [Work; 4] = [
         prepare: "npm install --no-audit --no-fund",
         removed: Some("node_modules"),
         command: "npm ci --no-audit --no-fund",
+        floor: None,
     },
     Work {
         name: "uv sync",
         program: "uv",
-        files: &[(
-            "pyproject.toml",
-            "[project]\nname = \"day\"\nversion = \"0.1.0\"\nrequires-python = \">=3.10\"\n\
-             dependencies = [\"rich\", \"httpx\"]\n",
-        )],
+        files: UV_PROJECT,
+        prepare: "uv sync",
+        removed: None,
+        command: "uv sync",
+        floor: None,
+    },
+    Work {
+        name: "uv sync into a new .venv",
+        program: "uv",
+        files: UV_PROJECT,
         prepare: "uv sync",
         removed: Some(".venv"),
         command: "uv sync",
+        floor: Some(("copying instead of linking", "UV_LINK_MODE=copy uv sync")),
+    },
+    Work {
+        name: "pip install into a new .venv",
+        program: "python3",
+        files: &[("requirements.txt", "rich\nhttpx\n")],
+        prepare: PIP_INSTALL,
+        removed: Some(".venv"),
+        command: PIP_INSTALL,
+        floor: None,
     },
     Work {
         name: "go build",
@@ -81,12 +106,36 @@ const WORKS: [Work; 4] = [
             ("go.mod", "module day\n\ngo 1.19\n"),
             ("main.go", "package main\n\nimport \"net/http\"\n\nfunc main() { _ = http.ListenAndServe }\n"),
         ],
-        // The project lies in the repository of ringfence, which is none of its business.
+        // The version in the repository is no part of the build.
         prepare: "go build -buildvcs=false -o day",
         removed: Some("day"),
         command: "go build -buildvcs=false -o day",
+        floor: None,
+    },
+    Work {
+        name: "mvn compile",
+        program: "mvn",
+        files: &[
+            (
+                "pom.xml",
+                "<project><modelVersion>4.0.0</modelVersion><groupId>day</groupId><artifactId>day</artifactId>\
+                 <version>1</version><properties><maven.compiler.source>17</maven.compiler.source>\
+                 <maven.compiler.target>17</maven.compiler.target></properties></project>",
+            ),
+            ("src/main/java/Day.java", "class Day {}\n"),
+        ],
+        prepare: "mvn --batch-mode --quiet compile",
+        removed: None,
+        command: "mvn --batch-mode --quiet compile",
+        floor: None,
     },
 ];
+
+const PIP_INSTALL: &str =
+    "python3 -m venv .venv && .venv/bin/pip install --disable-pip-version-check -r requirements.txt";
+
+/// What is in no repository of a project.
+const IGNORED: &str = "target\nnode_modules\n.venv\n/day\n";
 
 /// Milliseconds per round.
 #[derive(Debug, Default)]
@@ -96,6 +145,8 @@ struct Times {
     after_session: Vec<Option<f64>>,
     /// The user's own run right after another of the user's.
     outside: Vec<Option<f64>>,
+    /// The user's own run of what a session must do at least.
+    floor: Vec<Option<f64>>,
 }
 
 #[derive(Debug)]
@@ -180,7 +231,8 @@ async fn measure_work(work: Work, place: &Place, programs: &Programs, rounds: u3
     if let Err(error) = run_outside(work, &project, &place.script(work.prepare)).await {
         return Ok(Outcome::NotMeasured(one_line(&error.to_string())));
     }
-    let name = format!("ringfence-day-{}", work.program);
+    commit(&project).await?;
+    let name = format!("ringfence-day-{}", work.directory());
     let gateway = RunningLeg::start_serving_in(programs, &name, &project, &place.options(), &[]).await?;
     let measured = measure_rounds(work, place, &project, &gateway, rounds).await;
     gateway.stop().await;
@@ -202,7 +254,12 @@ async fn measure_rounds(
         let session = run_in_session(work, &command, project, gateway).await?;
         let after_session = run_outside(work, project, &command).await?;
         let outside = run_outside(work, project, &command).await?;
+        let floor = match work.floor {
+            Some((_, floor)) => Some(run_outside(work, project, &place.script(floor)).await?),
+            None => None,
+        };
         if round > 0 {
+            times.floor.push(floor);
             times.session.push(Some(session));
             times.after_session.push(Some(after_session));
             times.outside.push(Some(outside));
@@ -218,8 +275,8 @@ fn one_line(text: &str) -> String {
 }
 
 fn make_project(work: Work, programs: &Programs) -> Result<PathBuf, Error> {
-    let project = programs.work_directory.join("day").join(work.program);
-    for (path, text) in work.files {
+    let project = programs.work_directory.join("day").join(work.directory());
+    for (path, text) in work.files.iter().chain(&[(".gitignore", IGNORED)]) {
         let path = project.join(path);
         std::fs::create_dir_all(path.parent().unwrap_or(&project)).while_doing("making a project")?;
         // A file that is as it should be keeps its time, so that nothing is built anew.
@@ -228,6 +285,17 @@ fn make_project(work: Work, programs: &Programs) -> Result<PathBuf, Error> {
         }
     }
     Ok(project)
+}
+
+/// Makes the project a repository, as projects are: the first command of a session waits for a snapshot of it.
+async fn commit(project: &Path) -> Result<(), Error> {
+    let commit = "git init --quiet && git add --all && git -c user.name=day -c user.email=day@example.org commit --quiet \
+                  --message day --allow-empty";
+    let output = Command::new("bash").args(["-c", commit]).current_dir(project).output().await?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::new(format!("{commit}: {}", String::from_utf8_lossy(&output.stderr))))
 }
 
 fn clear(work: Work, project: &Path) -> Result<(), Error> {
@@ -276,7 +344,7 @@ fn markdown(measured: &[(Work, Outcome)], machine: &Machine, rounds: u32) -> Str
     );
     for (work, outcome) in measured {
         let row = match outcome {
-            Outcome::Measured(times) => times.row(work.name),
+            Outcome::Measured(times) => times.rows(work),
             Outcome::NotMeasured(reason) => format!("| `{}` | not measured: {reason} | | | |\n", work.name),
         };
         text.push_str(&row);
@@ -284,26 +352,41 @@ fn markdown(measured: &[(Work, Outcome)], machine: &Machine, rounds: u32) -> Str
     text
 }
 
+impl Work {
+    fn directory(&self) -> String {
+        self.name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    }
+}
+
 impl Times {
-    fn row(&self, name: &str) -> String {
+    fn rows(&self, work: &Work) -> String {
         let of = |samples: &[Option<f64>]| {
             median(&samples.iter().flatten().copied().collect::<Vec<_>>()).unwrap_or_default()
         };
         let ratio = |samples| median(&ratios_per_round(samples, &self.outside)).unwrap_or_default();
-        format!(
-            "| `{name}` | {:.0} | {:.0} | {:.2} | {:.2} |\n",
+        let mut rows = format!(
+            "| `{}` | {:.0} | {:.0} | {:.2} | {:.2} |\n",
+            work.name,
             of(&self.outside),
             of(&self.session),
             ratio(&self.session),
             ratio(&self.after_session),
-        )
+        );
+        if let Some((why, command)) = work.floor {
+            let (floor, ratio) = (of(&self.floor), ratio(&self.floor));
+            rows.push_str(&format!(
+                "| its floor, {why}: `{command}` outside | – | {floor:.0} | {ratio:.2} | – |\n"
+            ));
+        }
+        rows
     }
 }
 
 fn as_json(measured: &[(Work, Outcome)]) -> Value {
     let of = |outcome: &Outcome| match outcome {
         Outcome::Measured(times) => json!({
-            "session_ms": times.session, "after_session_ms": times.after_session, "outside_ms": times.outside
+            "session_ms": times.session, "after_session_ms": times.after_session, "outside_ms": times.outside,
+            "floor_ms": times.floor
         }),
         Outcome::NotMeasured(reason) => json!({"not_measured": reason}),
     };

@@ -6,6 +6,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::policy::Tier;
 use crate::private_tree::PrivateTree;
 use crate::toolchain::is_executable;
 use crate::{git_settings, tool_versions};
@@ -141,8 +142,8 @@ pub struct OwnPlaces<'a> {
     pub temp: Option<&'a Path>,
 }
 
-/// The variables that lead programs to their own directories, and uv away from links into shared caches.
-pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
+/// The variables that lead programs to their own directories, and uv away from links into caches.
+pub fn own_places(places: OwnPlaces<'_>, tier: Tier) -> Vec<(OsString, OsString)> {
     let OwnPlaces { home, caches, temp } = places;
     let directories = [
         ("HOME", home.to_owned()),
@@ -152,6 +153,7 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         ("XDG_CACHE_HOME", caches.to_owned()),
         ("NPM_CONFIG_CACHE", caches.join("npm")),
         ("UV_CACHE_DIR", caches.join("uv")),
+        ("UV_PYTHON_INSTALL_DIR", caches.join("uv-python")),
         ("PIP_CACHE_DIR", caches.join("pip")),
         ("CARGO_HOME", caches.join("cargo")),
         ("CARGO_INSTALL_ROOT", caches.join("cargo-installed")),
@@ -163,7 +165,7 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
     // Java takes its user's home from the list of users, so Maven has to be told.
     let maven =
         format!("-Duser.home={} -Dmaven.repo.local={}", home.display(), caches.join("maven").display());
-    let words = [("UV_LINK_MODE", "copy"), ("MAVEN_OPTS", maven.as_str())];
+    let words = [("UV_LINK_MODE", uv_link_mode(tier)), ("MAVEN_OPTS", maven.as_str())];
     let temp =
         temp.into_iter().flat_map(|temp| ["TMPDIR", "TMP", "TEMP"].map(|name| (name, temp.to_owned())));
     directories
@@ -174,8 +176,18 @@ pub fn own_places(places: OwnPlaces<'_>) -> Vec<(OsString, OsString)> {
         .collect()
 }
 
+/// How uv takes packages out of its cache. A clone shares blocks until either file is written, which costs little on
+/// btrfs and XFS. Where none can be had, uv tries a hard link and then copies; a link would let a project change the
+/// cache. In Tier B the kernel refuses links, because the cache and the project are different mounts.
+fn uv_link_mode(tier: Tier) -> &'static str {
+    match tier {
+        Tier::A => "copy",
+        Tier::B => "clone",
+    }
+}
+
 /// Writes settings into a fresh home: those of the user's git that come along, which versions of tools the user chose,
-/// where pnpm keeps its packages, and that it copies them instead of linking them into projects. What an earlier command
+/// where pnpm keeps its packages, and that it clones or copies them instead of linking them into projects. What an earlier command
 /// of the session has put there stays.
 pub(crate) fn furnish_home(
     home: &PrivateTree,
@@ -191,9 +203,9 @@ pub(crate) fn furnish_home(
     }
     // The first file is for pnpm up to version 10, the second for later ones, which do not read the first.
     let store = places.caches.join("pnpm").display().to_string();
-    let rc = format!("package-import-method=copy\nstore-dir={store}\n");
+    let rc = format!("package-import-method=clone-or-copy\nstore-dir={store}\n");
     home.add_file(Path::new(".config/pnpm/rc"), &rc)?;
-    let yaml = format!("packageImportMethod: copy\nstoreDir: '{}'\n", store.replace('\'', "''"));
+    let yaml = format!("packageImportMethod: clone-or-copy\nstoreDir: '{}'\n", store.replace('\'', "''"));
     home.add_file(Path::new(".config/pnpm/config.yaml"), &yaml)
 }
 
@@ -206,6 +218,16 @@ mod tests {
         let parent = [("PATH", "/bin"), ("LC_ALL", "C"), ("AWS_SECRET_ACCESS_KEY", "x"), ("PATHS", "y")];
         let passed = passed_on(parent.map(|(name, value)| (name.into(), value.into())));
         assert_eq!(passed.keys().collect::<Vec<_>>(), ["LC_ALL", "PATH"]);
+    }
+
+    #[test]
+    fn uv_makes_no_links_where_they_would_be_possible() {
+        let home = Path::new("/home");
+        let mode = |tier| {
+            let places = own_places(OwnPlaces { home, caches: home, temp: None }, tier);
+            places.into_iter().find(|(name, _)| name == "UV_LINK_MODE").unwrap().1
+        };
+        assert_eq!([mode(Tier::A), mode(Tier::B)], ["copy", "clone"]);
     }
 
     #[test]

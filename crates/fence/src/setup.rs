@@ -240,7 +240,7 @@ impl FenceSetup {
             }
         };
         let places = OwnPlaces { home: &home, caches: self.caches.directory(), temp: temp.as_deref() };
-        result.extend(environment::own_places(places));
+        result.extend(environment::own_places(places, tier));
         if let (Tier::B, Some(mirror)) = (tier, self.policy.mirrored.first()) {
             result.insert("CARGO_HOME".into(), mirror.at.clone().into());
         }

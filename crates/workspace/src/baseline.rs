@@ -1,7 +1,9 @@
 //! A git snapshot of the workspace from before the first shell command. The journal knows what the file tools
 //! change; what a command changes shows only in a comparison.
 //!
-//! The snapshot has its own index and object store, so that the repository itself is not written.
+//! The snapshot is an index of its own, with an object store of its own for what is not in the repository's, so that the
+//! repository itself is not written. The first command waits for it, so it takes one process of git, and a second one
+//! only where files differ from the repository's index; the rest is left to the comparison.
 
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsStr;
@@ -30,14 +32,18 @@ pub(crate) struct Baseline {
 enum State {
     #[default]
     NotTaken,
-    Taken {
-        tree: String,
-        store: Store,
-    },
+    Taken(Store),
     Impossible(&'static str),
 }
 
-/// Our own index and object store, beside the repository's. Dropping this removes them.
+/// The longest name of a directory that is read.
+const MAX_PATH: u64 = 4096;
+/// The index of the snapshot, in its store.
+const BEFORE: &str = "before";
+/// The index of what it is compared with.
+const NOW: &str = "now";
+
+/// Our own indexes and object store, beside the repository's. Dropping this removes them.
 #[derive(Debug)]
 struct Store {
     directory: PathBuf,
@@ -66,11 +72,8 @@ impl Baseline {
         let mut state = self.lock();
         if matches!(*state, State::NotTaken) {
             let git = Git { access, until: Instant::now() + PATIENCE };
-            let taken = git.new_store().and_then(|store| Ok((git.snapshot(&store)?, store)));
-            *state = match taken {
-                Ok((tree, store)) => State::Taken { tree, store },
-                Err(reason) => State::Impossible(reason),
-            };
+            let taken = git.new_store().and_then(|store| git.snapshot(&store, BEFORE).map(|()| store));
+            *state = taken.map_or_else(State::Impossible, State::Taken);
         }
     }
 
@@ -80,10 +83,11 @@ impl Baseline {
         match &*self.lock() {
             State::NotTaken => Ok(None),
             State::Impossible(reason) => Err(reason),
-            State::Taken { tree, store } => {
+            State::Taken(store) => {
                 let git = Git { access, until: Instant::now() + PATIENCE };
-                let now = git.snapshot(store)?;
-                git.differences(store, tree, &now).map(Some)
+                git.snapshot(store, NOW)?;
+                let (before, now) = (git.tree(store, BEFORE)?, git.tree(store, NOW)?);
+                git.differences(store, &before, &now).map(Some)
             }
         }
     }
@@ -92,6 +96,19 @@ impl Baseline {
     pub(crate) fn forget(&self) {
         *self.lock() = State::Impossible("the session is over");
     }
+}
+
+/// Whether a git directory has its objects in itself. A fence says so in a file that git would take for the name of
+/// another directory.
+fn is_its_own_common_directory(repository: &Path) -> bool {
+    let path = repository.join("commondir");
+    let names_itself = || std::fs::read(&path).is_ok_and(|name| name.trim_ascii() == b".");
+    let is_its_own = match path.symlink_metadata() {
+        // A pipe would not end.
+        Ok(found) => found.is_file() && found.len() < MAX_PATH && names_itself(),
+        Err(error) => error.kind() == std::io::ErrorKind::NotFound,
+    };
+    repository.is_dir() && is_its_own
 }
 
 /// What git is run with.
@@ -117,12 +134,7 @@ impl Git<'_> {
         if is_placeholder || !repository.exists() {
             return Err("the workspace is not the top of a git repository");
         }
-        let places =
-            self.run(None, "rev-parse --path-format=absolute --git-path index --git-path objects")?;
-        let places = String::from_utf8_lossy(&places).into_owned();
-        let (index, objects) =
-            places.trim_end().split_once('\n').ok_or("the output of git could not be read")?;
-        let (index, shared) = (PathBuf::from(index), PathBuf::from(objects));
+        let (index, shared) = self.index_and_objects(&repository)?;
         // Inside a fence, HOME belongs to the session and has more room than its temporary directory.
         let home = std::env::var_os("HOME").filter(|_| self.access.is_fenced).map(PathBuf::from);
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos();
@@ -136,30 +148,53 @@ impl Git<'_> {
         Ok(store)
     }
 
-    /// Writes the current workspace, without ignored files, as a git tree and returns its id.
-    fn snapshot(&self, store: &Store) -> Result<String, &'static str> {
-        self.check_size()?;
+    /// Where the repository has its index and its objects. Asks git only where they are not in the directory itself.
+    fn index_and_objects(&self, repository: &Path) -> Result<(PathBuf, PathBuf), &'static str> {
+        if is_its_own_common_directory(repository) {
+            return Ok((repository.join("index"), repository.join("objects")));
+        }
+        let places =
+            self.run(None, "rev-parse --path-format=absolute --git-path index --git-path objects")?;
+        let places = String::from_utf8_lossy(&places).into_owned();
+        let (index, objects) =
+            places.trim_end().split_once('\n').ok_or("the output of git could not be read")?;
+        Ok((index.into(), objects.into()))
+    }
+
+    /// Writes the current workspace, without ignored files, into an index of the store.
+    fn snapshot(&self, store: &Store, index: &str) -> Result<(), &'static str> {
+        let differs = self.differs_from_index()?;
         // A copy of the repository's index lets git read only the files that changed.
-        let _ = std::fs::copy(&store.index, store.directory.join("index"));
-        self.run(Some(store), "add --all")?;
-        let tree = self.run(Some(store), "write-tree")?;
+        let _ = std::fs::copy(&store.index, store.directory.join(index));
+        if differs {
+            self.run(Some((store, index)), "add --all")?;
+        }
+        Ok(())
+    }
+
+    /// The id of the tree that an index of the store describes. Objects that were removed since are no obstacle.
+    fn tree(&self, store: &Store, index: &str) -> Result<String, &'static str> {
+        let tree = self.run(Some((store, index)), "write-tree --missing-ok")?;
         Ok(String::from_utf8_lossy(&tree).trim_end().to_owned())
     }
 
-    /// Refuses a workspace with too many uncommitted bytes to copy.
-    fn check_size(&self) -> Result<(), &'static str> {
+    /// Whether a file of the workspace differs from the repository's index. Refuses too many uncommitted bytes to copy.
+    fn differs_from_index(&self) -> Result<bool, &'static str> {
         let listed = self.run(None, "ls-files -z --others --modified --exclude-standard")?;
         let root = self.access.workspace.roots().next().ok_or("there is no workspace")?;
         let paths = listed.split(|byte| *byte == 0).filter(|path| !path.is_empty());
         let size =
             |path: &[u8]| root.join(OsStr::from_bytes(path)).symlink_metadata().map_or(0, |file| file.len());
         let total: u64 = paths.map(size).fold(0, u64::saturating_add);
-        if total > MAX_UNCOMMITTED { Err("the uncommitted files are too large to keep") } else { Ok(()) }
+        if total > MAX_UNCOMMITTED {
+            return Err("the uncommitted files are too large to keep");
+        }
+        Ok(!listed.is_empty())
     }
 
     fn differences(&self, store: &Store, before: &str, now: &str) -> Result<Differences, &'static str> {
         let compare = format!("diff-tree -r -z --no-renames --no-ext-diff {before} {now}");
-        let listed = self.run(Some(store), &compare)?;
+        let listed = self.run(Some((store, NOW)), &compare)?;
         // Each entry is `:mode mode blob blob status`, NUL, the path, NUL.
         let mut fields = listed.split(|byte| *byte == 0);
         let mut differences = Vec::new();
@@ -173,7 +208,7 @@ impl Git<'_> {
             let before = match status {
                 "A" => Original::Nothing,
                 _ => self
-                    .run(Some(store), &format!("cat-file blob {blob}"))
+                    .run(Some((store, NOW)), &format!("cat-file blob {blob}"))
                     .map_or(Original::Unkept, Original::Contents),
             };
             differences.push((PathBuf::from(OsStr::from_bytes(path)), before));
@@ -182,15 +217,15 @@ impl Git<'_> {
     }
 
     /// Runs git without the repository's hooks and file monitor. Its filters do run, confined like any command.
-    fn run(&self, store: Option<&Store>, arguments: &str) -> Result<Vec<u8>, &'static str> {
+    fn run(&self, store: Option<(&Store, &str)>, arguments: &str) -> Result<Vec<u8>, &'static str> {
         let script = format!(
             "exec git -c core.fsmonitor=false -c core.hooksPath=/dev/null -c safe.directory='*' {arguments} 2>/dev/null"
         );
         let mut environment = vec![("GIT_OPTIONAL_LOCKS".to_owned(), "0".to_owned())];
-        if let Some(store) = store {
+        if let Some((store, index)) = store {
             let text = |path: &Path| path.to_string_lossy().into_owned();
             environment.extend([
-                ("GIT_INDEX_FILE".to_owned(), text(&store.directory.join("index"))),
+                ("GIT_INDEX_FILE".to_owned(), text(&store.directory.join(index))),
                 ("GIT_OBJECT_DIRECTORY".to_owned(), text(&store.directory.join("objects"))),
                 ("GIT_ALTERNATE_OBJECT_DIRECTORIES".to_owned(), text(&store.shared)),
             ]);
@@ -200,5 +235,25 @@ impl Git<'_> {
         let root = root.map_err(|_| "the workspace cannot be read")?;
         let output = self.access.operations.run_internally(script, root, environment, self.until);
         output.ok_or("git is missing, or could not compare the workspace in time")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_git_directory_with_objects_elsewhere_is_left_to_git() {
+        let directory = std::env::temp_dir().join(format!("ringfence-baseline-test-{}", std::process::id()));
+        std::fs::create_dir_all(&directory).unwrap();
+        let own_with = |name: &str| {
+            std::fs::write(directory.join("commondir"), name).unwrap();
+            is_its_own_common_directory(&directory)
+        };
+        assert!(own_with(".\n") && !own_with("../..\n") && !own_with(""));
+        std::fs::remove_file(directory.join("commondir")).unwrap();
+        assert!(is_its_own_common_directory(&directory));
+        assert!(!is_its_own_common_directory(&directory.join("missing")));
+        std::fs::remove_dir(&directory).unwrap();
     }
 }

@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 use fence::environment::{self, OwnPlaces};
 use fence::{
     Allowance, DeniedPath, Fenced, Kernel, Launcher, Limit, LimitOrigin, Limits, Network, OwnDirectory, Plan,
-    Policy, ReadMode, SessionDirectory, Temp, TierChoice, UnixSockets, VettedDirectory,
+    Policy, ReadMode, SessionDirectory, Temp, Tier, TierChoice, UnixSockets, VettedDirectory,
 };
 
 use crate::benchmarks::fence::variants::FenceVariant;
@@ -263,7 +263,7 @@ impl FenceHost {
         variables.extend(environment::toolchains(&parent, home().as_deref()));
         let temp = self.session.temp();
         let places = OwnPlaces { home: &self.session.home(), caches: &self.caches, temp: Some(&temp) };
-        variables.extend(environment::own_places(places));
+        variables.extend(environment::own_places(places, Tier::B));
         fence::Command {
             program: program.to_owned(),
             arguments: arguments.to_vec(),

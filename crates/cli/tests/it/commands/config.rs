@@ -295,6 +295,15 @@ fn a_known_server_is_added_with_what_it_needs() {
     assert!(told.contains("private keys stay outside"), "{told}");
     let told = home.succeeds("add web -- npx -y @playwright/mcp --no-sandbox");
     assert!(told.contains("unixSockets: true"), "{told}");
+    for (server, reason) in [
+        ("git -- uvx mcp-server-git", "executionContext: local, because"),
+        ("chrome -- npx -y chrome-devtools-mcp@latest", "--chromeArg=--no-sandbox"),
+        ("postgres -- npx -y @modelcontextprotocol/server-postgres postgresql://127.0.0.1/db", "over TCP"),
+        ("docker -- uvx mcp-server-docker", "all rights of root"),
+    ] {
+        let told = home.succeeds(&format!("add {server}"));
+        assert!(told.contains(reason), "{server}: {told}");
+    }
     let text = home.read(OWN);
     for line in [
         "storage: persistent",

@@ -173,18 +173,38 @@ impl Registry {
         std::fs::create_dir(&work).unwrap();
         let description = json!({"name": name, "version": "1.0.0", "scripts": {"prepare": prepare}});
         std::fs::write(work.join("package.json"), description.to_string()).unwrap();
+        format!("git+{}", self.publish_git(name, &work))
+    }
+
+    /// Publishes a git repository with a hook of pre-commit that prints `text`, under the tag `v1`. Returns its address.
+    pub(crate) fn publish_hook(&self, name: &str, text: &str) -> String {
+        self.publish_sources(name, "1.0.0", text, Path::new("/dev/null"));
+        let packed = format!("{name}-1.0.0.tar.gz");
+        let unpacked =
+            Command::new("tar").arg("-xzf").arg(packed).current_dir(self.directory.path()).output();
+        assert!(unpacked.unwrap().status.success());
+        let work = self.directory.join(&format!("{name}-1.0.0"));
+        let hook = json!([{"id": name, "name": name, "entry": name, "language": "python", "verbose": true,
+                           "always_run": true, "pass_filenames": false}]);
+        std::fs::write(work.join(".pre-commit-hooks.yaml"), hook.to_string()).unwrap();
+        self.publish_git(name, &work)
+    }
+
+    /// Makes a directory a git repository and publishes it. Returns its address.
+    fn publish_git(&self, name: &str, work: &Path) -> String {
         let git = |words: &[&str]| {
             let identity = ["-c", "user.name=test", "-c", "user.email=test@example.org"];
-            let output = Command::new("git").args(identity).args(words).current_dir(&work).output().unwrap();
+            let output = Command::new("git").args(identity).args(words).current_dir(work).output().unwrap();
             assert!(output.status.success(), "{output:?}");
         };
         git(&["init", "--quiet"]);
         git(&["add", "."]);
         git(&["commit", "--quiet", "--message", "first"]);
+        git(&["tag", "v1"]);
         // So that files alone can serve it.
         git(&["update-server-info"]);
         self.publish_files(&work.join(".git"), &format!("/{name}.git"));
-        format!("git+{}/{name}.git", self.address)
+        format!("{}/{name}.git", self.address)
     }
 
     fn publish_files(&self, directory: &Path, path: &str) {

@@ -247,7 +247,7 @@ async fn caches_have_the_same_path_in_every_session_of_a_workspace() {
     let own = workspace_dir("caches-path");
     let project = Project::new("caches-path");
     let gateway = built_in(&own).start().await;
-    let script = "echo $NPM_CONFIG_CACHE $UV_CACHE_DIR $GOPATH $GRADLE_USER_HOME $PIP_CACHE_DIR";
+    let script = "echo $NPM_CONFIG_CACHE $UV_CACHE_DIR $UV_PYTHON_INSTALL_DIR $GOPATH $GRADLE_USER_HOME $PIP_CACHE_DIR";
     let first = run_in_session(&gateway, &project, script).await;
     let second = run_in_session(&gateway, &project, script).await;
     let places = |printed: &str| -> Vec<PathBuf> {

@@ -9,9 +9,11 @@ use crate::authentication::write_private;
 use crate::commands::registry::{NpmContents, Registry};
 
 /// What one package manager does in a project.
+#[derive(Default)]
 struct Work<'a> {
     name: &'static str,
     files: &'a [(&'static str, String)],
+    is_repository: bool,
     /// Downloads, and makes a lock file.
     first: String,
     /// Files of `first` that the other workspace needs for the same work.
@@ -27,6 +29,11 @@ async fn is_kept_for_the_workspace_alone(work: Work<'_>, take_away: impl FnOnce(
     for (path, text) in work.files {
         project.write(path, text);
         other.write(path, text);
+    }
+    if work.is_repository {
+        for project in [&project, &other] {
+            project.git(&["init", "--quiet"]);
+        }
     }
     let parts = parts_dir();
     let start = || built_in(&own).flag("--read").flag(&parts).start();
@@ -68,6 +75,7 @@ async fn npm_downloads_nothing_in_the_second_session() {
         first: format!("npm install {npm}"),
         locks: &["package-lock.json"],
         again: format!("rm -rf node_modules; npm ci {npm}; cat node_modules/number/text"),
+        ..Work::default()
     };
     is_kept_for_the_workspace_alone(work, || registry.close()).await;
 }
@@ -92,6 +100,7 @@ async fn pnpm_downloads_nothing_in_the_second_session() {
                 "{pnpm} --version | grep '^{version}' && rm -rf node_modules && \
                  {pnpm} install --frozen-lockfile {options} && ! {{ {linked}; }} && cat node_modules/number/text"
             ),
+            ..Work::default()
         };
         is_kept_for_the_workspace_alone(work, || registry.close()).await;
     }
@@ -110,29 +119,77 @@ async fn pip_downloads_nothing_in_the_second_session() {
         "rm -rf .venv; /usr/bin/python3 -m venv .venv && .venv/bin/pip install {index} number && \
          .venv/bin/number"
     );
-    let work = Work { name: "second-pip", files: &[], first: install.clone(), locks: &[], again: install };
+    let work = Work { name: "second-pip", first: install.clone(), again: install, ..Work::default() };
     is_kept_for_the_workspace_alone(work, || registry.forget_python_files()).await;
+}
+
+/// A project that needs `number`.
+fn uv_project(registry: &Registry) -> String {
+    format!(
+        "[project]\nname = \"tiny\"\nversion = \"1.0.0\"\nrequires-python = \">=3.10\"\ndependencies = [\"number\"]\n\
+         [[tool.uv.index]]\nurl = \"{}\"\ndefault = true\n",
+        registry.python_url()
+    )
+}
+
+fn uv_sync() -> String {
+    format!("UV_HTTP_RETRIES=0 {} sync --python /usr/bin/python3", parts_dir().join("venv/bin/uv").display())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn uv_downloads_nothing_in_the_second_session() {
     let registry = Registry::start();
     registry.publish_wheel("number", "1.0.0", "seven");
-    let project = format!(
-        "[project]\nname = \"tiny\"\nversion = \"1.0.0\"\nrequires-python = \">=3.10\"\ndependencies = [\"number\"]\n\
-         [[tool.uv.index]]\nurl = \"{}\"\ndefault = true\n",
-        registry.python_url()
-    );
-    let uv = parts_dir().join("venv/bin/uv").display().to_string();
-    let sync = format!("UV_HTTP_RETRIES=0 {uv} sync --python /usr/bin/python3");
+    let sync = uv_sync();
     let work = Work {
         name: "second-uv",
-        files: &[("pyproject.toml", project)],
+        files: &[("pyproject.toml", uv_project(&registry))],
         first: sync.clone(),
         locks: &["uv.lock"],
         again: format!("rm -rf .venv; {sync} && .venv/bin/number"),
+        ..Work::default()
     };
     is_kept_for_the_workspace_alone(work, || registry.close()).await;
+}
+
+/// What pre-commit keeps is a clone of the hook's repository and an environment with the hook installed.
+#[tokio::test(flavor = "multi_thread")]
+async fn pre_commit_downloads_nothing_in_the_second_session() {
+    let registry = Registry::start();
+    let hook = registry.publish_hook("number", "seven");
+    let settings = json!({"repos": [{"repo": hook, "rev": "v1", "hooks": [{"id": "number"}]}]});
+    let run = format!("{} run --all-files", parts_dir().join("venv/bin/pre-commit").display());
+    let work = Work {
+        name: "second-pre-commit",
+        files: &[(".pre-commit-config.yaml", settings.to_string())],
+        is_repository: true,
+        first: run.clone(),
+        again: run,
+        ..Work::default()
+    };
+    is_kept_for_the_workspace_alone(work, || registry.close()).await;
+}
+
+/// A file of the project with a second name in the cache would let the project change the cache.
+#[tokio::test(flavor = "multi_thread")]
+async fn uv_gives_no_file_of_its_cache_a_second_name() {
+    let registry = Registry::start();
+    registry.publish_wheel("number", "1.0.0", "seven");
+    let (own, project) = (workspace_dir("uv-links"), Project::new("uv-links"));
+    project.write("pyproject.toml", uv_project(&registry));
+    let sync = uv_sync();
+    let linked = "find .venv -type f -links +1 | grep -q . && echo LINKED; .venv/bin/number";
+    for tier in ["a", "b"] {
+        let gateway = built_in(&own).flag("--read").flag(parts_dir()).flags(["--allow-root", "--tier", tier]);
+        let gateway = gateway.start().await;
+        let synced = run_in_session(&gateway, &project, &format!("rm -rf .venv; {sync} && {linked}")).await;
+        assert!(synced.contains("seven") && !synced.contains("LINKED"), "{tier}: {synced}");
+        let asked = format!("rm -rf .venv; UV_LINK_MODE=hardlink {sync} && {linked}");
+        let asked = run_in_session(&gateway, &project, &asked).await;
+        // The control: in Tier A the setting alone prevents it, in Tier B the kernel too.
+        assert_eq!(asked.contains("LINKED"), tier == "a", "{tier}: {asked}");
+        assert!(asked.contains("seven"), "{tier}: {asked}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -151,6 +208,7 @@ async fn go_downloads_nothing_in_the_second_session() {
         first: format!("{variables} {go} mod tidy"),
         locks: &["go.sum"],
         again: format!("{variables} CGO_ENABLED=0 {go} run ."),
+        ..Work::default()
     };
     is_kept_for_the_workspace_alone(work, || registry.close()).await;
 }
@@ -180,6 +238,7 @@ async fn maven_downloads_nothing_in_the_second_session() {
         first: validate.clone(),
         locks: &[],
         again: validate,
+        ..Work::default()
     };
     is_kept_for_the_workspace_alone(work, || registry.close()).await;
 }
