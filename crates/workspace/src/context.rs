@@ -8,6 +8,7 @@ use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::rules::Rules;
 use crate::shell::Operations;
+use crate::state::Restored;
 use crate::tools::ResultForm;
 
 #[derive(Debug)]
@@ -18,6 +19,8 @@ pub(crate) struct ServerContext {
     pub(crate) operations: Operations,
     pub(crate) journal: Journal,
     pub(crate) baseline: Baseline,
+    /// What it has of earlier servers of the session.
+    pub(crate) restored: Restored,
     /// The names of the tools that clients may call, in the order of `tools/list`.
     pub(crate) offered_tools: Vec<&'static str>,
     /// Nothing may be written.

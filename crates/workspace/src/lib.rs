@@ -31,6 +31,7 @@ mod rules;
 mod search;
 mod server;
 mod shell;
+mod state;
 mod subscriptions;
 mod text;
 mod tools;

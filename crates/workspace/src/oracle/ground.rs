@@ -90,6 +90,7 @@ fn make() -> (Ground, ServerContext) {
         operations: Operations::new(OperationLimits::default()).expect("a place for commands"),
         journal: Journal::default(),
         baseline: Baseline::default(),
+        restored: crate::state::Restored::default(),
         is_read_only: false,
         reports: false,
         results: crate::tools::ResultForm::TextAndData,

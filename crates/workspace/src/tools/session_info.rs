@@ -11,6 +11,7 @@ use super::call::Call;
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
 use super::tool::{Effect, Pace, Tool};
+use crate::state::Restored;
 
 pub(super) const TOOL: Tool = Tool {
     name: "session_info",
@@ -42,6 +43,11 @@ pub(super) const TOOL: Tool = Tool {
         Field::optional("limits", Kind::Object, "Limits of the tools."),
         Field::optional("tools", Kind::Texts, "The tools that are offered."),
         Field::optional("shell", Kind::Text, "The shell that runs commands."),
+        Field::optional(
+            "restored",
+            Kind::Object,
+            "If earlier server processes had the session: how many, and what is known from them.",
+        ),
     ],
     run,
 };
@@ -64,6 +70,7 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         "limits": context.limits(MAX_TEXT_BYTES),
         "tools": tools,
         "shell": context.operations.shell().map(|path| path.display().to_string()),
+        "restored": restored_as_data(context.restored),
     });
     let fence = confinement.map_or_else(
         || "none: this server was not started by a gateway with fences".to_owned(),
@@ -74,13 +81,33 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         Some("default") => "; the gateway's default, because the client named no directory",
         _ => "",
     };
-    let text = format!(
+    let mut text = format!(
         "session: {}\nworkspace: {} ({access}{origin})\nfence: {fence}\ntools: {}",
         identity.session.as_deref().unwrap_or("not known"),
         roots.join(", "),
         tools.join(", ")
     );
+    text.push_str(&restored_in_words(context.restored));
     Ok(Answer::new(text, &without_nulls(data)))
+}
+
+fn restored_as_data(restored: Restored) -> Option<Value> {
+    let Restored { servers, files, operations, lost } = restored;
+    (servers > 0).then(|| {
+        json!({ "servers": servers, "changed_files": files, "operations": operations, "lost_operations": lost })
+    })
+}
+
+fn restored_in_words(restored: Restored) -> String {
+    let Restored { servers, files, operations, lost } = restored;
+    if servers == 0 {
+        return String::new();
+    }
+    format!(
+        "\nrestored: server process {} of this session; known from before: {files} changed files, {operations} \
+         commands, of which {lost} are lost",
+        servers + 1
+    )
 }
 
 /// The report has a line for every protection, which is more than a model needs.
