@@ -13,6 +13,7 @@ mod state;
 mod streams;
 mod verbose_meta;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -135,6 +136,11 @@ impl Client {
         let principal = self.record().key.principal.clone();
         let scope_source = self.scope().map(|scope| scope.source().as_str());
         Owner { principal, session: self.handle, instance: self.instance.clone(), scope_source }
+    }
+
+    /// Where a server of this session alone keeps what outlives the gateway, if anything does.
+    pub(crate) fn state_place(&self, server: &str) -> Option<PathBuf> {
+        self.context.durable.state_place(self.record_key, server)
     }
 
     pub(crate) fn instance(&self) -> &Instance {

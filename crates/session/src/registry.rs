@@ -6,13 +6,13 @@ mod quota;
 mod restoring;
 mod tombstones;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use audit::{AuditEntry, AuditLog};
-use identity::{Principal, SessionKey};
+use identity::{Principal, RecordKey, SessionKey};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use store::{Condition, Loaded, Store};
@@ -70,6 +70,8 @@ impl Sessions {
         let (store, mut loaded) = kept.map_or_else(Default::default, |(store, loaded)| (Some(store), loaded));
         let context = GatewayContext::new(settings, rules, audit, store);
         let tombstones = Tombstones::of(std::mem::take(&mut loaded.ends));
+        let known: HashSet<RecordKey> = loaded.sessions.iter().map(|row| row.key).collect();
+        context.durable.sweep_states(|key| known.contains(key));
         let (dormant, useless) = Dormant::of(loaded);
         for key in useless {
             context.durable.session_expired(key);

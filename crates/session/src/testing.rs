@@ -83,6 +83,7 @@ pub(crate) fn upstream(lifecycle: Lifecycle) -> Arc<Upstream> {
         directory: None,
         fence: None,
         explains_refusals: false,
+        keeps_state: false,
         preparation: None,
     };
     Arc::new(Upstream::process("server".to_owned(), program, lifecycle))
