@@ -77,6 +77,8 @@ pub(crate) enum Error {
     NoStateDirectory,
     NoGateway,
     NoSuchSession,
+    /// A gateway refuses a change of what is said about a session, in its words.
+    SessionRefused(String),
     /// The first server could not be started.
     NotServing(Refusal),
     /// This host cannot enforce any fence.
@@ -153,6 +155,7 @@ impl Error {
             | Self::NoStateDirectory
             | Self::NoGateway
             | Self::NoSuchSession
+            | Self::SessionRefused(_)
             | Self::NotServing(_)
             | Self::NoFence { .. }
             | Self::Upstream(_)
@@ -199,6 +202,9 @@ impl Error {
             Self::NoStateDirectory => "nothing says where this user keeps state".to_owned(),
             Self::NoGateway => "no gateway of this user is running".to_owned(),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
+            Self::SessionRefused(reason) => {
+                split_hint(reason).0.trim_start_matches("Bad Request: ").to_owned()
+            }
             Self::NotServing(Refusal::Scope { refusal }) => {
                 format!("the default scope cannot be used: {refusal}")
             }
@@ -229,6 +235,7 @@ impl Error {
         match self {
             Self::Upstream(error) | Self::NotServing(Refusal::Start(error)) => start_hint(error),
             Self::Store(error) => Some(error.hint().to_owned()),
+            Self::SessionRefused(reason) => split_hint(reason).1.map(str::to_owned),
             Self::NotWithStage(_) => {
                 Some("a copy belongs to one session, and to the user that runs ringfence".to_owned())
             }
@@ -300,6 +307,11 @@ impl Error {
             _ => return None,
         })
     }
+}
+
+/// The message of a gateway, and the hint that it ends with.
+fn split_hint(message: &str) -> (&str, Option<&str>) {
+    message.split_once("; hint: ").map_or((message, None), |(message, hint)| (message, Some(hint)))
 }
 
 fn start_hint(error: &StartError) -> Option<String> {

@@ -107,6 +107,16 @@ impl Durable {
         resolved(saved)
     }
 
+    /// Writes what is said about a session whose client has not come back. Resolves when it is on the disk.
+    pub(crate) fn save_stored(
+        &self,
+        key: RecordKey,
+        stored: &StoredSession,
+    ) -> impl Future<Output = ()> + use<> {
+        let row = SessionRow { key, body: stored.to_text() };
+        resolved(self.0.as_ref().map(|store| store.save(Change::Session(row))))
+    }
+
     /// Writes a record soon.
     pub(crate) fn note_session(&self, record: &SessionRecord, last_used: Timestamp) {
         if let Some(store) = &self.0

@@ -16,6 +16,7 @@ use crate::plan::{ServerSet, Terms};
 use crate::record::{Contexts, SessionRecord};
 use crate::registry::{Caller, Sessions};
 use crate::scope::{OnRootsChange, RootsChoice, ScopeRules};
+use crate::session_context::SessionContext;
 use crate::settings::Settings;
 use crate::stream::StreamReader;
 
@@ -67,6 +68,7 @@ pub(crate) fn record() -> SessionRecord {
         version: None,
         scope: None,
         contexts: Contexts::default(),
+        context: SessionContext::default(),
         subscriptions: BTreeSet::new(),
         log_level: None,
         end: None,

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::baseline::{Baseline, GitAccess};
 use crate::files::Workspace;
+use crate::gateway_line::GatewayLine;
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::rules::Rules;
@@ -16,6 +17,7 @@ pub(crate) struct ServerContext {
     pub(crate) workspace: Workspace,
     pub(crate) rules: Rules,
     pub(crate) identity: Identity,
+    pub(crate) gateway: GatewayLine,
     pub(crate) operations: Operations,
     pub(crate) journal: Journal,
     pub(crate) baseline: Baseline,

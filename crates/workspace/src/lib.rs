@@ -18,6 +18,7 @@ mod completion;
 mod context;
 mod edit;
 mod files;
+mod gateway_line;
 mod identity;
 mod journal;
 mod options;

@@ -9,6 +9,7 @@ use thiserror::Error;
 use crate::baseline::Baseline;
 use crate::context::ServerContext;
 use crate::files::Workspace;
+use crate::gateway_line::GatewayLine;
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::output::Output;
@@ -66,7 +67,9 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
     // A path leads no further than one that a client names.
     recovered.originals.retain(|(path, _)| workspace.root_of(path).is_some());
     let restored = Restored::of(&recovered);
+    let output = Arc::new(Output::new(Box::new(io::stdout())));
     let context = ServerContext {
+        gateway: GatewayLine::new(Arc::clone(&output)),
         workspace,
         offered_tools: offered_tools(&rules, options.is_read_only, identity.confinement.is_some()),
         rules,
@@ -81,7 +84,7 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
         reports: options.reports,
         results: options.results,
     };
-    let server = Server::new(context, Output::new(Box::new(io::stdout())));
+    let server = Server::new(context, output);
     server.run(io::stdin().lock()).map_err(ServeError::Input)
 }
 
