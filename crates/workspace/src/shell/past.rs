@@ -42,7 +42,7 @@ pub(crate) enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum LostReason {
-    /// Its server was told to end, and ended it.
+    /// Its server ended, and ended it: the gateway had closed the connection, or was gone.
     Ended,
     /// Its server was killed, and its processes with it.
     Killed,
@@ -52,11 +52,9 @@ impl LostReason {
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::Ended => {
-                "the server that ran it was told to end, because the gateway stopped or the client was gone, and ended it"
+                "its server was ended, because the gateway stopped or the client was gone, and the command with it"
             }
-            Self::Killed => {
-                "the server that ran it was killed or crashed, and the command was killed with it"
-            }
+            Self::Killed => "its server was killed or crashed, and the command with it",
         }
     }
 }

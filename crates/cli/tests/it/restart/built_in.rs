@@ -99,7 +99,8 @@ async fn changes_commands_and_hashes_are_known_after_the_gateway_was_killed() {
     assert_eq!((&fields["status"], &fields["output"]), (&json!("lost"), &json!("last words\n")), "{fields}");
     assert_eq!(fields["command"], "echo last words; sleep 1000");
     assert!(fields["started"].as_str().unwrap().starts_with("20"), "{fields}");
-    for part in ["last words", "op-2 is lost", "outcome is unknown", "killed or crashed", "sleep 1000"] {
+    for part in ["last words", "op-2 is lost", "outcome is unknown", "and the command with it", "sleep 1000"]
+    {
         assert!(text.contains(part), "{part}: {text}");
     }
     let cancelled = data(&client, "cancel_operation", json!({"operation_id": "op-2"})).await;
@@ -146,7 +147,7 @@ async fn a_command_that_a_gateway_ended_is_lost_for_that_reason() {
     let _gateway = site.start(Gateway::built_in()).await;
     let lost = data(&client, "operation_status", json!({"operation_id": id})).await;
     assert_eq!((&lost["status"], &lost["output"]), (&json!("lost"), &json!("under way\n")), "{lost}");
-    assert!(lost["reason"].as_str().unwrap().contains("told to end"), "{lost}");
+    assert!(lost["reason"].as_str().is_some_and(|reason| reason.contains("was ended, because")), "{lost}");
 }
 
 #[tokio::test]
@@ -160,15 +161,18 @@ async fn a_server_that_crashed_or_rested_is_followed_by_one_that_knows_also_with
     let crashed = background(&client, "sleep 1000").await;
     let server = *gateway.descendants().iter().find(|pid| is_server(**pid)).expect("the server runs");
     kill(server);
-    gateway.wait_for_log("generation=1").await;
-    wait_until("it is gone", async || !testkit::process_exists(server)).await;
+    gateway.wait_for_log("killed by signal 9").await;
     let lost = data(&client, "operation_status", json!({"operation_id": crashed})).await;
-    assert!(lost["reason"].as_str().unwrap().contains("killed or crashed"), "{lost}");
+    assert!(
+        lost["reason"].as_str().is_some_and(|reason| reason.contains("killed or crashed")),
+        "{lost} {}",
+        gateway.log()
+    );
     let rested = background(&client, "sleep 1000").await;
     drop(client.listen().await);
     wait_until("the server rests", async || gateway.descendants().is_empty()).await;
     let lost = data(&client, "operation_status", json!({"operation_id": rested})).await;
-    assert!(lost["reason"].as_str().unwrap().contains("told to end"), "{lost}");
+    assert!(lost["reason"].as_str().is_some_and(|reason| reason.contains("was ended, because")), "{lost}");
     let files = data(&client, "session_diff", json!({})).await["files"].clone();
     assert_eq!((&files[0]["path"], &files[0]["status"]), (&json!("tool.txt"), &json!("deleted")));
 }
@@ -188,8 +192,8 @@ async fn the_state_of_a_session_goes_with_it_and_what_belongs_to_none_goes_at_st
     let mut site = Site::new("state-ends");
     let mut gateway = site.start(Gateway::built_in()).await;
     let (first, second) = (session(&gateway).await, session(&gateway).await);
-    for client in [&first, &second] {
-        client.call_tool_for_text("write_file", json!({"path": "a", "content": "x"})).await;
+    for (client, name) in [(&first, "a"), (&second, "b")] {
+        client.call_tool_for_text("write_file", json!({"path": name, "content": "x"})).await;
     }
     assert_eq!(list(&site.servers()).len(), 2);
     assert_eq!(first.delete().await.status, 204);
@@ -202,7 +206,7 @@ async fn the_state_of_a_session_goes_with_it_and_what_belongs_to_none_goes_at_st
     assert_eq!(list(&site.servers()).len(), 1, "{:?}", list(&site.servers()));
     assert!(gateway.log().contains("there is no such session"), "{}", gateway.log());
     // The one that is left is that of the other session, which has not come back yet.
-    assert_eq!(data(&second, "session_diff", json!({})).await["files"][0]["path"], "a");
+    assert_eq!(data(&second, "session_diff", json!({})).await["files"][0]["path"], "b");
     assert_eq!(second.delete().await.status, 204);
     wait_until("its state is gone", async || list(&site.servers()).is_empty()).await;
 }
@@ -256,7 +260,7 @@ async fn damaged_state_is_set_aside_and_named_and_the_session_goes_on() {
 async fn no_command_reaches_the_state_of_its_session() {
     for tier in ["a", "b"] {
         let mut site = Site::new("state-reached");
-        let gateway = site.start(Gateway::built_in().flags(["--tier", tier])).await;
+        let gateway = site.start(Gateway::built_in().flags(["--tier", tier, "--allow-root"])).await;
         let client = session(&gateway).await;
         let secret = "what only the state holds";
         site.project.write("a.txt", secret);
@@ -276,14 +280,14 @@ async fn no_command_reaches_the_state_of_its_session() {
         let holders: Vec<u32> = gateway.descendants().into_iter().filter(has_it).collect();
         assert!(holders.len() == 1 && is_server(holders[0]), "tier {tier}: {holders:?}");
         let script = format!(
-            "for link in /proc/[0-9]*/fd/*; do
-                 case \"$(readlink \"$link\")\" in *servers/*) echo FOUND; cat \"$link\"; echo x >> \"$link\";; esac
-             done
+            "ls -l /proc/[0-9]*/fd | grep -q servers/ && echo FOUND
+             for link in /proc/$PPID/fd/[3-9] /proc/$PPID/fd/1[0-9]; do cat \"$link\"; echo x >> \"$link\"; done
              cat '{file}'; echo x >> '{file}'; rm -f '{file}'; ls '{}'
              env | grep RINGFENCE_STATE; ls -l /proc/self/fd | grep -c servers/; sleep 1000 & echo \"the end\"",
             site.servers().display()
         );
-        let tried = client.call_tool("run_terminal_cmd", json!({"command": script})).await;
+        let tried =
+            client.call_tool("run_terminal_cmd", json!({"command": script, "wait_seconds": 45})).await;
         let text = words(&tried);
         assert!(text.contains("the end"), "tier {tier}: {text}");
         for sign in ["FOUND", secret, "RINGFENCE_STATE="] {
