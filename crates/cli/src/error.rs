@@ -87,6 +87,8 @@ pub(crate) enum Error {
     /// `sessions prune --state-dir` names no state directory.
     NoStore(PathBuf),
     NoSuchSession,
+    /// A gateway refuses a change of what is said about a session, in its words.
+    SessionRefused(String),
     /// The first server could not be started.
     NotServing(Refusal),
     /// This host cannot enforce any fence.
@@ -167,6 +169,7 @@ impl Error {
             | Self::NoGateway
             | Self::NoStore(_)
             | Self::NoSuchSession
+            | Self::SessionRefused(_)
             | Self::NotServing(_)
             | Self::NoFence { .. }
             | Self::Upstream(_)
@@ -220,6 +223,9 @@ impl Error {
             Self::NoGateway => "no gateway of this user is running".to_owned(),
             Self::NoStore(directory) => format!("no gateway has kept sessions in {}", directory.display()),
             Self::NoSuchSession => "no gateway of this user has such a session".to_owned(),
+            Self::SessionRefused(reason) => {
+                split_hint(reason).0.trim_start_matches("Bad Request: ").to_owned()
+            }
             Self::NotServing(Refusal::Scope { refusal }) => {
                 format!("the default scope cannot be used: {refusal}")
             }
@@ -251,6 +257,7 @@ impl Error {
             Self::Upstream(error) | Self::NotServing(Refusal::Start(error)) => start_hint(error),
             Self::Store(error) => Some(error.hint().to_owned()),
             Self::PassedSocket(error) => Some(error.hint().to_owned()),
+            Self::SessionRefused(reason) => split_hint(reason).1.map(str::to_owned),
             Self::NotWithStage(_) => {
                 Some("a copy belongs to one session, and to the user that runs ringfence".to_owned())
             }
@@ -327,6 +334,11 @@ impl Error {
             _ => return None,
         })
     }
+}
+
+/// The message of a gateway, and the hint that it ends with.
+fn split_hint(message: &str) -> (&str, Option<&str>) {
+    message.split_once("; hint: ").map_or((message, None), |(message, hint)| (message, Some(hint)))
 }
 
 fn start_hint(error: &StartError) -> Option<String> {

@@ -1,5 +1,6 @@
-//! `ringfence sessions`: lists, shows, stops and prunes the sessions of running gateways.
+//! `ringfence sessions`: lists, shows, labels, stops and prunes the sessions of running gateways.
 
+mod context;
 mod pruning;
 
 use std::io::IsTerminal;
@@ -13,6 +14,7 @@ use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
+use self::context::{context_lines, label_change, name_and_labels, query};
 use self::pruning::{PruneArguments, Pruning};
 use crate::discovery::{self, Discovered};
 use crate::error::Error;
@@ -26,7 +28,10 @@ const EXAMPLES: &str = "\
 Examples:
   ringfence sessions list
   ringfence sessions list --json
+  ringfence sessions list --search 'release shop' --label ticket=AB-1
   ringfence sessions show s-1a2b3c4d
+  ringfence sessions label s-1a2b3c4d ticket=AB-1 urgent --remove old --name 'release 7'
+  ringfence sessions note s-1a2b3c4d 'waits for the review'
   ringfence sessions stop s-1a2b3c4d
       ends the session and its processes; its client starts a new one when it needs one
   ringfence sessions prune --older-than 7d --dry-run
@@ -34,7 +39,7 @@ Examples:
   ringfence sessions prune --all-stored --state-dir /srv/ringfence
       the same for good, where a gateway that does not run now has kept them
 
-Exit codes: 0 done, 1 no such session or no gateway runs, 2 bad arguments";
+Exit codes: 0 done, 1 no such session, refused, or no gateway runs, 2 bad arguments";
 
 #[derive(Debug, Args)]
 #[command(after_help = EXAMPLES)]
@@ -52,11 +57,41 @@ pub(crate) struct SessionsArguments {
 #[derive(Debug, Subcommand)]
 enum SessionsCommand {
     /// List all sessions of the gateways that this user runs.
-    List,
-    /// Show one session with its processes and their fence.
+    List {
+        /// Only those with all these words in name, labels, notes, clients, directories, principal or handle.
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
+        /// Only those with this label, or this value of it. Repeatable.
+        #[arg(long, value_name = "K[=V]")]
+        label: Vec<String>,
+    },
+    /// Show one session with its notes, its processes and their fence.
     Show {
         /// The session's handle, as list shows it.
         session: String,
+    },
+    /// Give a session labels and a name, to find it by.
+    Label {
+        /// The session's handle, as list shows it.
+        session: String,
+        /// `key=value` or a word.
+        labels: Vec<String>,
+        /// Remove this label. Repeatable.
+        #[arg(long, value_name = "KEY")]
+        remove: Vec<String>,
+        /// The session's name; an empty one removes it.
+        #[arg(long)]
+        name: Option<String>,
+    },
+    /// Add a note to a session, for those who go on with it.
+    Note {
+        /// The session's handle, as list shows it.
+        session: String,
+        #[arg(required_unless_present = "remove")]
+        text: Option<String>,
+        /// Remove the note with this id, as show tells it.
+        #[arg(long, value_name = "ID")]
+        remove: Option<u32>,
     },
     /// End a session and its processes.
     Stop {
@@ -92,13 +127,31 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Error> {
         .map(|gateway| OperatorClient::new(gateway, host_environment.outside(), &runtime))
         .collect::<Result<_, Error>>()?;
     match &arguments.command {
-        SessionsCommand::List => list(&gateways, arguments.json),
+        SessionsCommand::List { search, label } => {
+            list(&gateways, &query(search.as_deref(), label), arguments.json);
+        }
         SessionsCommand::Show { session } => {
-            let found = find(&gateways, &Method::GET, session)?;
+            let mut found = find(&gateways, &Asked::get(session))?;
+            let said = find(&gateways, &Asked::get(&format!("{session}/context")))?;
+            found["context"] = said;
             print_line(&if arguments.json { format!("{found:#}") } else { described(&found) });
         }
+        SessionsCommand::Label { session, labels, remove, name } => {
+            let change = label_change(labels, remove, name.as_deref());
+            change_context(&gateways, session, change, arguments.json)?;
+        }
+        SessionsCommand::Note { session, text, remove } => {
+            let mut change = json!({});
+            if let Some(text) = text {
+                change["note"] = text.as_str().into();
+            }
+            if let Some(id) = remove {
+                change["removeNote"] = (*id).into();
+            }
+            change_context(&gateways, session, change, arguments.json)?;
+        }
         SessionsCommand::Stop { session } => {
-            let stopped = find(&gateways, &Method::DELETE, session)?;
+            let stopped = find(&gateways, &Asked { method: Method::DELETE, ..Asked::get(session) })?;
             print_line(&if arguments.json { stopped.to_string() } else { format!("{session} was stopped") });
         }
         SessionsCommand::Prune(prune) => Pruning { arguments: prune, json: arguments.json }.at(&gateways),
@@ -107,15 +160,35 @@ pub(crate) fn run(arguments: &SessionsArguments) -> Result<ExitCode, Error> {
 }
 
 /// Returns the answer of the first gateway that has the session.
-fn find(gateways: &[OperatorClient<'_>], method: &Method, session: &str) -> Result<Value, Error> {
-    gateways.iter().find_map(|gateway| gateway.ask(method, session)).ok_or(Error::NoSuchSession)
+fn find(gateways: &[OperatorClient<'_>], asked: &Asked) -> Result<Value, Error> {
+    for gateway in gateways {
+        match gateway.ask(asked) {
+            Some(Answer::Found(found)) => return Ok(found),
+            Some(Answer::Refused(reason)) => return Err(Error::SessionRefused(reason)),
+            Some(Answer::Unknown) | None => {}
+        }
+    }
+    Err(Error::NoSuchSession)
 }
 
-fn list(gateways: &[OperatorClient<'_>], as_json: bool) {
+/// Changes what is said about a session, and prints what is said now.
+fn change_context(
+    gateways: &[OperatorClient<'_>],
+    session: &str,
+    change: Value,
+    as_json: bool,
+) -> Result<(), Error> {
+    let path = format!("{session}/context");
+    let said = find(gateways, &Asked { method: Method::PATCH, path, body: Some(change) })?;
+    print_line(&if as_json { format!("{said:#}") } else { context_lines(&said).join("\n") });
+    Ok(())
+}
+
+fn list(gateways: &[OperatorClient<'_>], query: &str, as_json: bool) {
     let mut sessions = Vec::new();
     for gateway in gateways {
-        let answer = gateway.ask(&Method::GET, "");
-        let Some(Value::Array(found)) = answer.map(|mut answer| answer["sessions"].take()) else { continue };
+        let Some(Answer::Found(mut answer)) = gateway.ask(&Asked::get(query)) else { continue };
+        let Value::Array(found) = answer["sessions"].take() else { continue };
         sessions.extend(found.into_iter().map(|mut session| {
             session["gateway"] = gateway.discovered.url.clone().into();
             session
@@ -139,6 +212,7 @@ fn list(gateways: &[OperatorClient<'_>], as_json: bool) {
         "MEMORY",
         "IDLE",
         "SCOPE",
+        "NAME",
     ]
     .map(str::to_owned))));
     for session in &sessions {
@@ -152,14 +226,16 @@ fn list(gateways: &[OperatorClient<'_>], as_json: bool) {
             memory(session),
             format!("{:.0} s", session["idle_seconds"].as_f64().unwrap_or_default()),
             format!("{}{}", scope(session), if is_default(session) { " (default)" } else { "" }),
+            name_and_labels(session),
         ]));
     }
 }
 
-fn row([session, state, principal, client, fence, calls, memory, idle, scope]: [String; 9]) -> String {
-    format!(
-        "{session:<12} {state:<15} {principal:<12} {client:<24} {fence:<9} {calls:>7} {memory:>9} {idle:>8}  {scope}"
-    )
+fn row([session, state, principal, client, fence, calls, memory, idle, scope, name]: [String; 10]) -> String {
+    let row = format!(
+        "{session:<12} {state:<15} {principal:<12} {client:<24} {fence:<9} {calls:>7} {memory:>9} {idle:>8}  {scope}  {name}"
+    );
+    row.trim_end().to_owned()
 }
 
 /// What holds around the session's processes, as one word: the weakest of them.
@@ -189,6 +265,7 @@ fn described(session: &Value) -> String {
         format!("principal   {}", text(&session["principal"])),
         format!("client      {} (instance {})", text(&session["client"]), text(&session["instance"])),
         format!("scope       {} ({})", scope(session), scope_origin(session)),
+        format!("since       {}, {} restarts of the gateway", text(&session["created"]), session["restarts"]),
         format!(
             "calls       {} ({} failed, {} running)",
             session["calls"], session["errors"], session["in_flight"]
@@ -199,6 +276,11 @@ fn described(session: &Value) -> String {
             session["idle_seconds"].as_f64().unwrap_or_default()
         ),
     ];
+    let said = &session["context"];
+    let agents: Vec<String> =
+        said["agents"].as_array().into_iter().flatten().map(|agent| text(&agent["name"])).collect();
+    lines.push(format!("used by     {}", agents.join(", ")));
+    lines.extend(context_lines(said));
     let unavailable: Vec<&Value> = session["unavailable"].as_array().into_iter().flatten().collect();
     for worker in session["workers"].as_array().into_iter().flatten() {
         lines.push(format!(
@@ -282,15 +364,10 @@ impl<'a> OperatorClient<'a> {
         Ok(Self { discovered, runtime, at_socket, at_url: build(http_client()?)? })
     }
 
-    /// Returns `None` if the gateway has no such session, or does not answer. Prints the latter.
-    fn ask(&self, method: &Method, session: &str) -> Option<Value> {
-        self.ask_with(method, session, None)
-    }
-
-    /// The same with a body.
-    fn ask_with(&self, method: &Method, session: &str, body: Option<&Value>) -> Option<Value> {
-        match self.runtime.block_on(self.answer(method, session, body)) {
-            Ok(answer) => serde_json::from_slice(&answer?).ok(),
+    /// Returns `None` if the gateway does not answer, and prints that.
+    fn ask(&self, asked: &Asked) -> Option<Answer> {
+        match self.runtime.block_on(self.answer(asked)) {
+            Ok(answer) => Some(answer),
             Err(error) => {
                 eprintln!(
                     "ringfence: the gateway at {} does not answer: {}",
@@ -314,18 +391,14 @@ impl<'a> OperatorClient<'a> {
         Ok((status, serde_json::from_slice(&body).unwrap_or_default()))
     }
 
-    async fn answer(
-        &self,
-        method: &Method,
-        session: &str,
-        body: Option<&Value>,
-    ) -> reqwest::Result<Option<bytes::Bytes>> {
-        let separator = if session.is_empty() { "" } else { "/" };
+    async fn answer(&self, asked: &Asked) -> reqwest::Result<Answer> {
+        let path = &asked.path;
+        let separator = if path.is_empty() || path.starts_with('?') { "" } else { "/" };
         let request = |client: &reqwest::Client, base: &str| {
-            let url = format!("{base}/sessions{separator}{session}");
-            let request = client.request(method.clone(), url).bearer_auth(&self.discovered.token);
-            match body {
-                Some(body) => request.body(body.to_string()),
+            let url = format!("{base}/sessions{separator}{path}");
+            let request = client.request(asked.method.clone(), url).bearer_auth(&self.discovered.token);
+            match &asked.body {
+                Some(body) => request.header("content-type", "application/json").body(body.to_string()),
                 None => request,
             }
         };
@@ -353,13 +426,39 @@ fn build(builder: reqwest::ClientBuilder) -> Result<reqwest::Client, Error> {
     Ok(builder.build().map_err(std::io::Error::other)?)
 }
 
-/// Returns `None` for 404.
-async fn answer(request: reqwest::RequestBuilder) -> reqwest::Result<Option<bytes::Bytes>> {
+async fn answer(request: reqwest::RequestBuilder) -> reqwest::Result<Answer> {
     let response = request.send().await?;
-    if response.status() == StatusCode::NOT_FOUND {
-        return Ok(None);
+    let status = response.status();
+    if status == StatusCode::NOT_FOUND {
+        return Ok(Answer::Unknown);
     }
-    response.error_for_status()?.bytes().await.map(Some)
+    if status != StatusCode::BAD_REQUEST {
+        let body = response.error_for_status()?.bytes().await?;
+        return Ok(serde_json::from_slice(&body).map_or(Answer::Unknown, Answer::Found));
+    }
+    let body: Value = serde_json::from_slice(&response.bytes().await?).unwrap_or_default();
+    Ok(Answer::Refused(text(&body["error"]["message"])))
+}
+
+/// What a gateway is asked.
+struct Asked {
+    method: Method,
+    /// Below `/sessions`, or a query.
+    path: String,
+    body: Option<Value>,
+}
+
+impl Asked {
+    fn get(path: &str) -> Self {
+        Self { method: Method::GET, path: path.to_owned(), body: None }
+    }
+}
+
+enum Answer {
+    Found(Value),
+    /// The gateway has no such session.
+    Unknown,
+    Refused(String),
 }
 
 /// The first cause, such as "connection refused": the errors above it only say that a request failed.

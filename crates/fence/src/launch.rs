@@ -28,6 +28,7 @@ use crate::launch_request::{
     Ahead, CGROUP_FD, Canaries, EVENTS_FD, HostIdentity, LAUNCH_ARGUMENT, LIFELINE_FD, LISTENERS_FD,
     LaunchRequest, REQUEST_FD, RequestedCommand, RequestedReport,
 };
+use crate::passed_files::PassedFiles;
 use crate::plan::{NetworkNamespace, Plan, SeccompPlan};
 use crate::policy::Command;
 use crate::raw_path::Raw;
@@ -117,7 +118,7 @@ impl Launcher {
                 confinement: plan.confinement.clone(),
             }),
         };
-        self.start(plan, Some(requested), stdio, outside)
+        self.start(plan, Some((requested, command.files.as_ref())), stdio, outside)
     }
 
     /// Puts the fence up around no command, and returns what held.
@@ -132,7 +133,7 @@ impl Launcher {
     fn start(
         &self,
         plan: &Plan,
-        command: Option<RequestedCommand>,
+        command: Option<(RequestedCommand, Option<&PassedFiles>)>,
         stdio: Stdio<'_>,
         outside: &Path,
     ) -> Result<Fenced, LaunchError> {
@@ -155,20 +156,23 @@ impl Launcher {
         &self,
         leaf: Option<&CgroupLeaf>,
         plan: &Plan,
-        command: Option<RequestedCommand>,
+        command: Option<(RequestedCommand, Option<&PassedFiles>)>,
         stdio: Stdio<'_>,
         outside: &Path,
     ) -> Result<Fenced, LaunchError> {
+        let (command, passed) = command.unzip();
+        let passed = passed.flatten();
         let program = command.as_ref().map(|command| command.program.clone()).unwrap_or_default();
         let members = leaf.map(CgroupLeaf::member_files).transpose()?.unwrap_or_default();
         let mounts = plan.staged.as_ref().map(StagedScope::mounts).transpose()?.unwrap_or_default();
-        let request = LaunchRequest {
+        let mut request = LaunchRequest {
             steps: plan.steps.clone(),
             command,
             parent: rustix::process::getpid().as_raw_nonzero().get(),
             umask: current_umask(),
             cgroups: members.len(),
             mounts: mounts.len(),
+            files: passed.map_or(0, |passed| passed.files().len()),
             group: leaf.map(CgroupLeaf::as_requested),
             canaries: Canaries {
                 outside: outside.to_owned(),
@@ -177,7 +181,11 @@ impl Launcher {
                 host: HostIdentity::read()?,
             },
         };
-        let more: Vec<OwnedFd> = members.into_iter().chain(mounts).collect();
+        request.name_passed_files(passed);
+        let ours: Vec<OwnedFd> = members.into_iter().chain(mounts).collect();
+        let files = passed.map(PassedFiles::files).unwrap_or_default();
+        let more: Vec<BorrowedFd<'_>> =
+            ours.iter().map(AsFd::as_fd).chain(files.iter().map(|file| file.as_fd())).collect();
         self.spawn_launcher(plan, &request, stdio, &more)?.follow(plan, &program, outside)
     }
 
@@ -191,7 +199,7 @@ impl Launcher {
         plan: &Plan,
         request: &LaunchRequest,
         stdio: Stdio<'_>,
-        more: &[OwnedFd],
+        more: &[BorrowedFd<'_>],
     ) -> Result<Channels, LaunchError> {
         let request = sealed(&serde_json::to_vec(request).map_err(io::Error::other)?)?;
         let pipe = || rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC);
@@ -210,7 +218,7 @@ impl Launcher {
             passed.push((end.as_fd(), LISTENERS_FD));
         }
         for (number, descriptor) in more.iter().enumerate() {
-            passed.push((descriptor.as_fd(), CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
+            passed.push((*descriptor, CGROUP_FD + RawFd::try_from(number).unwrap_or(0)));
         }
         let launching = SUPERVISORS.launching();
         let pid = match &self.zygote {

@@ -1,13 +1,16 @@
 //! What the parent and the launcher send each other: a request through one descriptor, events through another.
 //! Nothing is on the command line or in the environment, where other processes could read it.
 
+use std::ffi::OsString;
 use std::io;
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::{Confinement, ProtectionName};
+use crate::passed_files::{self, PassedFiles};
 use crate::plan::{NetworkNamespace, Steps};
 use crate::raw_path::{self, Raw};
 
@@ -21,7 +24,7 @@ pub(crate) const ZYGOTE_ARGUMENT: &str = "fence-zygote";
 /// The descriptor at which a zygote receives requests.
 pub(crate) const ZYGOTE_FD: RawFd = 3;
 /// The most descriptors that a launcher is started with.
-pub(crate) const MAX_PASSED: usize = 16;
+pub(crate) const MAX_PASSED: usize = 20;
 
 /// What a zygote may have built ahead for a launch: namespaces with a root in them. Sent as one byte.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +71,8 @@ pub(crate) struct LaunchRequest {
     pub(crate) cgroups: usize,
     /// How many mounts come after the control groups.
     pub(crate) mounts: usize,
+    /// How many files for the command come after the mounts.
+    pub(crate) files: usize,
     /// What the control groups to join limit.
     pub(crate) group: Option<RequestedGroup>,
     pub(crate) canaries: Canaries,
@@ -77,6 +82,22 @@ impl LaunchRequest {
     /// The descriptor of the first mount that comes with it.
     pub(crate) fn first_mount(&self) -> RawFd {
         CGROUP_FD + RawFd::try_from(self.cgroups).unwrap_or(0)
+    }
+
+    /// The descriptors that the command inherits besides its standard streams.
+    pub(crate) fn passed_files(&self) -> Range<RawFd> {
+        let first = self.first_mount() + RawFd::try_from(self.mounts).unwrap_or(0);
+        first..first + RawFd::try_from(self.files).unwrap_or(0)
+    }
+
+    /// Tells the command the numbers of its files.
+    pub(crate) fn name_passed_files(&mut self, files: Option<&PassedFiles>) {
+        let numbers = self.passed_files();
+        if let (Some(files), Some(command)) = (files, &mut self.command) {
+            let value = passed_files::numbers_in_words(numbers.start, numbers.len());
+            let variable = |text: &str| Raw::from(OsString::from(text));
+            command.environment.push((variable(files.variable()), variable(&value)));
+        }
     }
 }
 

@@ -157,10 +157,13 @@ fn supervise(request: &LaunchRequest, limited: Vec<ProtectionName>) -> Result<In
     process_attributes::forbid_new_privileges()?;
     let supervisor = supervisor::Supervisor::prepare(supervisor::Role::Outside, &[])?;
     match supervisor::fork()? {
-        supervisor::Forked::Parent { command, failure } => match supervisor::read_failure(failure) {
-            None => supervisor.watch(command),
-            Some(errno) => fail_to_execute(errno),
-        },
+        supervisor::Forked::Parent { command, failure } => {
+            process_attributes::close_passed_files(request);
+            match supervisor::read_failure(failure) {
+                None => supervisor.watch(command),
+                Some(errno) => fail_to_execute(errno),
+            }
+        }
         supervisor::Forked::Child { failure } => {
             let confined = process_attributes::die_with_parent()
                 .and_then(|()| confine(request, limited))
@@ -188,7 +191,10 @@ fn become_init(
     // This process makes no more files, so it can have the command's umask.
     process_attributes::set_umask(request.umask);
     match CommandText::of(command, &shown).and_then(|text| text.spawn()) {
-        Ok(command) => supervisor.watch(command),
+        Ok(command) => {
+            process_attributes::close_passed_files(request);
+            supervisor.watch(command)
+        }
         Err(errno) => fail_to_execute(errno),
     }
 }
@@ -202,7 +208,7 @@ fn confine(
     enter_directory(request)?;
     process_attributes::limit_open_files(&request.steps.limits)?;
     process_attributes::new_keyring()?;
-    process_attributes::close_on_exec()?;
+    process_attributes::close_on_exec(request)?;
     process_attributes::drop_capabilities(request.steps.user)?;
     process_attributes::check_access(&request.steps)?;
     process_attributes::forbid_new_privileges()?;

@@ -39,6 +39,7 @@ mod memory;
 mod metadata;
 mod mount_table;
 mod network;
+mod passed_files;
 mod paths;
 mod placeholders;
 mod plan;
@@ -108,6 +109,7 @@ pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
 pub use metadata::{METADATA, is_placeholder_name};
 pub use network::{HostPattern, HostPatternError, ProxyReach, proxy_reach};
+pub use passed_files::{MAX_PASSED_FILES, PassedFiles};
 pub use paths::{
     DeniedKind, DeniedPath, DirectoryIdentity, ReservedPath, ScopeError, VettedDirectory, sensitive_paths,
     vet_scope,
@@ -139,6 +141,7 @@ pub use {
     handover::{PassedSockets, become_program},
     launch::{Ending, Fenced, Launcher, Remote},
     launcher_process::run_if_launcher,
+    passed_files::take_passed_files,
     peers::{Peer, Peers},
     process_table::{
         Membership, ProcessStat, all_with_descendants, children_of, membership_of, variable_of,

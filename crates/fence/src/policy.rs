@@ -8,6 +8,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::confinement::ProtectionName;
+use crate::passed_files::PassedFiles;
 use crate::paths::{DeniedPath, VettedDirectory};
 use crate::staged::StagedScope;
 
@@ -272,4 +273,6 @@ pub struct Command {
     pub directory: PathBuf,
     /// One more variable, which shows the command its confinement as JSON.
     pub confinement_variable: Option<OsString>,
+    /// Open files that it inherits.
+    pub files: Option<PassedFiles>,
 }

@@ -1,26 +1,32 @@
-//! The operator's paths: list, show, stop and prune sessions. They require the operator's token.
+//! The operator's paths: list, show, name, stop and prune sessions. They require the operator's token.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::{Path, RawQuery, Request, State};
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
-use session::Sessions;
+use session::{SessionQuery, Sessions};
 use subtle::ConstantTimeEq;
 
 use crate::Gateway;
+use crate::session_endpoints::read_context_update;
 use crate::status::RequestError;
 
 /// More than any request to prune is long.
 const LONGEST_PRUNING: usize = 1024;
 
-pub(crate) async fn list(State(gateway): State<Arc<Gateway>>, headers: HeaderMap) -> Response {
+pub(crate) async fn list(
+    State(gateway): State<Arc<Gateway>>,
+    RawQuery(query): RawQuery,
+    headers: HeaderMap,
+) -> Response {
     answer_operator(&gateway, &headers, async || {
-        let sessions = on_blocking_thread(&gateway, Sessions::overview).await;
+        let query = read_query(query.as_deref().unwrap_or_default())?;
+        let sessions = on_blocking_thread(&gateway, move |sessions| sessions.overview(&query)).await;
         Ok(json!({ "sessions": sessions }))
     })
     .await
@@ -73,6 +79,64 @@ pub(crate) async fn prune(State(gateway): State<Arc<Gateway>>, headers: HeaderMa
     .await
 }
 
+pub(crate) async fn context(
+    State(gateway): State<Arc<Gateway>>,
+    Path(handle): Path<String>,
+    headers: HeaderMap,
+) -> Response {
+    answer_operator(&gateway, &headers, async || {
+        gateway.sessions.context_of(&handle).map(|report| json!(report)).ok_or(RequestError::NoSuchSession)
+    })
+    .await
+}
+
+pub(crate) async fn change_context(
+    State(gateway): State<Arc<Gateway>>,
+    Path(handle): Path<String>,
+    headers: HeaderMap,
+    request: Request,
+) -> Response {
+    answer_operator(&gateway, &headers, async || {
+        let update = read_context_update(request).await?;
+        let changed = gateway.sessions.update_context_of(&handle, &update).await;
+        Ok(json!(changed.ok_or(RequestError::NoSuchSession)??))
+    })
+    .await
+}
+
+/// Reads `search=WORDS` and any number of `label=K` and `label=K=V`.
+fn read_query(text: &str) -> Result<SessionQuery, RequestError> {
+    let mut query = SessionQuery::default();
+    for part in text.split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = part.split_once('=').unwrap_or((part, ""));
+        let value = decoded(value).ok_or_else(|| RequestError::BadQuery(part.to_owned()))?;
+        match name {
+            "search" => query.search = Some(value),
+            "label" => query = query.with_label(&value),
+            _ => return Err(RequestError::BadQuery(name.to_owned())),
+        }
+    }
+    Ok(query)
+}
+
+/// A value of a query as it was before it was encoded.
+fn decoded(text: &str) -> Option<String> {
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'+' => b' ',
+            b'%' => {
+                let digits = [rest.next()?, rest.next()?];
+                let [byte] = wire::from_hex(std::str::from_utf8(&digits).ok()?)?;
+                byte
+            }
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// Returns true if the request carries the operator's token.
 pub(crate) fn is_operator(gateway: &Gateway, headers: &HeaderMap) -> bool {
     let given = headers.get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
@@ -109,4 +173,21 @@ pub(crate) async fn on_blocking_thread<T: Send + 'static>(
 ) -> Option<T> {
     let sessions = Arc::clone(&gateway.sessions);
     tokio::task::spawn_blocking(move || look(&sessions)).await.ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_query_is_decoded_and_anything_else_is_refused() {
+        let query = read_query("search=a%20b+c&label=ticket%3DAB-1&label=%C3%A4").unwrap();
+        assert_eq!(query.search.as_deref(), Some("a b c"));
+        let labels = [("ticket".to_owned(), Some("AB-1".to_owned())), ("\u{e4}".to_owned(), None)];
+        assert_eq!(query.labels, labels);
+        assert_eq!(read_query("").unwrap(), SessionQuery::default());
+        for bad in ["serch=a", "label=%", "label=%4", "search=%ff", "search=%zz"] {
+            assert!(matches!(read_query(bad), Err(RequestError::BadQuery(_))), "{bad}");
+        }
+    }
 }

@@ -14,7 +14,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::{Registry, Unit};
-use session::{SessionOverview, Sessions, WorkerOverview};
+use session::{SessionOverview, SessionQuery, Sessions, WorkerOverview};
 
 use crate::Gateway;
 use crate::admin::{is_operator, on_blocking_thread};
@@ -44,7 +44,7 @@ pub(crate) async fn metrics(State(gateway): State<Arc<Gateway>>, headers: Header
 fn describe(sessions: &Sessions, with_sessions: bool) -> String {
     let mut registry = Registry::with_prefix("ringfence");
     sessions.counters().register(&mut registry, &sessions.name());
-    let overview = sessions.overview();
+    let overview = sessions.overview(&SessionQuery::default());
     let whole = |registry: &mut Registry, name: &str, help: &str, value: usize| {
         let gauge = Gauge::<i64>::default();
         gauge.set(i64::try_from(value).unwrap_or(i64::MAX));

@@ -37,6 +37,13 @@ pub(crate) fn client_router(gateway: &Arc<Gateway>) -> Router {
             "/session/{id}/destroy",
             post(session_endpoints::destroy).fallback(session_endpoints::wrong_method),
         )
+        .route(
+            "/session/{id}/context",
+            get(session_endpoints::context)
+                .post(session_endpoints::change_context)
+                .patch(session_endpoints::change_context)
+                .fallback(session_endpoints::wrong_method),
+        )
         .route("/session/{id}/attach", get(attach::attach))
         .route(
             "/session/{id}/changes",
@@ -95,4 +102,5 @@ fn operator_paths() -> Router<Arc<Gateway>> {
         .route("/sessions", get(admin::list))
         .route("/sessions/prune", post(admin::prune))
         .route("/sessions/{handle}", get(admin::show).delete(admin::stop))
+        .route("/sessions/{handle}/context", get(admin::context).patch(admin::change_context))
 }

@@ -12,7 +12,7 @@ use config::ExecutionContext;
 use identity::{Principal, SessionId, SessionKey};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use session::{Caller, Contexts, EndReason, Refusal, Session, WorkspaceChoice};
+use session::{Author, Caller, ContextUpdate, Contexts, EndReason, Refusal, Session, WorkspaceChoice};
 use wire::Version;
 
 use crate::Gateway;
@@ -20,7 +20,7 @@ use crate::headers;
 use crate::mcp::{self, no_content, read_body};
 use crate::status::RequestError;
 
-/// Longest body of `POST /session/init`.
+/// Longest body of `POST /session/init`, and of a change of what is said about a session.
 const MAX_BODY: usize = 64 * 1024;
 
 /// The body of `POST /session/init`.
@@ -179,6 +179,42 @@ pub(crate) async fn destroy(
         Ok(()) => no_content(),
         Err(error) => error.into(),
     }
+}
+
+pub(crate) async fn context(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+) -> Response {
+    match find(&gateway, principal, &id) {
+        Ok(session) => answer_json(&json!(session.context_report())),
+        Err(error) => error.into(),
+    }
+}
+
+pub(crate) async fn change_context(
+    State(gateway): State<Arc<Gateway>>,
+    Extension(principal): Extension<Principal>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Response {
+    let changed = async {
+        let update = read_context_update(request).await?;
+        let session = find(&gateway, principal, &id)?;
+        Ok::<_, RequestError>(session.update_context(&update, Author::Client).await?)
+    };
+    match changed.await {
+        Ok(report) => answer_json(&json!(report)),
+        Err(error) => error.into(),
+    }
+}
+
+/// Reads a change of what is said about a session.
+pub(crate) async fn read_context_update(request: Request) -> Result<ContextUpdate, RequestError> {
+    let (parts, body) = request.into_parts();
+    headers::is_json(&parts.headers)?;
+    let body = read_body(body, MAX_BODY).await?;
+    serde_json::from_slice(&body).map_err(|error| RequestError::BadContext(error.to_string()))
 }
 
 /// Finds a session of this principal. One of another principal is reported like an unknown one.

@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::Response;
 use bytes::Bytes;
-use session::{CopyError, Refusal, ScopeRefusal};
+use session::{ContextError, CopyError, Refusal, ScopeRefusal};
 use thiserror::Error;
 use wire::{ErrorReply, Id, MessageError, Version, code};
 
@@ -66,6 +66,13 @@ pub(crate) enum RequestError {
     BadSelection(String),
     #[error("Bad Request: {0} (expected unusedForSeconds, dryRun)")]
     BadPruning(String),
+    /// The body of `PATCH /session/{id}/context` cannot be read.
+    #[error("Bad Request: {0} (expected name, labels, note, removeNote)")]
+    BadContext(String),
+    #[error("Bad Request: {0}")]
+    RefusedContext(#[from] ContextError),
+    #[error("Bad Request: `{0}` is no parameter of this path (expected search, label)")]
+    BadQuery(String),
     #[error(transparent)]
     Copy(#[from] CopyError),
     #[error("too many machines are attached")]
@@ -139,6 +146,9 @@ impl RequestError {
             | Self::BadIntroduction(_)
             | Self::BadSelection(_)
             | Self::BadPruning(_)
+            | Self::BadContext(_)
+            | Self::RefusedContext(_)
+            | Self::BadQuery(_)
             | Self::TwoSessions
             | Self::NotAWebSocket
             | Self::BadWorkspace
@@ -188,6 +198,8 @@ impl RequestError {
             Self::BadIntroduction(_)
             | Self::BadSelection(_)
             | Self::BadPruning(_)
+            | Self::BadContext(_)
+            | Self::RefusedContext(_)
             | Self::BatchNotAllowed => ErrorReply::new(code::INVALID_REQUEST, self.to_string()),
             _ => ErrorReply::new(code::SERVER_ERROR, self.to_string()),
         }

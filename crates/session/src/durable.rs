@@ -3,9 +3,12 @@
 //! A client waits for its session to be opened, for its scope, and for its end: these must outlive a power failure. All
 //! else is written soon.
 
+use std::path::PathBuf;
+
 use identity::RecordKey;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use store::{CallRow, Change, Condition, EndRow, SessionRow, Store};
 use wire::{ErrorReply, Text};
 
@@ -24,6 +27,9 @@ pub(crate) struct Durable {
     /// What the database may take on the disk.
     max_bytes: u64,
 }
+
+/// Beside the database: the state that servers of sessions keep, by session and server.
+const SERVERS_STATE: &str = "servers";
 
 /// A call that its client may ask for again.
 #[derive(Debug, Serialize, Deserialize)]
@@ -55,6 +61,51 @@ impl Durable {
         (usage.bytes.saturating_sub(self.max_bytes), usage.writes)
     }
 
+    /// Where a server of a session keeps what outlives the gateway.
+    pub(crate) fn state_place(&self, session: RecordKey, server: &str) -> Option<PathBuf> {
+        // Names of servers may have any characters.
+        let name = wire::hex(&Sha256::digest(server)[..16]);
+        Some(self.state_places()?.join(wire::hex(session.as_bytes())).join(name))
+    }
+
+    fn state_places(&self) -> Option<PathBuf> {
+        Some(self.store.as_ref()?.directory().join(SERVERS_STATE))
+    }
+
+    /// Removes what servers of a session have kept.
+    fn remove_state(&self, session: RecordKey) {
+        let Some(places) = self.state_places() else { return };
+        let place = places.join(wire::hex(session.as_bytes()));
+        let remove = move || match std::fs::remove_dir_all(&place) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                tracing::error!(?place, "the state of a session's servers cannot be removed: {error}");
+            }
+            _ => {}
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(remove)),
+            Err(_) => remove(),
+        }
+    }
+
+    /// Removes what servers of sessions have kept that are not known any more. Blocks.
+    pub(crate) fn sweep_states(&self, is_known: impl Fn(&RecordKey) -> bool) {
+        let listed = self.state_places().map(std::fs::read_dir);
+        for entry in listed.into_iter().flatten().flatten().flatten() {
+            let key = entry.file_name().to_str().and_then(wire::from_hex).map(RecordKey::from_bytes);
+            if key.is_none_or(|key| !is_known(&key)) {
+                let path = entry.path();
+                tracing::info!(
+                    ?path,
+                    "the state of a session's servers is removed: there is no such session"
+                );
+                if let Err(error) = std::fs::remove_dir_all(&path) {
+                    tracing::error!(?path, "it cannot be removed: {error}");
+                }
+            }
+        }
+    }
+
     /// Writes a record. Resolves when it is on the disk.
     pub(crate) fn save_session(
         &self,
@@ -64,6 +115,16 @@ impl Durable {
         let store = self.store.as_ref();
         let saved = store.and_then(|store| Some(store.save(Change::Session(row(record, last_used)?))));
         resolved(saved)
+    }
+
+    /// Writes what is said about a session whose client has not come back. Resolves when it is on the disk.
+    pub(crate) fn save_stored(
+        &self,
+        key: RecordKey,
+        stored: &StoredSession,
+    ) -> impl Future<Output = ()> + use<> {
+        let row = SessionRow { key, body: stored.to_text() };
+        resolved(self.store.as_ref().map(|store| store.save(Change::Session(row))))
     }
 
     /// Writes a record soon.
@@ -84,11 +145,13 @@ impl Durable {
         let until = Timestamp::now().as_second().saturating_add_unsigned(KEPT_TOMBSTONES_FOR.as_secs());
         let end =
             error.and_then(|error| serde_json::to_string(error).ok()).map(|body| EndRow { key, until, body });
+        self.remove_state(key);
         resolved(self.store.as_ref().map(|store| store.save(Change::Ended { key, end })))
     }
 
     /// Removes a session that was not used again.
     pub(crate) fn session_expired(&self, key: RecordKey) {
+        self.remove_state(key);
         if let Some(store) = &self.store {
             store.note(Change::Ended { key, end: None });
         }

@@ -34,6 +34,7 @@ mod route;
 mod scope;
 mod server;
 mod session;
+mod session_context;
 mod settings;
 mod stored;
 mod stream;
@@ -45,6 +46,7 @@ mod worker;
 mod worker_id;
 mod workers;
 
+pub use client::ContextReport;
 pub use counters::{Count, Counters};
 pub use error::Refusal;
 /// The oracle of `connect` needs it, and that crate does not know `fence` otherwise.
@@ -61,6 +63,7 @@ pub use scope::{
     ScopeSource, WorkspaceChoice, parse_root,
 };
 pub use session::{CopyError, Session, SessionOverview, ToolReport, WorkerOverview};
+pub use session_context::{Author, ContextError, ContextUpdate, SessionContext, SessionQuery};
 pub use settings::Settings;
 /// The gateway reports it, and does not know the store otherwise.
 pub use staging::ApplyRequest;

@@ -342,6 +342,7 @@ mod tests {
             directory: None,
             fence: None,
             explains_refusals: false,
+            keeps_state: false,
             preparation: None,
         };
         let parse = |text: &str| Template::parse(text).unwrap();

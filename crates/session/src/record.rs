@@ -10,6 +10,7 @@ use jiff::Timestamp;
 use wire::{ErrorReply, LogLevel, Request, Version};
 
 use crate::scope::Scope;
+use crate::session_context::SessionContext;
 
 #[derive(Clone, Debug)]
 pub(crate) struct SessionRecord {
@@ -34,6 +35,8 @@ pub(crate) struct SessionRecord {
     /// Set once, never changed.
     pub(crate) scope: Option<Arc<Scope>>,
     pub(crate) contexts: Contexts,
+    /// What is said about it.
+    pub(crate) context: SessionContext,
     pub(crate) subscriptions: BTreeSet<Subscription>,
     pub(crate) log_level: Option<LogLevel>,
     pub(crate) end: Option<SessionEnd>,

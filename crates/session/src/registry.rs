@@ -7,13 +7,13 @@ mod restoring;
 mod retention;
 mod tombstones;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use audit::{AuditEntry, AuditLog};
-use identity::{Principal, SessionKey};
+use identity::{Principal, RecordKey, SessionKey};
 use jiff::Timestamp;
 use parking_lot::{Mutex, RwLock};
 use store::{Condition, Loaded, Store};
@@ -27,7 +27,7 @@ use self::quota::Quotas;
 use self::retention::Evictions;
 pub use self::retention::prune_store;
 use self::tombstones::Tombstones;
-use crate::client;
+use crate::client::{self, ContextReport};
 use crate::counters::Counters;
 use crate::error::Refusal;
 use crate::gateway_context::GatewayContext;
@@ -38,7 +38,9 @@ use crate::rights::{RightsBook, Working};
 use crate::roster::Roster;
 use crate::scope::{ScopeRules, ScopeSource};
 use crate::session::{Session, SessionOverview};
+use crate::session_context::{Author, ContextError, ContextUpdate, SessionQuery};
 use crate::settings::Settings;
+use crate::stored::StoredSession;
 
 /// How long an adopted process that ended may stay a zombie.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -76,6 +78,8 @@ impl Sessions {
         let (store, mut loaded) = kept.map_or_else(Default::default, |(store, loaded)| (Some(store), loaded));
         let context = GatewayContext::new(settings, rules, audit, store);
         let tombstones = Tombstones::of(std::mem::take(&mut loaded.ends));
+        let known: HashSet<RecordKey> = loaded.sessions.iter().map(|row| row.key).collect();
+        context.durable.sweep_states(|key| known.contains(key));
         let (dormant, useless) = Dormant::of(loaded);
         for key in useless {
             context.durable.session_expired(key);
@@ -239,10 +243,38 @@ impl Sessions {
         self.open.read().values().cloned().collect()
     }
 
-    /// Every session, the oldest first. Reads much of `/proc`: not for a thread that must not block.
-    pub fn overview(&self) -> Vec<SessionOverview> {
+    /// What is said about the session with this handle, for the operator.
+    pub fn context_of(&self, handle: &str) -> Option<ContextReport> {
+        let open = self.find_by_handle(handle).map(|session| session.context_report());
+        open.or_else(|| self.dormant.report_of(handle, ContextReport::of_stored))
+    }
+
+    /// Changes that for the operator; also of a session whose client has not come back. `None`: there is no such session.
+    pub async fn update_context_of(
+        &self,
+        handle: &str,
+        update: &ContextUpdate,
+    ) -> Option<Result<ContextReport, ContextError>> {
+        let change =
+            |stored: &mut StoredSession| stored.context.update(update, Author::Operator, Timestamp::now());
+        let queue = |key, stored: &StoredSession| {
+            (self.context.durable.save_stored(key, stored), ContextReport::of_stored(stored))
+        };
+        match self.dormant.update(handle, change, queue) {
+            Some(Ok((saved, report))) => {
+                saved.await;
+                Some(Ok(report))
+            }
+            Some(Err(error)) => Some(Err(error)),
+            None => Some(self.find_by_handle(handle)?.update_context(update, Author::Operator).await),
+        }
+    }
+
+    /// Every session that is looked for, the oldest first. Reads much of `/proc`: not for a thread that must not block.
+    pub fn overview(&self, query: &SessionQuery) -> Vec<SessionOverview> {
         let mut all: Vec<_> = self.all().iter().map(|session| session.overview()).collect();
         all.extend(self.dormant.report(SessionOverview::of_stored));
+        all.retain(|session| session.is_found_by(query));
         all.sort_by(|one, other| other.age_seconds.total_cmp(&one.age_seconds));
         all
     }

@@ -6,6 +6,7 @@
 //! ```
 
 mod client_handshake;
+mod context;
 mod copy;
 mod ending;
 mod gate_driver;

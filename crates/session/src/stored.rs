@@ -1,6 +1,7 @@
 //! A session's record as text in the store, and back. The session id is not in it: only the client can bring it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use wire::{LogLevel, Message, Request, Version};
 
 use crate::record::{Contexts, EndReason, SessionRecord, Subscription};
 use crate::scope::{Scope, ScopeSource};
+use crate::session_context::SessionContext;
 use crate::settings::Settings;
 
 /// What this program writes. A record with a higher number is left alone.
@@ -39,7 +41,9 @@ pub(crate) struct StoredSession {
     #[serde(default)]
     subscriptions: Vec<(String, String)>,
     log_level: Option<LogLevel>,
-    epoch: u32,
+    #[serde(default, skip_serializing_if = "SessionContext::is_empty")]
+    pub(crate) context: SessionContext,
+    pub(crate) epoch: u32,
     pub(crate) opened: Timestamp,
     pub(crate) last_used: Timestamp,
 }
@@ -99,6 +103,7 @@ impl StoredSession {
                 .map(|it| (it.server.clone(), it.uri.clone()))
                 .collect(),
             log_level: record.log_level,
+            context: record.context.clone(),
             epoch: record.epoch,
             opened: record.opened,
             last_used,
@@ -155,10 +160,16 @@ impl StoredSession {
             version: self.version.as_deref().and_then(Version::parse),
             scope: None,
             contexts: self.contexts(),
+            context: self.context.clone(),
             subscriptions: self.subscriptions(),
             log_level: self.log_level,
             end: None,
         })
+    }
+
+    /// The directories of its scope.
+    pub(crate) fn directories(&self) -> Vec<PathBuf> {
+        self.scope.iter().flat_map(|it| &it.roots).map(|root| root.path().to_owned()).collect()
     }
 
     fn contexts(&self) -> Contexts {

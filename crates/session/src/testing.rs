@@ -16,6 +16,7 @@ use crate::plan::{ServerSet, Terms};
 use crate::record::{Contexts, SessionRecord};
 use crate::registry::{Caller, Sessions};
 use crate::scope::{OnRootsChange, RootsChoice, ScopeRules};
+use crate::session_context::SessionContext;
 use crate::settings::Settings;
 use crate::stream::StreamReader;
 
@@ -68,6 +69,7 @@ pub(crate) fn record() -> SessionRecord {
         version: None,
         scope: None,
         contexts: Contexts::default(),
+        context: SessionContext::default(),
         subscriptions: BTreeSet::new(),
         log_level: None,
         end: None,
@@ -84,6 +86,7 @@ pub(crate) fn upstream(lifecycle: Lifecycle) -> Arc<Upstream> {
         directory: None,
         fence: None,
         explains_refusals: false,
+        keeps_state: false,
         preparation: None,
     };
     Arc::new(Upstream::process("server".to_owned(), program, lifecycle))

@@ -7,6 +7,7 @@
 mod action;
 mod circuit_breaker;
 mod client_handle;
+mod context_request;
 mod from_upstream;
 mod generation;
 mod machine;
@@ -32,6 +33,7 @@ use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Notification, R
 
 use self::action::{Action, Note};
 pub(crate) use self::client_handle::{ClientHandle, WorkerEvent};
+use self::context_request::answer_about_context;
 use self::generation::Generation;
 use self::machine::WorkerMachine;
 use self::queue::{Question, Work};
@@ -335,6 +337,13 @@ impl Worker {
             Action::Deliver { client, text, prefer } => client.deliver(text, Keep::IfRoom, prefer),
             Action::Progress { call, text } => call.deliver_progress(text),
             Action::AskClient { client, request } => self.ask_client(&client, &request),
+            Action::UseContext { client, request } => {
+                let worker = Arc::clone(self);
+                self.context.tasks.spawn(async move {
+                    let answer = answer_about_context(&client, &request).await;
+                    worker.send_if_up(answer);
+                });
+            }
             Action::WithdrawRequest { client, number, notice } => client.withdraw_request(number, notice),
             Action::Tell(handle, event) => handle.tell(event),
             Action::Subscription { client, uri, is_on } => client.note_subscription(self.name(), &uri, is_on),

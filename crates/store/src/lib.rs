@@ -52,7 +52,7 @@ pub struct Store {
     shared: Arc<Shared>,
     writer: Writer,
     /// Locked as long as the store is open.
-    _directory: StoreDirectory,
+    directory: StoreDirectory,
 }
 
 impl Store {
@@ -68,7 +68,7 @@ impl Store {
         let shared = Arc::<Shared>::default();
         let writer = Writer::start(Arc::clone(&shared), database)
             .map_err(|source| StoreError::Directory { path: path.to_owned(), source })?;
-        Ok((Self { shared, writer, _directory: directory }, loaded))
+        Ok((Self { shared, writer, directory }, loaded))
     }
 
     /// Writes a change. The future resolves when it is on the disk; or when it is known that it cannot be written now, in
@@ -86,6 +86,11 @@ impl Store {
     /// Writes a change soon.
     pub fn note(&self, change: Change) {
         self.shared.add(change);
+    }
+
+    /// The directory of the store, which belongs to this gateway alone as long as the store is open.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     pub fn condition(&self) -> Condition {

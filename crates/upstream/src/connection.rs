@@ -1,6 +1,7 @@
 //! How a worker talks to its upstream: lines out, lines in, an end. A process, a URL and the client's machine
 //! differ here and nowhere above.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::attachment::{Attachment, Channel};
-use crate::definition::{Program, Transport, Upstream};
+use crate::definition::{Lifecycle, Program, Transport, Upstream};
 use crate::directories::Directories;
 use crate::end::End;
 use crate::http::{self, Incoming};
@@ -62,6 +63,8 @@ pub struct Opening<'a> {
     pub attachment: Option<Arc<Attachment>>,
     /// The fence that all generations of one worker run in.
     pub fence: &'a FenceSlot,
+    /// Where the state of a server that keeps some outlives the gateway.
+    pub state: Option<PathBuf>,
     /// Held while a process is launched, where launches are to take turns.
     pub turns: Option<&'a Semaphore>,
     /// Longest message that the server may send.
@@ -91,11 +94,14 @@ impl Opening<'_> {
     /// Starts the program inside the worker's fence, or without one if the operator wants none.
     async fn start_process(&self, program: &Program) -> Result<(Arc<Connection>, Inbox), StartError> {
         let (name, redaction) = (&self.upstream.name, self.upstream.redaction.clone());
-        let program = program.prepared().await?;
+        let mut program = program.prepared().await?;
+        // Nothing comes after a server that is there for one call.
+        program.keeps_state &= self.upstream.lifecycle != Lifecycle::Call;
         let (process, stdout) = match program.fence.clone() {
             None => Process::spawn(name, redaction, &program, self.directories, self.owner.as_ref())?,
             Some(host) => {
-                let fence = self.fence.get_or_new(&host, self.directories, self.owner.clone());
+                let fence =
+                    self.fence.get_or_new(&host, self.directories, self.owner.clone(), self.state.clone());
                 let turn = match self.turns {
                     Some(turns) => turns.acquire().await.ok(),
                     None => None,

@@ -81,6 +81,8 @@ pub struct Program {
     pub fence: Option<Arc<FenceHost>>,
     /// Its own answers say what the fence refused.
     pub explains_refusals: bool,
+    /// It keeps what is to outlive it in files that it is given at its start.
+    pub keeps_state: bool,
     /// Runs before each start.
     pub preparation: Option<Preparation>,
 }

@@ -26,6 +26,7 @@ mod process;
 mod process_tree;
 mod redaction;
 mod start_error;
+mod state_files;
 mod stderr;
 mod worker_fence;
 mod worker_variables;

@@ -1,11 +1,11 @@
 //! The fence around one worker, the same for all its generations.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use fence::{
-    CacheChoice, FenceError, FenceSetup, FenceSetupError, FencedCommand, Pipes, RunningFence, ScopeChoice,
-    SessionDirectory,
+    CacheChoice, FenceError, FenceSetup, FenceSetupError, FencedCommand, PassedFiles, Pipes, RunningFence,
+    ScopeChoice, SessionDirectory,
 };
 use identity::Principal;
 use parking_lot::Mutex;
@@ -15,6 +15,7 @@ use crate::definition::Program;
 use crate::directories::Directories;
 use crate::fence_host::FenceHost;
 use crate::start_error::StartError;
+use crate::state_files::StateFiles;
 use crate::worker_variables::{Owner, worker_variables};
 
 /// Holds the fence of a worker from its first generation until the worker stops.
@@ -27,9 +28,10 @@ impl FenceSlot {
         host: &Arc<FenceHost>,
         directories: &Arc<Directories>,
         owner: Option<Owner>,
+        state: Option<PathBuf>,
     ) -> Arc<WorkerFence> {
         let mut slot = self.0.lock();
-        Arc::clone(slot.get_or_insert_with(|| Arc::new(WorkerFence::new(host, directories, owner))))
+        Arc::clone(slot.get_or_insert_with(|| Arc::new(WorkerFence::new(host, directories, owner, state))))
     }
 
     /// Puts the fence back: the worker may have been stopped, and the slot emptied, during the launch.
@@ -50,6 +52,8 @@ pub(crate) struct WorkerFence {
     host: Arc<FenceHost>,
     directories: Arc<Directories>,
     owner: Option<Owner>,
+    /// Where the server's state outlives the gateway.
+    state: Option<PathBuf>,
     /// The session's directories, made by the first launch.
     session: Mutex<Option<Arc<SessionDirectory>>>,
 }
@@ -61,9 +65,14 @@ pub(crate) struct Launched {
 }
 
 impl WorkerFence {
-    fn new(host: &Arc<FenceHost>, directories: &Arc<Directories>, owner: Option<Owner>) -> Self {
+    fn new(
+        host: &Arc<FenceHost>,
+        directories: &Arc<Directories>,
+        owner: Option<Owner>,
+        state: Option<PathBuf>,
+    ) -> Self {
         let (host, directories) = (Arc::clone(host), Arc::clone(directories));
-        Self { host, directories, owner, session: Mutex::default() }
+        Self { host, directories, owner, state, session: Mutex::default() }
     }
 
     /// Starts the program inside. Launching blocks, so it runs on a thread for that.
@@ -75,13 +84,25 @@ impl WorkerFence {
 
     fn launch_now(&self, program: &Program) -> Result<Launched, StartError> {
         let setup = self.set_up(program)?;
-        let command = self.command(program, self.git_left_out(&setup));
+        let mut command = self.command(program, self.git_left_out(&setup));
+        command.files = self.state_files(program, &setup);
         let (pipes, child_pipes) =
             Pipes::new().map_err(|error| StartError::spawn(&program.program, &error))?;
         let fence = setup
             .launch(&self.host.launcher, command, child_pipes.stdio())
             .map_err(|error| StartError::fence(&error))?;
         Ok(Launched { fence, pipes })
+    }
+
+    /// The files in which the server keeps what is to outlive it. Without them it goes on, and a later one knows nothing.
+    fn state_files(&self, program: &Program, setup: &FenceSetup) -> Option<PassedFiles> {
+        if !program.keeps_state || self.directories.roots.is_empty() {
+            return None;
+        }
+        // Beside the directories that the fence shows, where nothing outlives the worker.
+        let directory = self.state.clone().unwrap_or_else(|| setup.session.path().join("state"));
+        let files = StateFiles::open(&directory).and_then(|files| files.to_pass());
+        files.inspect_err(|error| tracing::error!(?directory, "the server keeps no state: {error}")).ok()
     }
 
     /// Looks at the scope again: it must be the directory that the session was locked to.

@@ -30,6 +30,8 @@ pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
 pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 /// An extension of ours: what the built-in server did to files, for the audit log. Clients never see it.
 pub const FILE_OPERATIONS: &str = "notifications/io.ringfence/file_operations";
+/// An extension of ours: the built-in server asks what is said about its session, or changes it. Clients never see it.
+pub const SESSION_CONTEXT: &str = "io.ringfence/session_context";
 pub const TASK_STATUS: &str = "notifications/tasks/status";
 pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";

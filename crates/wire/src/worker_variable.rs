@@ -12,5 +12,7 @@ pub const SCOPE_SOURCE: &str = "RINGFENCE_SCOPE_SOURCE";
 pub const CONFINEMENT: &str = "RINGFENCE_CONFINEMENT";
 /// The git directory that the workspace seems to belong to and that the fence leaves outside.
 pub const GIT_LEFT_OUT: &str = "RINGFENCE_GIT_LEFT_OUT";
+/// The open files in which the built-in server keeps what outlives it, by their numbers.
+pub const STATE: &str = "RINGFENCE_STATE";
 /// The session workspace, where the session works on a copy of its directory.
 pub const COPY: &str = "RINGFENCE_COPY";

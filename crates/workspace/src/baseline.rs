@@ -10,29 +10,43 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::files::Workspace;
 use crate::journal::Original;
 use crate::shell::Operations;
+use crate::state::{KeptSnapshot, State as KeptState, is_object_name};
 
 /// Time limit for one snapshot or comparison.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Uncommitted files are copied into the store, up to this many bytes.
 const MAX_UNCOMMITTED: u64 = 64 * 1024 * 1024;
+/// Why an earlier server's snapshot is not there.
+const NOT_KEPT: &str = "the server was restarted, and has no snapshot from before the first command: none could be taken, or it was too large to be kept";
 /// Changed files that are reported at most.
 const MAX_DIFFERENCES: usize = 200;
 
 #[derive(Debug, Default)]
 pub(crate) struct Baseline {
     state: Mutex<State>,
+    /// Keeps it for a later server of the session.
+    kept: Arc<KeptState>,
 }
 
 #[derive(Debug, Default)]
 enum State {
     #[default]
     NotTaken,
-    Taken(Store),
+    Taken {
+        /// The tree that the index of the snapshot describes, if it is known already.
+        tree: Option<String>,
+        store: Store,
+    },
+    /// By an earlier server. Its objects are read again when they are needed.
+    Kept {
+        tree: String,
+    },
     Impossible(&'static str),
 }
 
@@ -59,10 +73,51 @@ impl Drop for Store {
     }
 }
 
+impl Store {
+    /// The objects that only this store has, by their names.
+    fn own_objects(&self) -> Vec<(String, Vec<u8>)> {
+        let mut objects = Vec::new();
+        let list = |path: &Path| std::fs::read_dir(path).into_iter().flatten().flatten();
+        for first in list(&self.directory.join("objects")) {
+            for rest in list(&first.path()) {
+                let name = format!("{}{}", first.file_name().display(), rest.file_name().display());
+                let is_file = rest.file_type().is_ok_and(|kind| kind.is_file());
+                if is_file
+                    && is_object_name(&name)
+                    && let Ok(contents) = std::fs::read(rest.path())
+                {
+                    objects.push((name, contents));
+                }
+            }
+        }
+        objects
+    }
+
+    /// Puts objects in that an earlier store had. One that is missing shows when git looks for it.
+    fn put(&self, objects: Vec<(String, Vec<u8>)>) {
+        for (name, contents) in objects {
+            let (first, rest) = name.split_at(2);
+            let directory = self.directory.join("objects").join(first);
+            let _ = std::fs::create_dir(&directory);
+            let _ = std::fs::write(directory.join(rest), contents);
+        }
+    }
+}
+
 /// What commands changed: paths below the first root, each with its original, and whether the list is complete.
 pub(crate) type Differences = (Vec<(PathBuf, Original)>, bool);
 
 impl Baseline {
+    /// Goes on with the snapshot of an earlier server of the session, if it took one.
+    pub(crate) fn keeping(kept: &Arc<KeptState>, snapshot: Option<KeptSnapshot>) -> Self {
+        let state = match snapshot {
+            None => State::NotTaken,
+            Some(KeptSnapshot::Tree(tree)) => State::Kept { tree },
+            Some(KeptSnapshot::Missing) => State::Impossible(NOT_KEPT),
+        };
+        Self { state: Mutex::new(state), kept: Arc::clone(kept) }
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock()
     }
@@ -72,24 +127,48 @@ impl Baseline {
         let mut state = self.lock();
         if matches!(*state, State::NotTaken) {
             let git = Git { access, until: Instant::now() + PATIENCE };
-            let taken = git.new_store().and_then(|store| git.snapshot(&store, BEFORE).map(|()| store));
-            *state = taken.map_or_else(State::Impossible, State::Taken);
+            *state = match git.new_store().and_then(|store| git.snapshot(&store, BEFORE).map(|()| store)) {
+                Ok(store) => State::Taken { tree: self.keep(&git, &store), store },
+                Err(reason) => {
+                    self.kept.note_missing_snapshot();
+                    State::Impossible(reason)
+                }
+            };
         }
     }
 
     /// What changed since the snapshot. `Ok(None)`: no command was run. `Err`: why the changes are unknown.
     pub(crate) fn differences(&self, access: GitAccess<'_>) -> Result<Option<Differences>, &'static str> {
         // Holds the lock to the end, because there is only one index.
-        match &*self.lock() {
+        let mut state = self.lock();
+        if let State::Kept { tree } = &*state {
+            let git = Git { access, until: Instant::now() + PATIENCE };
+            let store = git.new_store()?;
+            store.put(self.kept.snapshot_objects());
+            *state = State::Taken { tree: Some(tree.clone()), store };
+        }
+        match &*state {
+            // It has just been taken.
+            State::Kept { .. } => Err("there is no snapshot"),
             State::NotTaken => Ok(None),
             State::Impossible(reason) => Err(reason),
-            State::Taken(store) => {
+            State::Taken { tree, store } => {
                 let git = Git { access, until: Instant::now() + PATIENCE };
                 git.snapshot(store, NOW)?;
-                let (before, now) = (git.tree(store, BEFORE)?, git.tree(store, NOW)?);
-                git.differences(store, &before, &now).map(Some)
+                let before = tree.clone().map_or_else(|| git.tree(store, BEFORE), Ok)?;
+                git.differences(store, &before, &git.tree(store, NOW)?).map(Some)
             }
         }
+    }
+
+    /// Keeps the snapshot for a later server of the session, if it can have one. Returns its tree then.
+    fn keep(&self, git: &Git<'_>, store: &Store) -> Option<String> {
+        let tree = self.kept.is_kept().then(|| git.tree(store, BEFORE))?.ok();
+        match &tree {
+            Some(tree) => self.kept.note_snapshot(tree, &store.own_objects()),
+            None => self.kept.note_missing_snapshot(),
+        }
+        tree
     }
 
     /// Removes the snapshot.

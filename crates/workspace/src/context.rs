@@ -4,10 +4,12 @@ use serde_json::{Value, json};
 
 use crate::baseline::{Baseline, GitAccess};
 use crate::files::Workspace;
+use crate::gateway_line::GatewayLine;
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::rules::Rules;
 use crate::shell::Operations;
+use crate::state::Restored;
 use crate::tools::ResultForm;
 
 #[derive(Debug)]
@@ -15,9 +17,12 @@ pub(crate) struct ServerContext {
     pub(crate) workspace: Workspace,
     pub(crate) rules: Rules,
     pub(crate) identity: Identity,
+    pub(crate) gateway: GatewayLine,
     pub(crate) operations: Operations,
     pub(crate) journal: Journal,
     pub(crate) baseline: Baseline,
+    /// What it has of earlier servers of the session.
+    pub(crate) restored: Restored,
     /// The names of the tools that clients may call, in the order of `tools/list`.
     pub(crate) offered_tools: Vec<&'static str>,
     /// Nothing may be written.

@@ -2,18 +2,21 @@
 
 use std::io;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use thiserror::Error;
 
 use crate::baseline::Baseline;
 use crate::context::ServerContext;
 use crate::files::Workspace;
+use crate::gateway_line::GatewayLine;
 use crate::identity::Identity;
 use crate::journal::Journal;
 use crate::output::Output;
 use crate::rules::{PathRules, RuleError, RuleOptions, Rules};
 use crate::server::Server;
 use crate::shell::{OperationLimits, Operations};
+use crate::state::{Restored, State};
 use crate::tools::{self, ResultForm};
 
 /// The operator's options.
@@ -59,19 +62,29 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
         .with_rules(PathRules::new(&options.rules)?);
     let rules = Rules::new(options.rules, &tools::all_names())?;
     let identity = Identity::of_this_process();
+    let (state, mut recovered) = State::take();
+    let state = Arc::new(state);
+    // A path leads no further than one that a client names.
+    recovered.originals.retain(|(path, _)| workspace.root_of(path).is_some());
+    let restored = Restored::of(&recovered);
+    let output = Arc::new(Output::new(Box::new(io::stdout())));
     let context = ServerContext {
+        gateway: GatewayLine::new(Arc::clone(&output)),
         workspace,
         offered_tools: offered_tools(&rules, options.is_read_only, identity.confinement.is_some()),
         rules,
         identity,
-        operations: Operations::new(OperationLimits::default()).map_err(ServeError::Operations)?,
-        journal: Journal::default(),
-        baseline: Baseline::default(),
+        operations: Operations::new(OperationLimits::default())
+            .map_err(ServeError::Operations)?
+            .keeping(&state, recovered.operations),
+        journal: Journal::keeping(&state, recovered.originals, recovered.is_incomplete),
+        baseline: Baseline::keeping(&state, recovered.snapshot),
+        restored,
         is_read_only: options.is_read_only,
         reports: options.reports,
         results: options.results,
     };
-    let server = Server::new(context, Output::new(Box::new(io::stdout())));
+    let server = Server::new(context, output);
     server.run(io::stdin().lock()).map_err(ServeError::Input)
 }
 

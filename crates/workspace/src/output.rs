@@ -51,6 +51,12 @@ impl Output {
         self.send(&batch);
     }
 
+    /// Asks the gateway.
+    pub(crate) fn ask(&self, id: u64, method: &str, params: &Value) {
+        let line = json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params });
+        self.send(&Batch { lines: format!("{line}\n").into_bytes() });
+    }
+
     /// Reports the progress of a running call.
     pub(crate) fn progress(&self, token: &RawValue, progress: u64, message: &str) {
         let params = json!({ "progressToken": token, "progress": progress, "message": message });

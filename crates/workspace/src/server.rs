@@ -50,8 +50,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    pub(crate) fn new(context: ServerContext, output: Output) -> Arc<Self> {
-        let (context, output) = (Arc::new(context), Arc::new(output));
+    pub(crate) fn new(context: ServerContext, output: Arc<Output>) -> Arc<Self> {
+        let context = Arc::new(context);
         let subscriptions = Subscriptions::new(Arc::clone(&context), Arc::clone(&output));
         Arc::new(Self {
             context,
@@ -118,8 +118,7 @@ impl Server {
         match Message::parse(line) {
             Ok(Message::Request(request)) => self.receive_request(&request),
             Ok(Message::Notification(notification)) => self.receive_notification(&notification),
-            // This server sends no requests, so a response answers nothing.
-            Ok(Message::Response(_)) => {}
+            Ok(Message::Response(response)) => self.context.gateway.take(&response),
             Err(malformed) => {
                 let error = ErrorReply::new(malformed.code, malformed.to_string());
                 self.output.refuse(malformed.id.as_ref(), &error);

@@ -11,6 +11,7 @@ mod internal_command;
 mod operation;
 mod operation_id;
 mod operations;
+mod past;
 mod report;
 mod screen;
 #[cfg(test)]
@@ -20,5 +21,7 @@ mod watcher;
 
 pub(crate) use command::ShellCommand;
 pub(crate) use operation::{Operation, Waited};
+pub(crate) use operation_id::OperationId;
 pub(crate) use operations::{LookupError, OperationLimits, Operations, StartError};
+pub(crate) use past::{LostReason, Outcome, PastOperation};
 pub(crate) use report::{Report, State};

@@ -32,6 +32,7 @@ mod refusal_note;
 mod run_terminal_cmd;
 mod search_replace;
 mod session_argument;
+mod session_context;
 mod session_diff;
 mod session_info;
 mod text_answer;
@@ -78,6 +79,7 @@ pub(crate) static TOOLS: &[Tool] = &[
     operation_status::TOOL,
     cancel_operation::TOOL,
     session_info::TOOL,
+    session_context::TOOL,
     session_diff::TOOL,
 ];
 

@@ -270,6 +270,7 @@ impl FenceHost {
             environment: variables.into_iter().collect(),
             directory: self.scope.clone(),
             confinement_variable: None,
+            files: None,
         }
     }
 

@@ -22,6 +22,7 @@ pub(super) fn plain_program(program: OsString, arguments: Vec<OsString>) -> Prog
         directory: None,
         fence: None,
         explains_refusals: false,
+        keeps_state: false,
         preparation: None,
     }
 }
@@ -33,7 +34,13 @@ pub(super) fn built_in(
     fence: Option<Arc<FenceHost>>,
 ) -> Result<Program, Error> {
     let own = own_program()?.file.clone().into_os_string();
-    Ok(Program { variables, fence, explains_refusals: true, ..plain_program(own, arguments) })
+    Ok(Program {
+        variables,
+        fence,
+        explains_refusals: true,
+        keeps_state: true,
+        ..plain_program(own, arguments)
+    })
 }
 
 /// Replaces the program by its full path, and makes a script among the arguments readable.

@@ -8,7 +8,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use store::Store;
 
-use super::{OperatorClient, scope, text};
+use super::{Answer, Asked, OperatorClient, scope, text};
 use crate::error::Error;
 use crate::output::print_line;
 use crate::seconds::age;
@@ -47,10 +47,10 @@ impl Pruning<'_> {
             json!({ "unusedForSeconds": self.unused_for().as_secs(), "dryRun": self.arguments.dry_run });
         let mut pruned = Vec::new();
         for gateway in gateways {
-            let answer = gateway.ask_with(&Method::POST, "prune", Some(&wish));
-            let Some(Value::Array(found)) = answer.map(|mut answer| answer["pruned"].take()) else {
-                continue;
-            };
+            let asked =
+                Asked { method: Method::POST, path: "prune".to_owned(), body: Some(wish.clone()) };
+            let Some(Answer::Found(mut answer)) = gateway.ask(&asked) else { continue };
+            let Value::Array(found) = answer["pruned"].take() else { continue };
             pruned.extend(found.into_iter().map(|mut session| {
                 session["gateway"] = gateway.discovered.url.clone().into();
                 session

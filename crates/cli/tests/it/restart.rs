@@ -1,8 +1,10 @@
 //! Sessions that outlive their gateway: what clients notice when it is killed or ended and started again at the same
 //! address, and what becomes of the store.
 
+mod built_in;
 mod calls;
 mod clients;
+mod context;
 mod ends;
 mod going_on;
 mod kills;

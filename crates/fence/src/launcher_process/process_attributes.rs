@@ -2,7 +2,7 @@
 //! and control groups.
 
 use std::io;
-use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::fs::Access;
 use rustix::process::{Gid, Resource, Rlimit, Signal, Uid};
@@ -20,8 +20,7 @@ const LAST_SIGNAL: i32 = 64;
 
 /// Closes descriptors that the parent leaked.
 pub(super) fn close_surplus(request: &LaunchRequest) -> Result<(), StepError> {
-    let first = request.first_mount() + RawFd::try_from(request.mounts).step("close_range")?;
-    sys::close_range(first.unsigned_abs(), u32::MAX, false).step("close_range")
+    sys::close_range(request.passed_files().end.unsigned_abs(), u32::MAX, false).step("close_range")
 }
 
 /// Starts a session without a terminal, with default signals and a strict umask.
@@ -100,8 +99,8 @@ pub(super) fn new_keyring() -> Result<(), StepError> {
     sys::join_new_keyring().map(|_| ()).step("keyring")
 }
 
-/// Lets the command inherit standard input, output and error only.
-pub(super) fn close_on_exec() -> Result<(), StepError> {
+/// Lets the command inherit standard input, output and error, and the files that are meant for it.
+pub(super) fn close_on_exec(request: &LaunchRequest) -> Result<(), StepError> {
     for fd in 0..3 {
         // SAFETY: only asks what the descriptor is; a closed one is an error that is handled.
         let stat = rustix::fs::fstat(unsafe { BorrowedFd::borrow_raw(fd) });
@@ -112,7 +111,26 @@ pub(super) fn close_on_exec() -> Result<(), StepError> {
             ));
         }
     }
-    sys::close_range(3, u32::MAX, true).step("close_range")
+    sys::close_range(3, u32::MAX, true).step("close_range")?;
+    for fd in request.passed_files() {
+        // SAFETY: the descriptor was given to this process for the command, and nothing else closes it.
+        let file = unsafe { BorrowedFd::borrow_raw(fd) };
+        let stat = rustix::fs::fstat(file).step("descriptors")?;
+        if !rustix::fs::FileType::from_raw_mode(stat.st_mode).is_file() {
+            return Err(StepError::new("descriptors", format!("descriptor {fd} is no regular file")));
+        }
+        rustix::io::fcntl_setfd(file, rustix::io::FdFlags::empty()).step("descriptors")?;
+    }
+    Ok(())
+}
+
+/// Lets go of the files that are the command's, in a process that only waits for it.
+pub(super) fn close_passed_files(request: &LaunchRequest) {
+    let files = request.passed_files();
+    if !files.is_empty() {
+        let last = (files.end - 1).unsigned_abs();
+        let _ = sys::close_range(files.start.unsigned_abs(), last, false);
+    }
 }
 
 /// Drops every capability, now and for any program that is executed. Becomes `user` on the way, which takes one.

@@ -9,6 +9,7 @@ use crate::error::{FenceError, FenceSetupError};
 use crate::launch::Launcher;
 use crate::metadata::{self, KeptPaths};
 use crate::network::AllowedHosts;
+use crate::passed_files::PassedFiles;
 use crate::placeholders::Records;
 use crate::plan::{Plan, plan};
 use crate::policy::{Command, MetadataChoice};
@@ -29,6 +30,8 @@ pub struct FencedCommand {
     pub confinement_variable: Option<&'static str>,
     /// Where the command starts; by default in the first directory of the scope.
     pub directory: Option<PathBuf>,
+    /// Open files that the command inherits.
+    pub files: Option<PassedFiles>,
 }
 
 impl FenceSetup {
@@ -98,6 +101,7 @@ impl FenceSetup {
             environment: environment.into_iter().collect(),
             directory: command.directory.unwrap_or_else(|| self.policy.scope[0].path().to_owned()),
             confinement_variable: command.confinement_variable.map(OsString::from),
+            files: command.files,
         })
     }
 }

@@ -24,7 +24,7 @@ pub(crate) fn note_log_level(client: &Client, level: LogLevel) {
     note(client);
 }
 
-fn last_used(client: &Client) -> Timestamp {
+pub(super) fn last_used(client: &Client) -> Timestamp {
     let now = Timestamp::now();
     now.checked_sub(client.activity().idle).unwrap_or(now)
 }

@@ -159,6 +159,18 @@ impl Dormant {
         reports
     }
 
+    /// Changes the one with this handle. `queue` hands the change on before another one can be made.
+    pub(super) fn update<Error, Queued>(
+        &self,
+        handle: &str,
+        change: impl FnOnce(&mut StoredSession) -> Result<(), Error>,
+        queue: impl FnOnce(RecordKey, &StoredSession) -> Queued,
+    ) -> Option<Result<Queued, Error>> {
+        let mut sessions = self.0.lock();
+        let (key, session) = sessions.iter_mut().find(|(_, session)| session.stored.handle == handle)?;
+        Some(change(&mut session.stored).map(|()| queue(*key, &session.stored)))
+    }
+
     /// Takes out those whose time is over.
     pub(super) fn expire(&self, now: Timestamp, settings: &Settings) -> Vec<(RecordKey, EndReason)> {
         let mut expired = Vec::new();

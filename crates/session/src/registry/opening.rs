@@ -21,6 +21,7 @@ use crate::rights::{Rights, RightsError};
 use crate::roster::{Roster, Welcome};
 use crate::scope::{Scope, ScopeRefusal, ScopeSource, WorkspaceChoice};
 use crate::session::{Beginning, Session};
+use crate::session_context::SessionContext;
 
 /// Who opens a session, and what they say about themselves beside `initialize`.
 #[derive(Clone, Debug)]
@@ -222,12 +223,15 @@ fn record(
     params: &InitializeParams,
     request: Request,
 ) -> SessionRecord {
+    let opened = Timestamp::now();
+    let mut context = SessionContext::default();
+    context.note_agent(&params.client, opened);
     SessionRecord {
         key,
         instance,
         is_instance_named: caller.instance.is_some(),
         client: params.client.clone(),
-        opened: Timestamp::now(),
+        opened,
         epoch: 0,
         initialize: Arc::new(request.into_kept()),
         expects_initialize: false,
@@ -235,6 +239,7 @@ fn record(
         version: None,
         scope: None,
         contexts: caller.contexts,
+        context,
         subscriptions: BTreeSet::new(),
         log_level: None,
         end: None,

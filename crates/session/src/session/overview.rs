@@ -1,5 +1,6 @@
 //! What an operator sees of a session: who, where, which processes, and what they take.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
@@ -9,6 +10,7 @@ use upstream::{cpu_ticks, with_descendants};
 
 use super::Session;
 use crate::route::{MemberReport, Route};
+use crate::session_context::{SessionContext, SessionQuery};
 use crate::stored::StoredSession;
 use crate::worker::Worker;
 
@@ -30,6 +32,15 @@ pub struct SessionOverview {
     pub in_flight: usize,
     pub age_seconds: f64,
     pub idle_seconds: f64,
+    pub created: Timestamp,
+    /// How many gateways had it before.
+    pub restarts: u32,
+    pub name: Option<String>,
+    pub labels: BTreeMap<String, String>,
+    /// How many there are.
+    pub notes: usize,
+    #[serde(skip)]
+    pub(crate) context: SessionContext,
 }
 
 #[derive(Clone, Debug, Serialize)]
@@ -67,6 +78,12 @@ impl Session {
         SessionOverview {
             session: self.handle().to_string(),
             principal: record.key.principal.to_string(),
+            created: record.opened,
+            restarts: record.epoch,
+            name: record.context.name.clone(),
+            labels: record.context.labels.clone(),
+            notes: record.context.notes.len(),
+            context: record.context,
             client: record.client,
             instance: record.instance.to_string(),
             state: if self.has_ended() { "draining" } else { self.gate.lock().describe() },
@@ -93,11 +110,17 @@ impl SessionOverview {
         Self {
             session: stored.handle.clone(),
             principal: stored.principal.clone(),
+            created: stored.opened,
+            restarts: stored.epoch,
+            name: stored.context.name.clone(),
+            labels: stored.context.labels.clone(),
+            notes: stored.context.notes.len(),
+            context: stored.context.clone(),
             client: stored.client.clone(),
             instance: stored.instance.clone(),
             state: "stored",
             lifecycle: "-",
-            scope: scope.iter().flat_map(|it| &it.roots).map(|root| root.path().to_owned()).collect(),
+            scope: stored.directories(),
             scope_source: scope.map(|scope| scope.source.as_str()),
             workers: Vec::new(),
             unavailable: Vec::new(),
@@ -107,6 +130,18 @@ impl SessionOverview {
             age_seconds: seconds_since(stored.opened),
             idle_seconds: seconds_since(stored.last_used),
         }
+    }
+}
+
+impl SessionOverview {
+    /// Whether it is looked for.
+    pub(crate) fn is_found_by(&self, query: &SessionQuery) -> bool {
+        let scope: Vec<_> = self.scope.iter().map(|path| path.to_string_lossy()).collect();
+        let more = [&self.session, &self.principal, &self.client, &self.instance];
+        query.finds(
+            &self.context,
+            more.into_iter().map(String::as_str).chain(scope.iter().map(|path| &**path)),
+        )
     }
 }
 

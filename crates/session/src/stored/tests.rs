@@ -6,6 +6,7 @@ use identity::{Principal, SessionId};
 
 use super::*;
 use crate::record::SessionEnd;
+use crate::session_context::Author;
 use crate::testing::{record, request};
 
 fn full_record() -> SessionRecord {
@@ -22,6 +23,9 @@ fn full_record() -> SessionRecord {
     full.subscriptions = BTreeSet::from([subscription("one"), subscription("two")]);
     full.log_level = Some(LogLevel::Warning);
     full.epoch = 6;
+    let said = serde_json::from_str(r#"{"name": "a name", "labels": {"k": "v"}, "note": "a note"}"#).unwrap();
+    full.context.update(&said, Author::Agent, Timestamp::now()).unwrap();
+    full.context.note_agent("test/1", Timestamp::now());
     full
 }
 

@@ -50,6 +50,11 @@ pub(crate) enum Action {
         client: Arc<Client>,
         request: Request,
     },
+    /// Answer a request of the built-in server about what is said about its session.
+    UseContext {
+        client: Arc<Client>,
+        request: Request,
+    },
     /// Tell a client to forget a request of the upstream.
     WithdrawRequest {
         client: Arc<Client>,

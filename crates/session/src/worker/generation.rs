@@ -112,6 +112,7 @@ impl Generation {
             owner: owner.map(|own| own.as_owner()),
             attachment: client.as_ref().and_then(|client| client.attachment()),
             fence: &worker.fence,
+            state: owner.and_then(|own| own.state_place(worker.name())),
             turns: is_probe.then_some(&worker.context.probe_launches),
             max_message: worker.context.settings.max_message,
             connect_timeout: self.start_timeout(),

@@ -43,6 +43,11 @@ impl WorkerTerms {
         self.upstream.lifecycle.serves_many()
     }
 
+    /// Whether it may read and change what is said about its session: the built-in server, for one session.
+    pub(super) fn may_use_context(&self) -> bool {
+        !self.serves_many() && self.upstream.program().is_some_and(|program| program.keeps_state)
+    }
+
     pub(super) fn asks_for_roots(&self) -> bool {
         self.asks_for_roots.load(Ordering::Relaxed)
     }

@@ -281,6 +281,9 @@ impl Rig {
             Action::AskClient { client, request } => {
                 format!("ask {} #{} {}", self.name(client), request.id.as_json(), request.method)
             }
+            Action::UseContext { client, request } => {
+                format!("context {} #{}", self.name(client), request.id.as_json())
+            }
             Action::WithdrawRequest { client, number, notice } => {
                 let notice = notice.clone().map_or_else(|| "none".to_owned(), |it| brief(&it.into_bytes()));
                 format!("withdraw {} #{number}: {notice}", self.name(client))

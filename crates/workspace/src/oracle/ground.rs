@@ -9,8 +9,10 @@ use super::real_path;
 use crate::baseline::Baseline;
 use crate::context::ServerContext;
 use crate::files::Workspace;
+use crate::gateway_line::GatewayLine;
 use crate::identity::Identity;
 use crate::journal::Journal;
+use crate::output::Output;
 use crate::rules::Rules;
 use crate::shell::{OperationLimits, Operations};
 use crate::tools;
@@ -87,9 +89,11 @@ fn make() -> (Ground, ServerContext) {
         offered_tools: tools::names(),
         rules: Rules::default(),
         identity: Identity::of_this_process(),
+        gateway: GatewayLine::new(Arc::new(Output::new(Box::new(std::io::sink())))),
         operations: Operations::new(OperationLimits::default()).expect("a place for commands"),
         journal: Journal::default(),
         baseline: Baseline::default(),
+        restored: crate::state::Restored::default(),
         is_read_only: false,
         reports: false,
         results: crate::tools::ResultForm::TextAndData,

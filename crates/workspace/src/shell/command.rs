@@ -16,6 +16,7 @@ use rustix::process::Pid;
 
 use super::operation_id::OperationId;
 use super::tree::MARK_VARIABLE;
+use wire::worker_variable::STATE;
 
 /// Names the operation in the environment of its processes.
 const OPERATION_VARIABLE: &str = "RINGFENCE_OPERATION";
@@ -87,7 +88,8 @@ pub(super) fn spawn(
 fn environment(command: &ShellCommand, id: OperationId, mark: &str) -> io::Result<Vec<CString>> {
     let given = |(name, value): &(&str, &str)| (OsString::from(name), OsString::from(value));
     let mut variables: BTreeMap<OsString, OsString> = DEFAULTS.iter().map(given).collect();
-    variables.extend(std::env::vars_os());
+    // It names open files that commands do not get.
+    variables.extend(std::env::vars_os().filter(|(name, _)| name != STATE));
     variables.extend(command.environment.iter().map(|(name, value)| (name.into(), value.into())));
     variables.extend([(OPERATION_VARIABLE, &*id.to_string()), (MARK_VARIABLE, mark)].iter().map(given));
     let entry = |(mut name, value): (OsString, OsString)| {

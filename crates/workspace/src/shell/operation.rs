@@ -9,6 +9,7 @@ use super::operation_id::OperationId;
 use super::report::{Report, State};
 use super::screen;
 use super::tree::Tree;
+use crate::state::MAX_OUTPUT;
 
 /// Interval for checking for new output and for cancellation.
 const WAIT_INTERVAL: Duration = Duration::from_millis(100);
@@ -122,11 +123,19 @@ impl Operation {
             state,
             cancel_reason,
             duration: ended_at.unwrap_or_else(Instant::now).duration_since(self.started_at),
+            started_ms: None,
             output: screen::show(&kept),
             output_bytes,
             omitted_bytes: kept.omitted,
             left_running: if has_left_some { self.tree.count() } else { 0 },
         }
+    }
+
+    /// The size of the output, and its end as it is kept for a later server.
+    pub(super) fn newest_output(&self) -> (u64, Vec<u8>) {
+        let progress = self.progress();
+        let (newest, _) = progress.capture.since(0, MAX_OUTPUT);
+        (progress.capture.total(), newest)
     }
 
     /// Waits until the operation has ended, the deadline has passed, or `cancelled` returns true. About ten times

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Numbers the operations of one server from 1; no number is used twice. Shown as `op-1`.
+/// Numbers the operations of one session from 1; no number is used twice. Shown as `op-1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct OperationId(pub(super) u64);
+pub(crate) struct OperationId(pub(crate) u64);
 
 impl fmt::Display for OperationId {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

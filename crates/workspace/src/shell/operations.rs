@@ -16,8 +16,10 @@ use super::capture::Capture;
 use super::command::{self, ShellCommand};
 use super::operation::{Beginning, Operation};
 use super::operation_id::OperationId;
+use super::past::PastOperation;
 use super::tree::Tree;
 use super::watcher::{Watched, Watcher};
+use crate::state::State;
 
 /// The kernel's limit for one argument (`MAX_ARG_STRLEN`), without the final NUL.
 const LONGEST_SCRIPT: usize = 128 * 1024 - 1;
@@ -66,6 +68,7 @@ pub(crate) struct Operations {
     limits: OperationLimits,
     domain: NestedDomain,
     shell: Option<PathBuf>,
+    state: Arc<State>,
     table: Mutex<Table>,
 }
 
@@ -75,6 +78,8 @@ struct Table {
     started: u64,
     /// Oldest first.
     operations: VecDeque<Arc<Operation>>,
+    /// Those of earlier servers of the session, oldest first. They are few, and stay.
+    past: Vec<Arc<PastOperation>>,
     is_closed: bool,
 }
 
@@ -141,8 +146,18 @@ impl Operations {
             limits,
             domain: NestedDomain::prepare()?,
             shell: command::find_shell(),
+            state: Arc::default(),
             table: Mutex::default(),
         })
+    }
+
+    /// Goes on after the operations of earlier servers, and keeps what a later one is to know.
+    #[must_use]
+    pub(crate) fn keeping(self, state: &Arc<State>, past: Vec<PastOperation>) -> Self {
+        let started = past.last().map_or(0, |last| last.id.0);
+        let past = past.into_iter().map(Arc::new).collect();
+        let table = Mutex::new(Table { started, past, ..Table::default() });
+        Self { state: Arc::clone(state), table, ..self }
     }
 
     /// The nested domain that commands run in.
@@ -168,7 +183,11 @@ impl Operations {
         let mut table = self.table();
         self.check_limits(&table)?;
         let id = OperationId(table.started + 1);
-        let operation = self.spawn(shell, command, id).map_err(StartError::Spawn)?;
+        self.state.operation_started(id, &command.script, &command.directory_name);
+        let operation = self.spawn(shell, command, id).map_err(|error| {
+            self.state.operation_failed(id);
+            StartError::Spawn(error)
+        })?;
         table.started = id.0;
         table.operations.push_back(Arc::clone(&operation));
         Ok(operation)
@@ -206,8 +225,13 @@ impl Operations {
             capture: Capture::new(self.limits.head, self.limits.tail),
             wake,
         }));
-        let watched =
-            Watched { output, wake: watcher_wake, timeout: command.timeout, grace: self.limits.grace };
+        let watched = Watched {
+            output,
+            wake: watcher_wake,
+            timeout: command.timeout,
+            grace: self.limits.grace,
+            state: Arc::clone(&self.state),
+        };
         if let Err(error) = Watcher::start(Arc::clone(&operation), watched) {
             // Without its thread the command would run unwatched, so it is killed.
             operation.tree.signal(Signal::KILL);
@@ -237,6 +261,17 @@ impl Operations {
         if (1..=table.started).contains(&id.0) { Err(LookupError::Forgotten { id }) } else { Err(unknown()) }
     }
 
+    /// The operation of an earlier server that has this id.
+    pub(crate) fn past(&self, id: &str) -> Option<Arc<PastOperation>> {
+        let id: OperationId = id.parse().ok()?;
+        self.table().past.iter().find(|operation| operation.id == id).cloned()
+    }
+
+    /// Those of earlier servers, newest first.
+    pub(crate) fn list_past(&self) -> Vec<Arc<PastOperation>> {
+        self.table().past.iter().rev().cloned().collect()
+    }
+
     /// Newest first.
     pub(crate) fn list(&self) -> Vec<Arc<Operation>> {
         self.table().operations.iter().rev().cloned().collect()
@@ -249,6 +284,11 @@ impl Operations {
         table.is_closed = true;
         let operations: Vec<_> = table.operations.iter().cloned().collect();
         drop(table);
+        for operation in operations.iter().filter(|operation| operation.state().is_running()) {
+            let (total, newest) = operation.newest_output();
+            self.state.operation_output(operation.id(), &newest, total);
+        }
+        self.state.end();
         for operation in &operations {
             operation.request_end("the server is ending", LAST_GRACE.min(self.limits.grace));
         }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use rustix::process::{Signal, WaitStatus};
 
 use super::operation_id::OperationId;
+use super::past::LostReason;
 
 /// The state of an operation's shell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub(crate) enum State {
     TimedOut,
     /// Ended by this server, with everything that it started, because it was cancelled.
     Cancelled,
+    /// It ran when an earlier server ended, and its outcome is not known.
+    Lost(LostReason),
 }
 
 impl State {
@@ -50,6 +53,7 @@ impl fmt::Display for State {
             Self::Signalled { name, .. } => write!(formatter, "ended by {name}"),
             Self::TimedOut => formatter.write_str("timed out"),
             Self::Cancelled => formatter.write_str("cancelled"),
+            Self::Lost(_) => formatter.write_str("lost"),
         }
     }
 }
@@ -65,6 +69,8 @@ pub(crate) struct Report {
     pub(crate) cancel_reason: Option<String>,
     /// From the start to the end of the shell, or to now.
     pub(crate) duration: Duration,
+    /// When an earlier server started it, in milliseconds since the epoch.
+    pub(crate) started_ms: Option<u64>,
     /// As a terminal would show it. Of long output, the beginning and the end.
     pub(crate) output: String,
     /// The size of the whole output.
@@ -75,7 +81,7 @@ pub(crate) struct Report {
     pub(crate) left_running: usize,
 }
 
-fn name_of(signal: i32) -> &'static str {
+pub(super) fn name_of(signal: i32) -> &'static str {
     const NAMES: &[(Signal, &str)] = &[
         (Signal::HUP, "SIGHUP"),
         (Signal::INT, "SIGINT"),

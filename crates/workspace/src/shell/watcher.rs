@@ -14,8 +14,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{PidfdFlags, Signal, WaitStatus, pidfd_open};
 
 use super::operation::{EndRequest, Operation};
+use super::past::Outcome;
 use super::report::State;
 use super::tree;
+use crate::state::State as KeptState;
+
+/// How often the newest output is kept for a later server. What a command wrote last before a kill may be missing.
+const KEEP_INTERVAL: Duration = Duration::from_millis(200);
 
 /// The calls of the thread are shallow and keep nothing large on the stack.
 const STACK_BYTES: usize = 128 * 1024;
@@ -46,6 +51,9 @@ pub(super) struct Watcher {
     /// When to check the processes again, if nothing happens before.
     next_look: Instant,
     buffer: Vec<u8>,
+    state: Arc<KeptState>,
+    /// How much output was there when it was last kept, and when that was.
+    kept: (u64, Instant),
 }
 
 #[derive(Clone, Copy)]
@@ -68,6 +76,7 @@ pub(super) struct Watched {
     pub(super) wake: OwnedFd,
     pub(super) timeout: Option<Duration>,
     pub(super) grace: Duration,
+    pub(super) state: Arc<KeptState>,
 }
 
 impl Watcher {
@@ -87,6 +96,8 @@ impl Watcher {
             phase: Phase::Running,
             next_look: started_at + RUNNING_INTERVAL,
             buffer: vec![0; BUFFER_BYTES],
+            kept: (0, started_at),
+            state: watched.state,
         };
         std::thread::Builder::new().name(name).stack_size(STACK_BYTES).spawn(move || thread.run())?;
         Ok(())
@@ -97,6 +108,9 @@ impl Watcher {
             self.sleep();
             let had_output = self.output.is_some();
             self.read_output(BUFFER_BYTES);
+            if self.keeping_is_due().is_some_and(|due| due <= Instant::now()) {
+                self.keep_output();
+            }
             if had_output && self.output.is_none() {
                 self.next_look = Instant::now();
             }
@@ -115,6 +129,7 @@ impl Watcher {
             (Phase::Running, Some(deadline)) => deadline.min(self.next_look),
             _ => self.next_look,
         };
+        let until = self.keeping_is_due().map_or(until, |due| due.min(until));
         let time = until.saturating_duration_since(Instant::now());
         // The extra microsecond prevents waking early. A wait that is interrupted or fails is only shorter.
         let time = Timespec::try_from(time + Duration::from_micros(1)).ok();
@@ -124,6 +139,18 @@ impl Watcher {
         let _ = poll(&mut descriptors, time.as_ref());
         // Resets the counter. The request itself is checked next.
         let _ = rustix::io::read(&self.wake, &mut [0; 8]);
+    }
+
+    /// When output that is not kept yet is to be kept.
+    fn keeping_is_due(&self) -> Option<Instant> {
+        let is_news = || self.operation.progress().capture.total() != self.kept.0;
+        (self.state.is_kept() && is_news()).then(|| self.kept.1 + KEEP_INTERVAL)
+    }
+
+    fn keep_output(&mut self) {
+        let (total, newest) = self.operation.newest_output();
+        self.state.operation_output(self.operation.id(), &newest, total);
+        self.kept = (total, Instant::now());
     }
 
     /// Reads available output, at most `limit` bytes. Never blocks.
@@ -240,7 +267,8 @@ impl Watcher {
     }
 
     /// Publishes the final state. The shell's own end is final; a later request only ends what it left running.
-    fn publish(&self, state: State) {
+    fn publish(&mut self, state: State) {
+        self.keep_end(state);
         let was_asked = matches!(self.phase, Phase::Ending { .. });
         self.operation.change(|progress| {
             if progress.state.is_running() {
@@ -251,6 +279,18 @@ impl Watcher {
                 progress.request = None;
             }
         });
+    }
+
+    /// Keeps how it ended, and its last output, for a later server.
+    fn keep_end(&mut self, state: State) {
+        if self.state.is_kept()
+            && self.operation.state().is_running()
+            && let Some(outcome) = Outcome::of(state)
+        {
+            self.keep_output();
+            let took = u64::try_from(self.operation.started_at().elapsed().as_millis());
+            self.state.operation_ended(self.operation.id(), outcome, took.unwrap_or(u64::MAX));
+        }
     }
 
     fn look_again_at_once(&mut self) -> Phase {

@@ -55,6 +55,11 @@ impl Arguments {
         self.given_number(name).and_then(|number| usize::try_from(number).ok()).unwrap_or_default()
     }
 
+    pub(crate) fn texts(&self, name: &str) -> Vec<String> {
+        let texts = self.0.get(name).and_then(Value::as_array).into_iter().flatten();
+        texts.filter_map(Value::as_str).map(str::to_owned).collect()
+    }
+
     pub(crate) fn objects(&self, name: &str) -> Vec<Self> {
         let objects = self.0.get(name).and_then(Value::as_array).into_iter().flatten();
         objects.filter_map(Value::as_object).cloned().map(Self).collect()

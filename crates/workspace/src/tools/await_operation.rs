@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
-use super::operation_answer::{REPORT_FIELDS, answer, lookup_error, wait};
+use super::operation_answer::{REPORT_FIELDS, answer, answer_past, lookup_error, wait};
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
 use super::tool::{Effect, Pace, Tool};
@@ -33,6 +33,9 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    if let Some(answer) = answer_past(call, arguments.text("operation_id")) {
+        return Ok(answer);
+    }
     let operation =
         call.context.operations.get(arguments.text("operation_id")).map_err(|error| lookup_error(&error))?;
     wait(call, &operation, Duration::from_secs(arguments.number("timeout") as u64));

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
-use super::operation_answer::{REPORT_FIELDS, answer, lookup_error, wait};
+use super::operation_answer::{REPORT_FIELDS, answer, answer_past, lookup_error, wait};
 use super::parameters::{Field, Kind, Presence};
 use super::session_argument::SESSION;
 use super::tool::{Effect, Pace, Tool};
@@ -31,6 +31,9 @@ pub(super) const TOOL: Tool = Tool {
 };
 
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
+    if let Some(past) = answer_past(call, arguments.text("operation_id")) {
+        return Ok(past);
+    }
     let operation = call
         .context
         .operations

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, ToolError};
@@ -10,7 +11,7 @@ use super::call::Call;
 use super::parameters::{Field, Kind};
 use super::refusal_note::{FenceFacts, note};
 use crate::context::ServerContext;
-use crate::shell::{LookupError, Operation, Report, State, Waited};
+use crate::shell::{LookupError, LostReason, Operation, Report, State, Waited};
 
 /// The result fields of every tool that reports on a command.
 pub(super) const REPORT_FIELDS: &[Field] = &[
@@ -21,7 +22,7 @@ pub(super) const REPORT_FIELDS: &[Field] = &[
     ),
     Field::optional(
         "status",
-        Kind::Choice(&["running", "exited", "signalled", "timed_out", "cancelled"]),
+        Kind::Choice(&["running", "exited", "signalled", "timed_out", "cancelled", "lost"]),
         "The state of the command.",
     ),
     Field::optional("exit_code", Kind::COUNT, "The exit code, if it exited."),
@@ -33,6 +34,9 @@ pub(super) const REPORT_FIELDS: &[Field] = &[
     Field::optional("left_running", Kind::COUNT, "Background processes that it left behind."),
     Field::optional("directory", Kind::Text, "Where it ran."),
     Field::optional("cancel_reason", Kind::Text, "Why it, or what it left running, was cancelled."),
+    Field::optional("started", Kind::Text, "When it was started, if an earlier server process started it."),
+    Field::optional("reason", Kind::Text, "Why its outcome is not known, if it is lost."),
+    Field::optional("command", Kind::Text, "The command, if it is lost."),
 ];
 
 /// How often the client of a quiet command hears that it still runs: gateways and clients give up on a call that shows
@@ -83,10 +87,17 @@ pub(super) fn as_data(report: &Report) -> Value {
     match report.state {
         State::Exited { code } => data["exit_code"] = code.into(),
         State::Signalled { name, .. } => data["signal"] = name.into(),
+        State::Lost(reason) => {
+            data["reason"] = reason.as_str().into();
+            data["command"] = report.script.as_str().into();
+        }
         _ => {}
     }
     if report.left_running > 0 {
         data["left_running"] = report.left_running.into();
+    }
+    if let Some(started) = report.started_ms {
+        data["started"] = moment(started).into();
     }
     if let Some(reason) = &report.cancel_reason {
         data["cancel_reason"] = reason.as_str().into();
@@ -101,7 +112,32 @@ pub(super) fn status(state: State) -> &'static str {
         State::Signalled { .. } => "signalled",
         State::TimedOut => "timed_out",
         State::Cancelled => "cancelled",
+        State::Lost(_) => "lost",
     }
+}
+
+/// What is known of a command that was running when its server ended.
+fn lost(report: &Report, reason: LostReason) -> String {
+    let started = moment(report.started_ms.unwrap_or_default());
+    format!(
+        "[{} is lost, its outcome is unknown: {}; it does not run any more, and may have done all or a part of its \
+         work; started {started}: {}]",
+        report.id,
+        reason.as_str(),
+        report.script
+    )
+}
+
+/// A time as text. One that is forged is the beginning of time.
+pub(super) fn moment(milliseconds: u64) -> String {
+    let time = i64::try_from(milliseconds).ok().and_then(|time| Timestamp::from_millisecond(time).ok());
+    time.unwrap_or_default().to_string()
+}
+
+/// The answer about a command of an earlier server: it has ended, one way or another.
+pub(super) fn answer_past(call: &Call<'_>, id: &str) -> Option<Answer> {
+    let past = call.context.operations.past(id)?;
+    Some(answer(&past.report(), call.context))
 }
 
 /// The output first, as in a terminal, then how the command ended and what can be done.
@@ -122,6 +158,7 @@ pub(super) fn answer(report: &Report, context: &ServerContext) -> Answer {
                 "[ended after {seconds:.1} s, with everything it started: its time was over; set a longer `timeout`, or `is_background`]"
             )
         }
+        State::Lost(reason) => lost(report, reason),
         state => format!("[{state}, {seconds:.1} s]"),
     };
     text.push_str(&ending);

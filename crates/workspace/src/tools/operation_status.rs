@@ -5,7 +5,7 @@ use serde_json::json;
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
-use super::operation_answer::{REPORT_FIELDS, answer, as_data, lookup_error};
+use super::operation_answer::{REPORT_FIELDS, answer, answer_past, as_data, lookup_error};
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
 use super::tool::{Effect, Pace, Tool};
@@ -48,6 +48,9 @@ const GIVES: &[Field] = &[
 fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     let operations = &call.context.operations;
     if let Some(id) = arguments.given_text("operation_id") {
+        if let Some(past) = answer_past(call, id) {
+            return Ok(Answer { is_error: false, ..past });
+        }
         let report = operations.get(id).map_err(|error| lookup_error(&error))?.report();
         let mut answer = answer(&report, call.context);
         // The state was reported, so this is no error even if the command failed.
@@ -56,8 +59,9 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
     }
     let mut lines = Vec::new();
     let mut data = Vec::new();
-    for operation in operations.list() {
-        let report = operation.report();
+    let present = operations.list().into_iter().map(|operation| operation.report());
+    let past = operations.list_past().into_iter().map(|operation| operation.report());
+    for report in present.chain(past) {
         let script: String = report.script.chars().take(SCRIPT_CHARACTERS).collect();
         lines.push(format!(
             "{}: {}, {:.1} s: {script}",

@@ -10,14 +10,17 @@ use super::arguments::Arguments;
 use super::call::Call;
 use super::parameters::{Field, Kind};
 use super::session_argument::SESSION;
+use super::session_context;
 use super::tool::{Effect, Pace, Tool};
+use crate::state::Restored;
 
 pub(super) const TOOL: Tool = Tool {
     name: "session_info",
     title: "About this session",
     about: "Tells where this session works, what confines it, its limits, and which tools the operator offers. Use it when something is refused.",
     effect: Effect::Reads,
-    pace: Pace::Brief,
+    // It asks the gateway.
+    pace: Pace::Long,
     takes: &[SESSION],
     gives: &[
         Field::optional("session", Kind::Text, "The handle of the session, as in the gateway's logs."),
@@ -42,6 +45,16 @@ pub(super) const TOOL: Tool = Tool {
         Field::optional("limits", Kind::Object, "Limits of the tools."),
         Field::optional("tools", Kind::Texts, "The tools that are offered."),
         Field::optional("shell", Kind::Text, "The shell that runs commands."),
+        Field::optional(
+            "context",
+            Kind::Object,
+            "What is said about the session, as session_context shows it: name, labels, how many notes; since when it exists.",
+        ),
+        Field::optional(
+            "restored",
+            Kind::Object,
+            "If earlier server processes had the session: how many, and what is known from them.",
+        ),
     ],
     run,
 };
@@ -53,6 +66,8 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
     let tools = &context.offered_tools;
     let identity = &context.identity;
     let confinement = identity.confinement.as_ref();
+    // Without a gateway, or with one that has much to do, it is left out.
+    let said = session_context::ask(call, &json!({})).ok();
     let data = json!({
         "session": identity.session,
         "instance": identity.instance,
@@ -64,6 +79,8 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         "limits": context.limits(MAX_TEXT_BYTES),
         "tools": tools,
         "shell": context.operations.shell().map(|path| path.display().to_string()),
+        "context": said.as_ref().map(said_as_data),
+        "restored": restored_as_data(context.restored),
     });
     let fence = confinement.map_or_else(
         || "none: this server was not started by a gateway with fences".to_owned(),
@@ -74,13 +91,47 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         Some("default") => "; the gateway's default, because the client named no directory",
         _ => "",
     };
-    let text = format!(
+    let mut text = format!(
         "session: {}\nworkspace: {} ({access}{origin})\nfence: {fence}\ntools: {}",
         identity.session.as_deref().unwrap_or("not known"),
         roots.join(", "),
         tools.join(", ")
     );
+    if let Some(said) = &said {
+        text.push('\n');
+        text.push_str(&session_context::summary(said));
+    }
+    text.push_str(&restored_in_words(context.restored));
     Ok(Answer::new(text, &without_nulls(data)))
+}
+
+fn said_as_data(said: &Value) -> Value {
+    json!({
+        "name": said["name"],
+        "labels": said["labels"],
+        "notes": said["notes"].as_array().map_or(0, Vec::len),
+        "created": said["created"],
+        "restarts": said["restarts"],
+    })
+}
+
+fn restored_as_data(restored: Restored) -> Option<Value> {
+    let Restored { servers, files, operations, lost } = restored;
+    (servers > 0).then(|| {
+        json!({ "servers": servers, "changed_files": files, "operations": operations, "lost_operations": lost })
+    })
+}
+
+fn restored_in_words(restored: Restored) -> String {
+    let Restored { servers, files, operations, lost } = restored;
+    if servers == 0 {
+        return String::new();
+    }
+    format!(
+        "\nrestored: server process {} of this session; known from before: {files} changed files, {operations} \
+         commands, of which {lost} are lost",
+        servers + 1
+    )
 }
 
 /// The report has a line for every protection, which is more than a model needs.

@@ -81,6 +81,7 @@ impl Ground {
             environment: vec![("PATH".into(), "/usr/bin:/bin".into())],
             directory: self.scope(),
             confinement_variable: None,
+            files: None,
         };
         let nothing = File::open("/dev/null").unwrap();
         let (reader, writer) = std::io::pipe().unwrap();

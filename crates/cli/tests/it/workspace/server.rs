@@ -36,7 +36,7 @@ use serde_json::{Value, json};
 use testkit::{Gateway, NEWEST, Project, RawClient};
 
 /// All tools, in the order in which they are listed.
-const TOOLS: [&str; 21] = [
+const TOOLS: [&str; 22] = [
     "read_file",
     "write_file",
     "edit_file",
@@ -57,6 +57,7 @@ const TOOLS: [&str; 21] = [
     "operation_status",
     "cancel_operation",
     "session_info",
+    "session_context",
     "session_diff",
 ];
 

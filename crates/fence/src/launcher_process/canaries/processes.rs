@@ -94,7 +94,7 @@ pub(super) fn is_own_namespace(kind: &str, of_ringfence: Option<u64>) -> Result<
     }
 }
 
-pub(super) fn pass_descriptors_on(_: &LaunchRequest) -> Result<&'static [Name], StepError> {
+pub(super) fn pass_descriptors_on(request: &LaunchRequest) -> Result<&'static [Name], StepError> {
     let Ok(open) = std::fs::read_dir("/proc/self/fd") else { return Ok(&[]) };
     for entry in open.flatten() {
         let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<i32>().ok()) else {
@@ -102,7 +102,8 @@ pub(super) fn pass_descriptors_on(_: &LaunchRequest) -> Result<&'static [Name], 
         };
         // SAFETY: asks for a flag of a descriptor; one that is closed by now is an error that is handled.
         let flags = unsafe { libc::fcntl(number, libc::F_GETFD) };
-        if number > 2 && flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
+        let is_meant = request.passed_files().contains(&number);
+        if number > 2 && !is_meant && flags >= 0 && flags & libc::FD_CLOEXEC == 0 {
             return Err(surprise("descriptors", &format!("{number} would stay open")));
         }
     }

@@ -81,6 +81,7 @@ impl Ground {
             umask: 0o022,
             cgroups: 0,
             mounts: 0,
+            files: 0,
             group: Some(RequestedGroup {
                 name: "ringfence-0-0".to_owned(),
                 limits: vec![Name::MemoryLimit, Name::PidLimit],

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use upstream::Lifecycle;
+use upstream::{Lifecycle, Transport};
 
 use crate::worker::action::Action;
 use crate::worker::testing::Rig;
@@ -61,6 +61,29 @@ fn requests_of_ones_own_process_go_to_its_client() {
     let mut rig = Rig::up(Lifecycle::Session);
     for method in ["sampling/createMessage", "elicitation/create", "ping", "unheard/of"] {
         assert_eq!(rig.requested(5, method), [format!("ask a #5 {method}")]);
+    }
+}
+
+#[test]
+fn only_the_built_in_server_of_one_session_reaches_its_context() {
+    const CONTEXT: &str = "io.ringfence/session_context";
+    let rig = |lifecycle, keeps_state| {
+        let mut rig = Rig::with_upstream(lifecycle, |upstream| {
+            if let Transport::Process(program) = &mut upstream.transport {
+                program.keeps_state = keeps_state;
+            }
+        });
+        rig.join("a");
+        rig.start();
+        rig
+    };
+    assert_eq!(rig(Lifecycle::Session, true).requested(5, CONTEXT), ["context a #5"]);
+    // As any other request that it makes up: a client allows it, or not.
+    let asked = format!("ask a #5 {CONTEXT}");
+    assert_eq!(rig(Lifecycle::Session, false).requested(5, CONTEXT), [asked]);
+    for lifecycle in [Lifecycle::Workspace, Lifecycle::Shared] {
+        let refused = rig(lifecycle, true).requested(5, CONTEXT);
+        assert!(refused[0].contains("cannot be attributed"), "{refused:?}");
     }
 }
 
