@@ -27,6 +27,7 @@ fn effect(tool: &Tool) -> &'static str {
         Effect::Changes => "Changes or removes; not offered with --read-only.",
         Effect::Runs => "Runs commands; with --read-only they can read only.",
         Effect::Manages => "Ends commands of this session.",
+        Effect::Describes => "Changes what is said about this session, and no file.",
     }
 }
 

@@ -7,12 +7,8 @@ use super::parameters::{Field, Kind};
 use crate::identity::Identity;
 
 /// Listed only for tools that are about the session.
-pub(super) const SESSION: Field = Field::optional(
-    "session",
-    Kind::Text,
-    "The handle or id of the session, which must be the caller's own. Optional; every tool accepts it.",
-)
-.or(&["sessionId", "session_id"]);
+pub(super) const SESSION: Field =
+    Field::optional("session", Kind::Text, "Handle or id of this session.").or(&["sessionId", "session_id"]);
 
 /// Removes it from the arguments. Refuses a session that is not the caller's.
 pub(crate) fn take_session(identity: &Identity, arguments: &mut Value) -> Result<(), ToolError> {

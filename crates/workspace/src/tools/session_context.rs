@@ -8,21 +8,18 @@ use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
 use super::parameters::{Field, Kind};
-use super::session_argument::SESSION;
 use super::tool::{Effect, Pace, Tool};
 
 pub(super) const TOOL: Tool = Tool {
     name: "session_context",
-    title: "Name and notes of this session",
-    about: "Shows or changes the name, labels and notes of this session. They outlive restarts; people see and search them.",
-    effect: Effect::Manages,
+    title: "Name and notes",
+    about: "Shows or sets name, labels and notes of this session, which outlive restarts.",
+    effect: Effect::Describes,
     pace: Pace::Long,
     takes: &[
-        Field::optional("name", Kind::Text, "The new name; an empty one removes it."),
-        Field::optional("labels", Kind::Texts, "Each `key=value` or `key`; `-key` removes one."),
-        Field::optional("note", Kind::Text, "A note to add."),
-        Field::optional("remove_note", Kind::COUNT, "The id of a note to remove."),
-        SESSION,
+        Field::optional("name", Kind::Text, "Empty to remove it."),
+        Field::optional("labels", Kind::Texts, "`key=value` or `key`; `-key` removes."),
+        Field::optional("note", Kind::Text, "One to add."),
     ],
     gives: &[
         Field::optional("name", Kind::Text, "The name, if it has one."),
@@ -74,9 +71,6 @@ fn change(arguments: &Arguments) -> Value {
         if let Some(text) = arguments.given_text(argument) {
             change.insert(field.to_owned(), text.into());
         }
-    }
-    if let Some(id) = arguments.given_number("remove_note") {
-        change.insert("removeNote".to_owned(), id.into());
     }
     let labels: Map<String, Value> = arguments.texts("labels").iter().map(|label| label_of(label)).collect();
     if !labels.is_empty() {
@@ -134,10 +128,10 @@ mod tests {
 
     #[test]
     fn labels_are_spelled_as_on_a_command_line() {
-        let given = json!({"labels": ["a=b=c", "urgent", "-old", "k="], "name": "", "remove_note": 3});
+        let given = json!({"labels": ["a=b=c", "urgent", "-old", "k="], "name": "", "note": "n"});
         let arguments = Arguments::read(TOOL.takes, given).unwrap();
         let expected =
-            json!({"labels": {"a": "b=c", "urgent": "", "old": null, "k": ""}, "name": "", "removeNote": 3});
+            json!({"labels": {"a": "b=c", "urgent": "", "old": null, "k": ""}, "name": "", "note": "n"});
         assert_eq!(change(&arguments), expected);
         assert_eq!(change(&Arguments::read(TOOL.takes, json!({})).unwrap()), json!({}));
     }

@@ -34,6 +34,8 @@ pub(crate) enum Effect {
     Runs,
     /// Waits for commands or ends them.
     Manages,
+    /// Changes what is said about the session.
+    Describes,
 }
 
 impl Effect {
@@ -45,7 +47,7 @@ impl Effect {
             Self::Adds => json!({ "destructiveHint": false, "idempotentHint": true, "openWorldHint": false }),
             Self::Changes => json!({ "openWorldHint": false }),
             Self::Runs => json!({}),
-            Self::Manages => json!({ "destructiveHint": false, "openWorldHint": false }),
+            Self::Manages | Self::Describes => json!({ "destructiveHint": false, "openWorldHint": false }),
         }
     }
 }
