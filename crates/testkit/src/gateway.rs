@@ -1,10 +1,12 @@
 //! The shipped binary as a child process: `ringfence serve` on a free port of the loopback interface.
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
 
+use rustix::io::FdFlags;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde_json::{Value, json};
 use tokio::process::{Child, Command};
@@ -27,6 +29,8 @@ pub struct GatewayBuilder {
     before: Vec<OsString>,
     host: String,
     port: u16,
+    /// Sockets that take the place of host and port.
+    passed: Vec<OwnedFd>,
     flags: Vec<OsString>,
     upstream: Vec<OsString>,
     variables: Vec<(OsString, OsString)>,
@@ -47,6 +51,28 @@ impl GatewayBuilder {
     #[must_use]
     pub fn under(mut self, words: Vec<OsString>) -> Self {
         self.before = words;
+        self
+    }
+
+    /// Passes these sockets as a service manager does, instead of an address on the command line.
+    #[must_use]
+    pub fn passing(mut self, sockets: &[impl AsFd]) -> Self {
+        const ABOVE_ALL_THAT_BASH_USES: i32 = 300;
+        for socket in sockets {
+            let copy = rustix::io::fcntl_dupfd_cloexec(socket, ABOVE_ALL_THAT_BASH_USES);
+            let copy = copy.expect("a socket can be duplicated");
+            rustix::io::fcntl_setfd(&copy, FdFlags::empty()).expect("a descriptor can be inherited");
+            self.passed.push(copy);
+        }
+        let numbers = self.passed.iter().map(AsRawFd::as_raw_fd).zip(3..);
+        let moves: Vec<String> = numbers.map(|(from, to)| format!("exec {to}<&{from} {from}<&-;")).collect();
+        // The shell becomes the gateway, so the pid is the same.
+        let script = format!(
+            "{} export LISTEN_PID=$$ LISTEN_FDS={} LISTEN_FDNAMES=test; exec \"$@\"",
+            moves.join(" "),
+            self.passed.len()
+        );
+        self.before = ["bash", "-euc", &script, "bash"].map(OsString::from).into();
         self
     }
 
@@ -158,9 +184,12 @@ impl GatewayBuilder {
         let binary = self.binary.clone().unwrap_or_else(ringfence_binary).into_os_string();
         let mut words = self.before.iter().chain(std::iter::once(&binary));
         let mut command = Command::new(words.next().expect("the binary is one of them"));
+        let port = self.port.to_string();
+        let address = ["--host", &self.host, "--port", &port];
         command
             .args(words)
-            .args(["serve", "--host", &self.host, "--port", &self.port.to_string(), "--json"])
+            .args(["serve", "--json"])
+            .args(address.iter().filter(|_| self.passed.is_empty()))
             .args(&self.flags)
             .args((!self.upstream.is_empty()).then_some("--"))
             .args(&self.upstream)
@@ -217,6 +246,7 @@ impl Gateway {
             before: Vec::new(),
             host: "127.0.0.1".to_owned(),
             port: 0,
+            passed: Vec::new(),
             flags: Vec::new(),
             upstream: vec![fixture_binary().into_os_string()],
             variables: Vec::new(),

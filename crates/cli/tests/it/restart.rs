@@ -8,13 +8,19 @@ mod context;
 mod ends;
 mod going_on;
 mod kills;
+mod notifications;
+mod passed_sockets;
 mod store;
+mod units;
+mod upgrade_failures;
+mod upgrades;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use testkit::{
-    Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, roots, text_of, workspace_dir,
+    Gateway, GatewayBuilder, NEWEST, Project, RawClient, WorkspaceDir, ringfence_binary, roots, text_of,
+    workspace_dir,
 };
 
 /// Where one gateway after the other keeps its sessions, and the project that they work in.
@@ -44,6 +50,16 @@ impl Site {
 
     async fn start_fixture(&mut self) -> Gateway {
         self.start(Gateway::builder()).await
+    }
+
+    /// Copies the gateway to the place of a program, atomically, as a package manager does.
+    fn install(&self) -> PathBuf {
+        let program = self.state.join("bin/ringfence");
+        let new = program.with_extension("new");
+        std::fs::create_dir_all(self.state.join("bin")).unwrap();
+        std::fs::copy(ringfence_binary(), &new).unwrap();
+        std::fs::rename(&new, &program).unwrap();
+        program
     }
 
     fn database(&self) -> std::path::PathBuf {
@@ -79,4 +95,19 @@ async fn works_in(client: &RawClient) -> Value {
         })
         .await;
     exchange.response
+}
+
+/// `ringfence upgrade` for this gateway. Returns what became of it, and whether the command says that it worked.
+async fn upgrade(gateway: &Gateway, flags: &[&str]) -> (Value, bool) {
+    let mut command = tokio::process::Command::new(ringfence_binary());
+    command.args(["upgrade", &gateway.pid().to_string(), "--json"]).args(flags).kill_on_drop(true);
+    let output = command.output().await.unwrap();
+    let answer: Value = serde_json::from_slice(&output.stdout)
+        .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
+    (answer["gateways"][0].clone(), output.status.success())
+}
+
+async fn upgraded(gateway: &Gateway) {
+    let (outcome, is_success) = upgrade(gateway, &[]).await;
+    assert!(is_success && outcome["upgraded"] == true, "{outcome}:\n{}", gateway.log());
 }

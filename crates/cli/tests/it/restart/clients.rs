@@ -6,10 +6,10 @@ use rmcp::ServiceExt;
 use rmcp::model::CallToolRequestParams;
 use rmcp::transport::StreamableHttpClientTransport;
 use testkit::{Gateway, node_binary, parts_dir, python_binary};
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
-use tokio::process::Command;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
-use super::Site;
+use super::{Site, upgraded};
 
 /// Lists the directory whenever it is told to, and prints the session id and whether that worked.
 const TYPESCRIPT_1: &str = "
@@ -64,6 +64,22 @@ async fn the_second_typescript_client_goes_on() {
 }
 
 #[tokio::test]
+async fn the_typescript_client_keeps_its_session_over_upgrades() {
+    let mut site = Site::new("typescript-upgrade");
+    let gateway = site.start(Gateway::built_in()).await;
+    let mut command = Command::new(node_binary());
+    command.args(["--input-type=module", "-e", TYPESCRIPT_1]);
+    let mut client = TalkingClient::start(&site, &gateway, command);
+    let before = client.call().await;
+    assert!(before.contains("a-file"), "{before}");
+    for _ in 0..3 {
+        upgraded(&gateway).await;
+        assert_eq!(client.call().await, before, "the same session and the same answer");
+    }
+    assert_eq!(gateway.counter("sessions_restored").await, 1);
+}
+
+#[tokio::test]
 async fn the_rust_client_goes_on() {
     let mut site = Site::new("rust");
     site.project.write("a-file", "x");
@@ -93,25 +109,39 @@ async fn the_python_client_goes_on() {
     goes_on("python", command).await;
 }
 
-async fn goes_on(name: &str, mut command: Command) {
+async fn goes_on(name: &str, command: Command) {
     let mut site = Site::new(name);
-    site.project.write("a-file", "x");
     let mut gateway = site.start(Gateway::built_in()).await;
-    command.arg(gateway.url()).current_dir(parts_dir()).stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut client = command.kill_on_drop(true).spawn().unwrap();
-    let mut input = client.stdin.take().unwrap();
-    let mut output = BufReader::new(client.stdout.take().unwrap()).lines();
-    let mut call = async || {
-        input.write_all(b"go\n").await.unwrap();
-        output.next_line().await.unwrap().expect("the client goes on")
-    };
-    let before = call().await;
+    let mut client = TalkingClient::start(&site, &gateway, command);
+    let before = client.call().await;
     assert!(before.contains("a-file"), "{before}");
     for _ in 0..3 {
         gateway.kill().await;
         gateway = site.start(Gateway::built_in()).await;
-        assert_eq!(call().await, before, "the same session and the same answer");
+        assert_eq!(client.call().await, before, "the same session and the same answer");
     }
     assert_eq!(gateway.counter("sessions_restored").await, 1);
-    client.kill().await.unwrap();
+}
+
+/// A client that makes a call for each line that it reads, and prints what it got.
+struct TalkingClient {
+    _process: Child,
+    input: ChildStdin,
+    output: Lines<BufReader<ChildStdout>>,
+}
+
+impl TalkingClient {
+    fn start(site: &Site, gateway: &Gateway, mut command: Command) -> Self {
+        site.project.write("a-file", "x");
+        command.arg(gateway.url()).current_dir(parts_dir()).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut process = command.kill_on_drop(true).spawn().unwrap();
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap()).lines();
+        Self { _process: process, input, output }
+    }
+
+    async fn call(&mut self) -> String {
+        self.input.write_all(b"go\n").await.unwrap();
+        self.output.next_line().await.unwrap().expect("the client goes on")
+    }
 }
