@@ -3,9 +3,14 @@
 
 mod calls;
 mod clients;
+mod disk_record;
 mod ends;
 mod going_on;
 mod kills;
+mod many;
+mod power_loss;
+mod readme;
+mod retention;
 mod store;
 
 use std::path::Path;
