@@ -2,6 +2,7 @@
 
 pub(crate) mod bridges;
 pub(crate) mod day;
+pub(crate) mod durable;
 pub(crate) mod fence;
 pub(crate) mod packages;
 mod round_order;

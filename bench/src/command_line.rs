@@ -30,11 +30,14 @@ pub(crate) struct CommandLine {
     /// Measure a developer's day instead: tests and installs in new sessions, against the same outside
     #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace", "servers"])]
     pub(crate) day: bool,
-    /// Count the tokens of tool lists and results instead, against other file servers (installs one under target/bench)
+    /// Measure sessions that outlive the gateway instead: what keeping them costs, and how soon they go on
     #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace", "servers", "day"])]
+    pub(crate) durable: bool,
+    /// Count the tokens of tool lists and results instead, against other file servers (installs one under target/bench)
+    #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace", "servers", "day", "durable"])]
     pub(crate) tokens: bool,
     /// Measure this other build of ringfence too, in the same rounds, and compare
-    #[arg(long, value_name = "BINARY", conflicts_with_all = ["packages", "workspace", "servers", "day", "tokens"])]
+    #[arg(long, value_name = "BINARY", conflicts_with_all = ["packages", "workspace", "servers", "day", "durable", "tokens"])]
     pub(crate) before: Option<PathBuf>,
     /// Put the directories that the built-in server works in below this one, to measure another file system:
     /// in ringfence-bench-scopes, which is cleared [default: target/bench/workspace-scopes]

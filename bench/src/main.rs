@@ -1,7 +1,7 @@
 //! The benchmark of ringfence: the same load on direct stdio, a bare axum server, ringfence and its peers.
 //!
 //! `cargo run --release -p ringfence-bench [-- --peers]` builds the programs, prints Markdown tables and writes
-//! JSON. `--fence`, `--workspace`, `--packages`, `--servers`, `--day` and `--tokens` each run another benchmark. A
+//! JSON. `--fence`, `--workspace`, `--packages`, `--servers`, `--day`, `--durable` and `--tokens` each run another benchmark. A
 //! missed bound is reported; only a wrong or missing answer makes the run fail.
 
 mod benchmarks;
@@ -22,7 +22,8 @@ use clap::Parser;
 
 use crate::benchmarks::fence::fenced_commands;
 use crate::benchmarks::{
-    bridges, day, fence as fence_benchmark, packages, servers, tokens, workspace as workspace_benchmark,
+    bridges, day, durable, fence as fence_benchmark, packages, servers, tokens,
+    workspace as workspace_benchmark,
 };
 use crate::command_line::{CommandLine, OwnProcess};
 use crate::reference_servers::{bare_axum, many_tools, plain_files, same_bytes};
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
         Some(OwnProcess::PlainFileServer { root }) => plain_files::run(root),
         Some(OwnProcess::ManyToolsServer { tools }) => many_tools::run(*tools),
         Some(OwnProcess::SameBytesServer { file }) => same_bytes::run(file),
+        None if command_line.durable => durable::run(&command_line),
         None if command_line.day => day::run(&command_line),
         None if command_line.tokens => tokens::run(&command_line),
         None if command_line.servers => servers::run(&command_line),

@@ -134,6 +134,13 @@ impl HttpSession {
         Ok(Self::on_connection(self.headers.clone(), connection, self.session_tag, lane))
     }
 
+    /// The same MCP session at the next gateway.
+    pub(crate) async fn again_at(&self, endpoint: &HttpEndpoint) -> Result<Self, Error> {
+        let connection = HttpConnection::open(endpoint.address).await?;
+        let headers = SessionHeaders { endpoint: endpoint.clone(), ..self.headers.clone() };
+        Ok(Self::on_connection(headers, connection, self.session_tag, 1))
+    }
+
     pub(crate) async fn call_echo(&mut self) -> Result<(), Error> {
         if let Some(root) = self.unasked_root.take() {
             return self.call_echo_answering(&root).await;

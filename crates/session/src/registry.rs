@@ -327,8 +327,8 @@ impl Sessions {
             if now.duration_since(reaped) >= REAP_INTERVAL {
                 reap_orphans();
                 self.rest_idle();
-                self.expire_dormant();
-                self.evict_dormant();
+                retention::expire(&self.dormant, &self.context);
+                self.evictions.make_room(&self.dormant, &self.context);
                 if let Some(copies) = self.context.rules.copies.clone() {
                     tokio::task::spawn_blocking(move || copies.remove_unchanged());
                 }

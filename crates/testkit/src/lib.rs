@@ -44,7 +44,7 @@ pub use gateway::{FailedStart, Gateway, GatewayBuilder};
 pub use malformed_requests::MalformedRequests;
 pub use message_log::MessageLog;
 pub use part_run::{PartRun, count_tokens, run_part};
-pub use parts::{failing_system_call, node_binary, parts_dir, python_binary, rsyslog, sshd};
+pub use parts::{failing_system_call, node_binary, parts_dir, python_binary, rsyslog, sshd, strace};
 pub use path_watch::{PathWatch, WatchReport, WritableDirectories};
 pub use piped_process::PipedProcess;
 pub use process_figures::{open_descriptors, peak_resident_bytes, resident_bytes};

@@ -70,7 +70,7 @@ pub fn failing_system_call(call: &str, error: &str) -> Vec<OsString> {
 }
 
 /// `strace` with the words that start it: the one on the `PATH`, else the one that was unpacked with its libraries.
-pub(crate) fn strace() -> Vec<OsString> {
+pub fn strace() -> Vec<OsString> {
     let search_path = std::env::var_os("PATH").unwrap_or_default();
     let installed = std::env::split_paths(&search_path).map(|directory| directory.join("strace"));
     if let Some(program) = installed.into_iter().find(|program| program.is_file()) {

@@ -14,13 +14,12 @@ use crate::output::print_line;
 use crate::seconds::age;
 
 #[derive(Debug, Args)]
-#[group(id = "which", required = true, multiple = false, args = ["older_than", "all_stored"])]
 pub(super) struct PruneArguments {
     /// Those that have not been used for this long, such as 30m, 12h or 7d.
-    #[arg(long, value_name = "AGE", value_parser = age)]
+    #[arg(long, value_name = "AGE", value_parser = age, required_unless_present = "all_stored")]
     older_than: Option<Duration>,
     /// All of them.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "older_than")]
     all_stored: bool,
     /// Only show which.
     #[arg(long)]

@@ -11,6 +11,7 @@ mod outages;
 mod pinned;
 pub(crate) mod proxy;
 mod recorder;
+mod restarts;
 mod sharing;
 mod tls;
 mod tokens;

@@ -9,6 +9,7 @@ use store::{Change, Loaded, Store};
 
 use super::Sessions;
 use super::dormant::Dormant;
+use crate::gateway_context::GatewayContext;
 use crate::record::EndReason;
 use crate::session::SessionOverview;
 
@@ -20,23 +21,15 @@ const HEADROOM: u64 = 16;
 #[derive(Debug, Default)]
 pub(super) struct Evictions(AtomicU64);
 
-impl Sessions {
-    /// Lets go of sessions whose clients did not come back in time.
-    pub(super) fn expire_dormant(&self) {
-        for (key, reason) in self.dormant.expire(Timestamp::now(), &self.context.settings) {
-            self.context.counters.session_ended(reason);
-            self.context.durable.session_expired(key);
-        }
-    }
-
+impl Evictions {
     /// Takes out the stored sessions that were not used for the longest, if the database is larger than it may be.
-    pub(super) fn evict_dormant(&self) {
-        let (excess, writes) = self.context.durable.excess();
+    pub(super) fn make_room(&self, dormant: &Dormant, context: &GatewayContext) {
+        let (excess, writes) = context.durable.excess();
         // What went the last time must be out of the database before its size says anything new.
-        if excess == 0 || writes < self.evictions.0.load(Ordering::Relaxed) {
+        if excess == 0 || writes < self.0.load(Ordering::Relaxed) {
             return;
         }
-        let gone = self.dormant.make_room(excess + self.context.settings.max_stored_bytes / HEADROOM);
+        let gone = dormant.make_room(excess + context.settings.max_stored_bytes / HEADROOM);
         if gone.is_empty() {
             return;
         }
@@ -45,13 +38,23 @@ impl Sessions {
             "stored sessions are forgotten, because the database has reached its size; hint: --state-size"
         );
         for key in gone {
-            self.context.counters.session_ended(EndReason::Evicted);
-            self.context.durable.session_expired(key);
+            context.counters.session_ended(EndReason::Evicted);
+            context.durable.session_expired(key);
         }
         // The batch that is being written may have been taken before, so the one after it has them.
-        self.evictions.0.store(writes + 2, Ordering::Relaxed);
+        self.0.store(writes + 2, Ordering::Relaxed);
     }
+}
 
+/// Lets go of sessions whose clients did not come back in time.
+pub(super) fn expire(dormant: &Dormant, context: &GatewayContext) {
+    for (key, reason) in dormant.expire(Timestamp::now(), &context.settings) {
+        context.counters.session_ended(reason);
+        context.durable.session_expired(key);
+    }
+}
+
+impl Sessions {
     /// Forgets stored sessions that were not used for so long, and returns what they were, the longest unused first. If
     /// it is only a trial, they stay. Sessions that are open are none of them.
     pub async fn prune(&self, unused_for: Duration, is_trial: bool) -> Vec<SessionOverview> {

@@ -57,6 +57,36 @@ async fn an_answer_that_was_not_read_is_there_after_the_restart() {
     assert!(answer["result"]["content"].is_array(), "{answer}");
 }
 
+#[tokio::test]
+async fn an_answer_that_is_too_large_to_keep_counts_as_completed() {
+    let mut site = Site::new("too-large");
+    let mut gateway = site.start_fixture().await;
+    let mut client = gateway.client();
+    client.open(json!({}), testkit::NEWEST).await;
+    let arguments = json!({"bytes": 300_000, "after_ms": 1500});
+    let mut events = client.post_tool_call(&json!(78), "big", arguments).await.into_events();
+    let event = events.next().await.unwrap().id.unwrap();
+    drop(events);
+    // The server answers in order.
+    client.call_tool_for_text("echo", json!({"text": "after it"})).await;
+    gateway.terminate().await;
+    let _gateway = site.start_fixture().await;
+    let mut resumed = client.get_stream(Some(&event)).await.into_events();
+    let answer = resumed.next_message().await.unwrap();
+    let data = &answer["error"]["data"];
+    assert_eq!((&answer["id"], &data["outcome"]), (&json!(78), &json!("completed")), "{answer}");
+    assert_eq!(
+        (&data["reason"], &data["result"]),
+        (&json!("gateway_restarted"), &json!("too_large_to_keep"))
+    );
+    assert!(data["bytes"].as_u64().unwrap() > 300_000, "{data}");
+    let words = answer["error"]["message"].as_str().unwrap();
+    assert!(words.contains("completed") && words.contains("too large to keep"), "{words}");
+    let back = client.call_tool("echo", json!({"text": "x"})).await;
+    let lost = &back["result"]["_meta"]["io.ringfence/restored"]["lost"];
+    assert_eq!((&lost[0]["id"], &lost[0]["answer_bytes"]), (&json!(78), &data["bytes"]), "{back}");
+}
+
 async fn in_flight(client: &RawClient) -> u64 {
     // A call that does not end by itself would still be answered by nothing but this.
     client.request("ping", None).await["result"].as_object().map_or(1, |_| 0)

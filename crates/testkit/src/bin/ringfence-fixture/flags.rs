@@ -28,6 +28,7 @@ pub(crate) struct Flags {
     pub(crate) no_initialize_answer: bool,
     pub(crate) start_log: Option<PathBuf>,
     pub(crate) message_log: Option<PathBuf>,
+    pub(crate) life_log: Option<PathBuf>,
 }
 
 impl Flags {
@@ -53,6 +54,7 @@ impl Flags {
             "--start-delay-ms" => self.start_delay = Some(Duration::from_millis(number(name, rest)?)),
             "--version-cap" => self.version_cap = Some(text(name, rest)?),
             "--start-log" => self.start_log = Some(path(name, rest)?),
+            "--life-log" => self.life_log = Some(path(name, rest)?),
             "--message-log" => self.message_log = Some(path(name, rest)?),
             _ => return Err(format!("unknown flag {name}")),
         }

@@ -11,6 +11,7 @@ mod client_requests;
 mod dispatch;
 mod flags;
 mod incoming;
+mod life;
 mod lingering;
 mod outgoing;
 mod output;
@@ -53,6 +54,7 @@ fn run_server(flags: Flags) -> ExitCode {
     if let Some(path) = &flags.start_log {
         append_line(path, &std::process::id().to_string());
     }
+    let life = flags.life_log.as_deref().map(life::Life::begin);
     if let Some(code) = early_exit(&flags) {
         return ExitCode::from(code);
     }
@@ -65,6 +67,9 @@ fn run_server(flags: Flags) -> ExitCode {
     }
     dispatch::serve_standard_input(&server, duplicate_standard_input());
     server.stubbornness.stay_if_asked();
+    if let Some(life) = life {
+        life.end();
+    }
     ExitCode::SUCCESS
 }
 

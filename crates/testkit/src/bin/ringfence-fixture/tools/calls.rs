@@ -42,10 +42,13 @@ fn echo(_server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
 #[serde(default)]
 struct Big {
     bytes: usize,
+    /// How long the whole server is busy first.
+    after_ms: u64,
 }
 
 fn big(server: &Arc<Server>, arguments: &str) -> Result<ToolOutcome, String> {
-    let wanted = parse_arguments::<Big>(arguments)?.bytes;
+    let Big { bytes: wanted, after_ms } = parse_arguments(arguments)?;
+    std::thread::sleep(Duration::from_millis(after_ms));
     let mut kept = server.big_result.lock();
     if let Some((bytes, result)) = kept.as_ref()
         && *bytes == wanted
