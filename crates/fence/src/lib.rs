@@ -104,7 +104,7 @@ pub use git_directory::{GitLeftOut, each_tracked_file, git_directories_beside};
 pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
-pub use metadata::{METADATA, is_placeholder_name};
+pub use metadata::{METADATA, executed_in, is_placeholder_name};
 pub use network::{HostPattern, HostPatternError, ProxyReach, proxy_reach};
 pub use paths::{
     DeniedKind, DeniedPath, DirectoryIdentity, ReservedPath, ScopeError, VettedDirectory, sensitive_paths,
