@@ -9,3 +9,4 @@ mod round_order;
 pub(crate) mod servers;
 pub(crate) mod tokens;
 pub(crate) mod workspace;
+pub(crate) mod workspaces;

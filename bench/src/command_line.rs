@@ -36,8 +36,11 @@ pub(crate) struct CommandLine {
     /// Count the tokens of tool lists and results instead, against other file servers (installs one under target/bench)
     #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace", "servers", "day", "durable"])]
     pub(crate) tokens: bool,
+    /// Measure session workspaces instead: making one, reading in it, its disk use, and taking changes over
+    #[arg(long, conflicts_with_all = ["peers", "fence", "packages", "workspace", "servers", "day", "tokens"])]
+    pub(crate) workspaces: bool,
     /// Measure this other build of ringfence too, in the same rounds, and compare
-    #[arg(long, value_name = "BINARY", conflicts_with_all = ["packages", "workspace", "servers", "day", "durable", "tokens"])]
+    #[arg(long, value_name = "BINARY", conflicts_with_all = ["packages", "workspace", "servers", "day", "durable", "tokens", "workspaces"])]
     pub(crate) before: Option<PathBuf>,
     /// Put the directories that the built-in server works in below this one, to measure another file system:
     /// in ringfence-bench-scopes, which is cleared [default: target/bench/workspace-scopes]

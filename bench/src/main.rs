@@ -1,7 +1,7 @@
 //! The benchmark of ringfence: the same load on direct stdio, a bare axum server, ringfence and its peers.
 //!
 //! `cargo run --release -p ringfence-bench [-- --peers]` builds the programs, prints Markdown tables and writes
-//! JSON. `--fence`, `--workspace`, `--packages`, `--servers`, `--day`, `--durable` and `--tokens` each run another benchmark. A
+//! JSON. `--fence`, `--workspace`, `--packages`, `--servers`, `--day`, `--durable`, `--tokens` and `--workspaces` each run another benchmark. A
 //! missed bound is reported; only a wrong or missing answer makes the run fail.
 
 mod benchmarks;
@@ -23,7 +23,7 @@ use clap::Parser;
 use crate::benchmarks::fence::fenced_commands;
 use crate::benchmarks::{
     bridges, day, durable, fence as fence_benchmark, packages, servers, tokens,
-    workspace as workspace_benchmark,
+    workspace as workspace_benchmark, workspaces,
 };
 use crate::command_line::{CommandLine, OwnProcess};
 use crate::reference_servers::{bare_axum, many_tools, plain_files, same_bytes};
@@ -41,6 +41,7 @@ fn main() -> ExitCode {
         None if command_line.day => day::run(&command_line),
         None if command_line.tokens => tokens::run(&command_line),
         None if command_line.servers => servers::run(&command_line),
+        None if command_line.workspaces => workspaces::run(&command_line),
         None if command_line.workspace => workspace_benchmark::run(&command_line),
         None if command_line.fence => fence_benchmark::run(&command_line),
         None if command_line.packages => packages::run(&command_line),

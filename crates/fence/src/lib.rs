@@ -107,7 +107,7 @@ pub use git_directory::{GitLeftOut, each_tracked_file, git_directories_beside};
 pub use host_environment::{HostEnvironment, HostFacts};
 pub use kernel::{CgroupVersion, Kernel, LimitSupport, Namespaces};
 pub use memory::give_back_memory;
-pub use metadata::{METADATA, is_placeholder_name};
+pub use metadata::{METADATA, executed_in, is_placeholder_name};
 pub use network::{HostPattern, HostPatternError, ProxyReach, proxy_reach};
 pub use passed_files::{MAX_PASSED_FILES, PassedFiles};
 pub use paths::{

@@ -92,6 +92,16 @@ pub(crate) fn find_in_git_directories(directories: &[GitDirectory], scope: &[Vet
     kept
 }
 
+/// What programs outside execute or obey in a directory, relative to it: [`METADATA`], where links of these names lead,
+/// and the hooks and files that the configuration of its repository names, also of one that lies in `git_directories`.
+pub fn executed_in(directory: &VettedDirectory, git_directories: &[GitDirectory]) -> BTreeSet<PathBuf> {
+    let scope = std::slice::from_ref(directory);
+    let inside = find(scope, &MetadataChoice::Kept { except: BTreeSet::new() }, &|_| false);
+    let named = find_in_git_directories(git_directories, scope);
+    let all = inside.read_only.into_iter().chain(named.read_only);
+    all.filter_map(|path| path.strip_prefix(directory.path()).ok().map(Path::to_owned)).collect()
+}
+
 /// Finds what is kept below the top of a scope.
 struct KeptPathsFinder<'a> {
     tree: &'a ScopeTree,

@@ -8,7 +8,7 @@ use axum::response::Response;
 use identity::Principal;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use session::{ApplyRequest, CopyError, Session};
+use session::{ApplyRequest, CopyError, Session, SessionCopy};
 
 use crate::Gateway;
 use crate::mcp::read_body;
@@ -26,6 +26,8 @@ struct Selection {
     include_executables: bool,
     include_ignored: bool,
     dry_run: bool,
+    /// The fingerprint of the changes that were looked at. Others are refused.
+    reviewed: Option<String>,
 }
 
 pub(crate) async fn changes(
@@ -36,7 +38,7 @@ pub(crate) async fn changes(
 ) -> Response {
     // The text of the changes only if it is asked for.
     let with_diff = query.is_some_and(|query| query.split('&').any(|part| part == "diff=true"));
-    let look = move |session: &Arc<Session>| session.changes(with_diff);
+    let look = move |copy: &SessionCopy<'_>| copy.changes(with_diff);
     answer(find(&gateway, principal, &id), look).await
 }
 
@@ -55,9 +57,10 @@ pub(crate) async fn apply(
         include_executables: selection.include_executables,
         include_ignored: selection.include_ignored,
         dry_run: selection.dry_run,
+        reviewed: selection.reviewed,
         ..ApplyRequest::default()
     };
-    let take_over = move |session: &Arc<Session>| session.apply(&request).map(|applied| json!(applied));
+    let take_over = move |copy: &SessionCopy<'_>| copy.apply(&request).map(|applied| json!(applied));
     answer(find(&gateway, principal, &id), take_over).await
 }
 
@@ -74,21 +77,21 @@ pub(crate) async fn discard(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Response {
-    let discard = |session: &Arc<Session>| session.discard_copy().map(|name| json!({ "discarded": name }));
+    let discard = |copy: &SessionCopy<'_>| copy.discard().map(|name| json!({ "discarded": name }));
     answer(find(&gateway, principal, &id), discard).await
 }
 
 /// Answers with what was done to the files of a session, on a thread that serves no requests.
 async fn answer(
     session: Result<Arc<Session>, RequestError>,
-    act: impl FnOnce(&Arc<Session>) -> Result<Value, CopyError> + Send + 'static,
+    act: impl FnOnce(&SessionCopy<'_>) -> Result<Value, CopyError> + Send + 'static,
 ) -> Response {
     let done = async {
         let session = session?;
         let runtime = tokio::runtime::Handle::current();
         let acted = tokio::task::spawn_blocking(move || {
             let _entered = runtime.enter();
-            act(&session)
+            act(&SessionCopy::of(&session)?)
         });
         Ok::<Value, RequestError>(acted.await.map_err(|_| RequestError::BodyUnreadable)??)
     };

@@ -62,7 +62,7 @@ pub use scope::{
     Copies, CopyMethod, CopyWishes, OnRootsChange, RootError, RootsChoice, Scope, ScopeRefusal, ScopeRules,
     ScopeSource, WorkspaceChoice, parse_root,
 };
-pub use session::{CopyError, Session, SessionOverview, ToolReport, WorkerOverview};
+pub use session::{CopyError, Session, SessionCopy, SessionOverview, ToolReport, WorkerOverview};
 pub use session_context::{Author, ContextError, ContextUpdate, SessionContext, SessionQuery};
 pub use settings::Settings;
 /// The gateway reports it, and does not know the store otherwise.

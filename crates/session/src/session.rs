@@ -29,7 +29,7 @@ use wire::{
 };
 
 use self::client_handshake::ClientHandshake;
-pub use self::copy::CopyError;
+pub use self::copy::{CopyError, SessionCopy};
 pub use self::overview::{SessionOverview, WorkerOverview};
 pub use self::reports::ToolReport;
 pub(crate) use self::restoring::resume;

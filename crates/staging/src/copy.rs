@@ -5,7 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fence::VettedDirectory;
+use fence::{GitDirectory, VettedDirectory, executed_in};
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -144,12 +144,24 @@ impl WorkspaceCopy {
         let files = self.files();
         let (start, taken) = (load(&files.base_manifest())?, load(&files.copy_manifest())?);
         let tracked = || self.tracked(&sides.base);
-        let mut finder = Finder::new(sides, (&start, &taken), options, &tracked);
+        let mut options = options.clone();
+        options.executed.extend(self.executed());
+        let mut finder = Finder::new(sides, (&start, &taken), &options, &tracked);
         match self.record.trees.first() {
             Some(Tree::Overlay { .. }) => finder.look_at_upper()?,
             _ => finder.look_at_files()?,
         }
         Ok(finder.finish())
+    }
+
+    /// What the base's own settings make programs outside execute or obey.
+    fn executed(&self) -> Vec<PathBuf> {
+        let Ok(base) = VettedDirectory::own(self.record.base.path()) else { return Vec::new() };
+        let beside = self.record.repositories.iter().filter_map(|repository| {
+            let directory = VettedDirectory::own(&repository.git_directory).ok()?;
+            Some(GitDirectory { directory, worktree: Some(repository.worktree.clone()), around: None })
+        });
+        executed_in(&base, &beside.collect::<Vec<_>>()).into_iter().collect()
     }
 
     /// The names of what git tracks in the base.

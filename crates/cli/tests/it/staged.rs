@@ -1,7 +1,9 @@
 //! Sessions that work on a copy of their project: what they see, what the project keeps, and what becomes of the copy.
 
 mod apart;
+mod executed;
 mod going_on;
+mod made;
 mod reviewed;
 mod together;
 

@@ -78,7 +78,7 @@ impl Copies {
         self.workspaces.find(name).ok()
     }
 
-    /// The copy of a session. Whoever may use it is checked when it is opened.
+    /// The copy of a session. Opening it checked that its principal may use it.
     pub fn of(&self, scope: &Scope) -> Option<WorkspaceCopy> {
         self.with_id(scope.copy.as_ref()?)
     }
@@ -139,7 +139,11 @@ impl Copies {
                 }
                 Err(error) => {
                     tracing::debug!(%method, "a copy by this method cannot be used: {error}");
-                    let _ = self.workspaces.discard(copy, Unsaved::default(), true);
+                    // Nothing was in it, and the trash would keep one for every session that starts here.
+                    let discarded = self.workspaces.discard(copy, Unsaved::default(), true);
+                    if let Err(error) = discarded.and_then(|trashed| self.workspaces.delete(&trashed)) {
+                        tracing::debug!("what was made for it stays: {error}");
+                    }
                     last = refusal(error);
                 }
             }

@@ -28,12 +28,25 @@ pub enum CopyError {
     Staging(#[from] StagingError),
 }
 
-impl Session {
-    /// What is different in the session's copy. Looks at files.
+/// The copy that a session works in.
+#[derive(Debug)]
+pub struct SessionCopy<'a> {
+    session: &'a Arc<Session>,
+    copies: &'a Arc<Copies>,
+    copy: WorkspaceCopy,
+}
+
+impl<'a> SessionCopy<'a> {
+    pub fn of(session: &'a Arc<Session>) -> Result<Self, CopyError> {
+        let copies = session.context.rules.copies.as_ref().ok_or(CopyError::NoCopy)?;
+        let copy = session.scope().and_then(|scope| copies.of(&scope)).ok_or(CopyError::NoCopy)?;
+        Ok(Self { session, copies, copy })
+    }
+
+    /// What is different in it. Looks at files.
     pub fn changes(&self, with_diff: bool) -> Result<Value, CopyError> {
-        let (_, copy) = self.copy()?;
-        let changes = copy.changes(&ChangeOptions::default())?;
-        let record = copy.record();
+        let changes = self.copy.changes(&ChangeOptions::default())?;
+        let record = self.copy.record();
         let mut report = json!({
             "workspace": record.name,
             "method": record.method,
@@ -47,35 +60,30 @@ impl Session {
             report["diff"] = String::from_utf8_lossy(&text.bytes).into();
             report["diffIsCut"] = text.is_cut.into();
         }
+        // After the diff, so that it is of the contents that the diff shows.
+        report["fingerprint"] = changes.fingerprint().into();
         Ok(report)
     }
 
-    /// Takes changes of the session's copy over, where the operator lets clients do that. Looks at files.
+    /// Takes changes over, where the operator lets clients do that. Looks at files.
     pub fn apply(&self, request: &ApplyRequest) -> Result<Applied, CopyError> {
-        let (copies, copy) = self.copy()?;
-        if !copies.lets_clients_apply() {
+        if !self.copies.lets_clients_apply() {
             return Err(CopyError::NotAllowed);
         }
-        tracing::info!(session = %self.handle(), workspace = %copy.record().name, "the client takes changes over");
-        Ok(copy.apply(request, &|_| None)?)
+        let name = &self.copy.record().name;
+        tracing::info!(session = %self.session.handle(), workspace = %name, "the client takes changes over");
+        Ok(self.copy.apply(request, &|_| None)?)
     }
 
     /// Ends the session and moves its copy to the trash. Returns the name of the copy.
-    pub fn discard_copy(self: &Arc<Self>) -> Result<String, CopyError> {
-        let (copies, copy) = self.copy()?;
-        if !copies.lets_clients_apply() {
+    pub fn discard(&self) -> Result<String, CopyError> {
+        if !self.copies.lets_clients_apply() {
             return Err(CopyError::NotAllowed);
         }
-        copies.discard_when_left(&copy);
-        let session = Arc::clone(self);
-        self.context.depart(async move { session.end(EndReason::Deleted).await });
-        Ok(copy.record().name.to_string())
-    }
-
-    fn copy(&self) -> Result<(&Arc<Copies>, WorkspaceCopy), CopyError> {
-        let copies = self.context.rules.copies.as_ref().ok_or(CopyError::NoCopy)?;
-        let copy = self.scope().and_then(|scope| copies.of(&scope)).ok_or(CopyError::NoCopy)?;
-        Ok((copies, copy))
+        self.copies.discard_when_left(&self.copy);
+        let session = Arc::clone(self.session);
+        self.session.context.depart(async move { session.end(EndReason::Deleted).await });
+        Ok(self.copy.record().name.to_string())
     }
 }
 

@@ -47,7 +47,7 @@ fn child_that_kills_itself() {
 }
 
 /// Returns whether the child was killed before it came to its end.
-fn is_killed(kind: &str, number: usize, stage: &Stage) -> bool {
+pub(super) fn is_killed(kind: &str, number: usize, stage: &Stage) -> bool {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "tests::kills::child_that_kills_itself", "--test-threads=1"]);
     child.env(TASK, format!("{kind} {number} {}", stage.workspaces.root().display()));

@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::kills::is_killed;
 use super::stage::{METHODS, Stage};
 use crate::{ApplyError, ApplyRequest};
 
@@ -85,5 +86,48 @@ proptest! {
             Err(ApplyError::Conflicts(_)) => prop_assert_eq!(stage.snapshot(), changed),
             Err(error) => prop_assert!(false, "{error:?}"),
         }
+    }
+}
+
+/// Sets how many rounds are tried; the suite has time for a few.
+const KILL_ROUNDS: &str = "STAGING_TEST_KILL_ROUNDS";
+const FEW_KILL_ROUNDS: u32 = 25;
+/// An apply of the random work has fewer moments.
+const MAX_MOMENTS: usize = 40;
+
+fn kill_rounds() -> ProptestConfig {
+    let cases = std::env::var(KILL_ROUNDS).map_or(FEW_KILL_ROUNDS, |rounds| rounds.parse().unwrap());
+    // The same rounds every time, so that a failure comes again.
+    let rng_seed = proptest::test_runner::RngSeed::Fixed(18);
+    ProptestConfig { cases, rng_seed, failure_persistence: None, ..ProptestConfig::default() }
+}
+
+proptest! {
+    #![proptest_config(kill_rounds())]
+
+    /// Several copies of one base, whose applies and recoveries are killed.
+    #[test]
+    fn no_file_is_lost_or_crossed_by_kills(
+        start in operations(), work in operations(), method in 0..2_usize,
+        first in 0..MAX_MOMENTS, then in 0..MAX_MOMENTS,
+    ) {
+        let stage = Stage::new("random-kills");
+        stage.sh(&script(&start));
+        let copy = stage.create(METHODS[method]);
+        let before = stage.snapshot();
+        copy.sh(&script(&work));
+        let view = copy.view(&stage.directory.join("view"));
+        is_killed("apply", first, &stage);
+        is_killed("recover", then, &stage);
+        stage.workspaces.recover().unwrap();
+        let now = stage.snapshot();
+        prop_assert!(now == before || now == view, "killed at {first} and {then}: {now:?}");
+        if now == view && copy.can_undo() {
+            copy.undo().unwrap();
+            prop_assert_eq!(stage.snapshot(), before);
+        }
+        copy.apply_all().unwrap();
+        prop_assert_eq!(stage.snapshot(), view);
+        prop_assert!(copy.seen().is_empty(), "{:?}", copy.listed());
     }
 }
