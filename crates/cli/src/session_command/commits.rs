@@ -82,11 +82,6 @@ impl Repository<'_> {
         Some(StartCommit { id, reference })
     }
 
-    /// A setting in the project's own configuration.
-    pub(super) fn setting(&self, key: &str) -> Option<String> {
-        self.ask(["config", "--local", "--get", key])?.line()
-    }
-
     /// The content of a file of the project at a commit.
     pub(super) fn file_at(&self, commit: &str, path: &Path) -> Option<Vec<u8>> {
         let mut object = OsString::from(format!("{commit}:./"));

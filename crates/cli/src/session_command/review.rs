@@ -85,8 +85,7 @@ pub(super) fn diff(
     arguments: &DiffArguments,
 ) -> Result<ExitCode, SessionCommandError> {
     let copy = workspaces.find(&arguments.name)?;
-    let executed = executed(&copy);
-    let options = ChangeOptions { include_ignored: arguments.include_ignored, executed };
+    let options = ChangeOptions { include_ignored: arguments.include_ignored, ..ChangeOptions::default() };
     let changes = copy.changes(&options)?;
     let diff = DiffOptions { only: arguments.only.clone(), ..DiffOptions::default() };
     let is_named = diff.selection()?;
@@ -147,9 +146,9 @@ pub(super) fn apply(workspaces: &Workspaces, arguments: &ApplyArguments) -> Resu
         only: arguments.only.clone(),
         include_executables: arguments.include_executables,
         include_ignored: arguments.include_ignored,
-        executed: executed(&copy),
         reviewed: arguments.reviewed.clone(),
         dry_run: arguments.dry_run,
+        ..ApplyRequest::default()
     };
     let base = project(&copy)?;
     let programs = FencedPrograms::new()?;
@@ -240,19 +239,6 @@ pub(super) fn compare(
         differing.iter().for_each(|path| print_line(&printable(path)));
     }
     Ok(if differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) })
-}
-
-/// Directories of the project from which its git executes hooks, beside the usual one.
-fn executed(copy: &WorkspaceCopy) -> Vec<PathBuf> {
-    let hooks = || -> Option<PathBuf> {
-        let (base, programs) = (project(copy).ok()?, FencedPrograms::new().ok()?);
-        let named = Repository { programs: &programs, base: &base }.setting("core.hooksPath")?;
-        let path = base.path().join(named);
-        path.strip_prefix(base.path()).ok().map(Path::to_owned)
-    };
-    // Only a repository has such a setting, and looking for it starts a process.
-    let may_have = copy.record().start.is_some();
-    may_have.then(hooks).flatten().into_iter().collect()
 }
 
 /// What became of an apply that a crash interrupted.

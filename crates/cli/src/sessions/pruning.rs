@@ -46,8 +46,7 @@ impl Pruning<'_> {
             json!({ "unusedForSeconds": self.unused_for().as_secs(), "dryRun": self.arguments.dry_run });
         let mut pruned = Vec::new();
         for gateway in gateways {
-            let asked =
-                Asked { method: Method::POST, path: "prune".to_owned(), body: Some(wish.clone()) };
+            let asked = Asked { method: Method::POST, path: "prune".to_owned(), body: Some(wish.clone()) };
             let Some(Answer::Found(mut answer)) = gateway.ask(&asked) else { continue };
             let Value::Array(found) = answer["pruned"].take() else { continue };
             pruned.extend(found.into_iter().map(|mut session| {
