@@ -102,7 +102,10 @@ async fn the_first_gateway_in_a_new_directory_hides_it_too() {
             let command = format!("cat '{}'", path.display());
             client.call_tool("run_terminal_cmd", json!({"command": command})).await
         };
-        assert!(text_of(&read(&above.join("beside")).await).contains("what the operator lets"), "the control");
+        assert!(
+            text_of(&read(&above.join("beside")).await).contains("what the operator lets"),
+            "the control"
+        );
         let database = site.database();
         assert!(fs::read(&database).unwrap().starts_with(b"SQLite"), "the control: outside it can be read");
         let refused = read(&database).await;
