@@ -151,22 +151,29 @@ impl ScopeRecord<'_> {
     /// so none is removed until it ends.
     pub(crate) fn make(&mut self, missing: &[Missing]) -> io::Result<()> {
         let mut parents = Parents::default();
-        let is_makeable = |missing: &&Missing, parents: &mut Parents| {
-            parents.of(&missing.path).is_some() && parents.stat(&missing.path).is_none()
-        };
-        let to_make: Vec<&Missing> =
-            missing.iter().filter(|missing| is_makeable(missing, &mut parents)).collect();
+        let is_free =
+            |path: &Path, parents: &mut Parents| parents.of(path).is_some() && parents.stat(path).is_none();
+        // Several files may ask for the same name.
+        let to_make: BTreeMap<PathBuf, Entry> = missing
+            .iter()
+            .filter(|missing| is_free(&missing.path, &mut parents))
+            .map(|missing| (missing.path.clone(), Entry::intended(missing.kind)))
+            .collect();
         if to_make.is_empty() {
             return Ok(());
         }
         // Whatever happens next, the record says what may have to be removed.
-        let intended = |missing: &&Missing| (missing.path.clone(), Entry::intended(missing.kind));
-        self.note(to_make.iter().map(intended).collect())?;
+        self.note(to_make.clone())?;
         let mut made = BTreeMap::new();
-        for missing in to_make {
-            make_one(missing, &mut parents)?;
-            let identity = parents.stat(&missing.path).map(|stat| Identity::of(&stat));
-            made.insert(missing.path.clone(), Entry { kind: missing.kind, identity });
+        for (path, mut entry) in to_make {
+            if make_one(&path, entry.kind, &mut parents)? {
+                entry.identity = parents.stat(&path).map(|stat| Identity::of(&stat));
+                made.insert(path, entry);
+            } else {
+                self.entries.remove(&path);
+                // Written anew without it.
+                self.bytes = MAX_RECORD_BYTES;
+            }
         }
         self.note(made)
     }
@@ -219,19 +226,23 @@ fn open_without_links(path: &Path) -> Option<OwnedFd> {
     }
 }
 
-fn make_one(missing: &Missing, parents: &mut Parents) -> io::Result<()> {
-    let (Some(parent), Some(name)) = (parents.of(&missing.path), missing.path.file_name()) else {
-        return Ok(());
-    };
-    match missing.kind.content() {
-        None => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755))?,
+/// Returns false if another program has taken the name meanwhile, or moved its directory.
+fn make_one(path: &Path, kind: PlaceholderKind, parents: &mut Parents) -> io::Result<bool> {
+    let (Some(parent), Some(name)) = (parents.of(path), path.file_name()) else { return Ok(false) };
+    let made = match kind.content() {
+        None => rustix::fs::mkdirat(parent, name, Mode::from_raw_mode(0o755)).map_err(io::Error::from),
         Some(content) => {
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let file = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
-            File::from(file).write_all(content)?;
+            rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))
+                .map_err(io::Error::from)
+                .and_then(|file| File::from(file).write_all(content))
         }
+    };
+    match made {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(false),
+        Err(error) => Err(error),
     }
-    Ok(())
 }
 
 /// Removes the placeholders that are still what was made.
@@ -382,6 +393,31 @@ mod tests {
     }
 
     #[test]
+    fn a_name_that_is_asked_for_twice_is_made_once() {
+        let place = Place::new("placeholders-twice");
+        let session = place.session();
+        let records = Records::lock(place.own.path()).unwrap();
+        records.of(&place.scope).make(&[place.missing(), place.missing()].concat()).unwrap();
+        assert_eq!(place.names(), 3);
+        drop(records);
+        drop(session);
+        assert_eq!((place.names(), place.records()), (0, 0));
+    }
+
+    #[test]
+    fn what_takes_the_name_first_is_not_removed_later() {
+        let place = Place::new("placeholders-taken");
+        let session = place.session();
+        let missing = &place.missing()[0];
+        fs::create_dir(&missing.path).unwrap();
+        assert!(!make_one(&missing.path, missing.kind, &mut Parents::default()).unwrap());
+        place.make();
+        drop(session);
+        assert!(missing.path.is_dir(), "an empty directory of the user's");
+        assert_eq!(place.names(), 1);
+    }
+
+    #[test]
     fn a_process_that_is_killed_while_it_makes_them_leaves_nothing() {
         let place = Place::new("placeholders-killed-early");
         let session = place.session();
@@ -389,7 +425,7 @@ mod tests {
         let records = Records::lock(place.own.path()).unwrap();
         let intended = |missing: &Missing| (missing.path.clone(), Entry::intended(missing.kind));
         records.of(&place.scope).note(missing.iter().map(intended).collect()).unwrap();
-        make_one(&missing[0], &mut Parents::default()).unwrap();
+        assert!(make_one(&missing[0].path, missing[0].kind, &mut Parents::default()).unwrap());
         drop(records);
         session.forget_as_if_killed();
         OwnDirectory::open(place.own.path().parent(), None).unwrap();
