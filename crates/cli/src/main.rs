@@ -49,6 +49,7 @@ use std::process::ExitCode;
 
 use crate::arguments::{Arguments, Command};
 use crate::error::Error;
+use crate::start_check::StartCheck;
 
 fn main() -> ExitCode {
     fence::run_if_launcher();
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
     let outcome = match workspace_options::arguments_of_worker() {
         Some(arguments) => workspace_options::run(arguments).map(|()| ExitCode::SUCCESS),
         None => match start_check::requested() {
-            Some(check) => start_check::run(&check),
+            Some(check) => check_start(&check),
             None => run(command_line_help::parse()),
         },
     };
@@ -66,9 +67,19 @@ fn main() -> ExitCode {
     })
 }
 
+/// Tells a running gateway whether this program could take over.
+fn check_start(check: &StartCheck) -> Result<ExitCode, Error> {
+    let Command::Serve(arguments) = command_line_help::parse_words(&check.words).into_command()? else {
+        return Err(Error::NothingToDo);
+    };
+    serve::check(*arguments, &check.addresses)?;
+    start_check::confirm()?;
+    Ok(ExitCode::SUCCESS)
+}
+
 fn run(arguments: Arguments) -> Result<ExitCode, Error> {
     match arguments.into_command()? {
-        Command::Serve(arguments) => serve::run(*arguments)?,
+        Command::Serve(arguments) => serve::run(&arguments)?,
         Command::Stdio(options) => stdio::run(&options)?,
         Command::Connect(arguments) => connect::run(*arguments)?,
         Command::Workspace(arguments) => workspace_options::run(*arguments)?,

@@ -23,13 +23,14 @@ use crate::error::Error;
 use crate::guarded_host::TrustedFiles;
 use crate::http_options::HttpOptions;
 use crate::listening::{Listening, Wanted};
+use crate::logging;
 use crate::operator_socket::OperatorSocket;
 use crate::own_program::own_program;
 use crate::server_options::ServerOptions;
 use crate::servers::{self, ClientPlace, Reload, Servers};
 use crate::service_manager::ServiceManager;
+use crate::signals::{self, StopNoted};
 use crate::upgrade::{self, UpgradeTerms, Upgrades};
-use crate::{logging, signals};
 
 /// How long threads that still read or write may take before the program leaves or another takes over.
 const LAST_TASKS: Duration = Duration::from_secs(2);
@@ -122,7 +123,7 @@ impl ServeArguments {
     }
 }
 
-pub(crate) fn run(arguments: ServeArguments) -> Result<(), Error> {
+pub(crate) fn run(arguments: &ServeArguments) -> Result<(), Error> {
     // First of all: no thread may run yet, and no file may be open.
     let mut passed = PassedSockets::take()?;
     own_program()?;
@@ -173,9 +174,10 @@ fn serve_once(mut arguments: ServeArguments, start: Start) -> Result<Departure, 
     servers.grants.users = users;
     // On a thread of the runtime: a thread that only waits here would have to be woken for every connection.
     let served = runtime.spawn(serve(arguments, listening, access, servers, manager, last_upgrade));
-    let departure = runtime.block_on(served).map_err(std::io::Error::other)?;
+    let departure = runtime.block_on(served).map_err(std::io::Error::other)??;
+    let noted = StopNoted::begin()?;
     runtime.shutdown_timeout(LAST_TASKS);
-    departure
+    Ok(if noted.has_come() { Departure::End } else { departure })
 }
 
 /// Reads what protects the gateway at these addresses, and keeps it from all servers.
@@ -212,14 +214,9 @@ async fn serve(
     last_upgrade: Option<LastUpgrade>,
 ) -> Result<Departure, Error> {
     let Servers { set, rules, mut grants, package, mut reload } = servers;
-    // Then the address is known already.
-    let is_known = matches!(listening, Listening::On(_));
-    let clients = listening.open().await?;
-    let addresses = clients.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>()?;
+    let is_known_elsewhere = matches!(listening, Listening::On(_));
+    let (clients, addresses) = open_sockets(listening, &arguments).await?;
     let address = addresses[0];
-    if let Some(taken) = addresses.iter().find(|one| arguments.server.fence.host_port.contains(&one.port())) {
-        return Err(Error::OwnPortMirrored(taken.port()));
-    }
     let stop = signals::stop_requested()?;
     prepare_process(last_upgrade.is_some()).await?;
     let own = rules.host_environment.outside().to_owned();
@@ -228,12 +225,8 @@ async fn serve(
     let audit = arguments.server.upstream.audit.open()?;
     let settings = arguments.http.settings(&arguments.server);
     let kept = arguments.http.state.open(address, arguments.wanted().is_any_port())?;
-    let terms = UpgradeTerms {
-        addresses,
-        is_kept: kept.is_some(),
-        within: arguments.http.drain_timeout + arguments.http.drain,
-    };
-    let (requests, upgrades) = Upgrades::listen(terms)?;
+    let within = arguments.http.drain_timeout + arguments.http.drain;
+    let (requests, upgrades) = Upgrades::listen(UpgradeTerms { addresses, is_kept: kept.is_some(), within })?;
     grants.sessions = settings.max_sessions_per_principal;
     grants.calls_per_second = settings.calls_per_second;
     let sessions = Sessions::new(set, settings, rules, audit.clone(), kept);
@@ -251,10 +244,7 @@ async fn serve(
     let (socket, operator) = operator_socket(&own).unzip();
     let socket_name = socket.as_ref().map(OperatorSocket::name);
     let announcement = Announcement::publish(&own, &url, socket_name, &sessions.name())?;
-    match announce(&arguments, &url) {
-        Err(error) if is_known => tracing::debug!("the address could not be printed: {error}"),
-        announced => announced?,
-    }
+    announce(&arguments, &url).or_else(|error| if is_known_elsewhere { Ok(()) } else { Err(error) })?;
     let config = Config {
         admin_token: Some(announcement.token.clone()),
         upgrades: Some(requests),
@@ -276,6 +266,19 @@ async fn serve(
     drop((package, socket, announcement));
     close_audit_log(audit).await;
     Ok(departure)
+}
+
+/// Opens the sockets, if they are not open, and makes sure that no fence reaches them.
+async fn open_sockets(
+    listening: Listening,
+    arguments: &ServeArguments,
+) -> Result<(Vec<TcpListener>, Vec<SocketAddr>), Error> {
+    let listeners = listening.open().await?;
+    let addresses = listeners.iter().map(TcpListener::local_addr).collect::<std::io::Result<Vec<_>>>()?;
+    match addresses.iter().find(|address| arguments.server.fence.host_port.contains(&address.port())) {
+        Some(mirrored) => Err(Error::OwnPortMirrored(mirrored.port())),
+        None => Ok((listeners, addresses)),
+    }
 }
 
 /// The HTTP side, as the options want it.

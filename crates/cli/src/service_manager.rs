@@ -1,4 +1,4 @@
-//! What systemd hears of a gateway (sd_notify(3)): that it is ready, how many sessions there are, that it goes on with
+//! What systemd hears of a gateway (`sd_notify(3)`): that it is ready, how many sessions there are, that it goes on with
 //! another program or stops, and that it is not stuck.
 
 use std::os::linux::net::SocketAddrExt;
@@ -67,8 +67,9 @@ impl ServiceManager {
         let (mut told, mut beats, mut beaten) = (String::new(), 0, Instant::now());
         loop {
             tokio::time::sleep(pause).await;
-            if beats != sessions.beats() {
-                (beats, beaten) = (sessions.beats(), Instant::now());
+            let now = sessions.counters().beats.get();
+            if beats != now {
+                (beats, beaten) = (now, Instant::now());
             }
             if self.watchdog.is_some() && beaten.elapsed() < STUCK_AFTER {
                 self.tell("WATCHDOG=1");

@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use gateway::UpgradeRefusal;
@@ -12,10 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt;
 use tokio::net::unix::pipe::Receiver;
 
-use crate::arguments::Command;
 use crate::error::Error;
 use crate::output::print_line;
-use crate::{command_line_help, serve};
 
 /// The word before the arguments. A program that does not know it fails, and is not taken.
 const WORD: &str = "check-start";
@@ -83,8 +80,10 @@ fn reason_in(errors: &str) -> String {
 
 /// What another program asks of this one.
 pub(crate) struct StartCheck {
-    addresses: Vec<SocketAddr>,
-    words: Vec<OsString>,
+    /// Where the gateway listens.
+    pub(crate) addresses: Vec<SocketAddr>,
+    /// The command line of the gateway.
+    pub(crate) words: Vec<OsString>,
 }
 
 /// `None` if this process was started for something else.
@@ -99,13 +98,11 @@ pub(crate) fn requested() -> Option<StartCheck> {
     Some(StartCheck { addresses, words: std::iter::once(own).chain(words).collect() })
 }
 
-pub(crate) fn run(check: &StartCheck) -> Result<ExitCode, Error> {
-    let arguments = command_line_help::parse_words(&check.words).into_command()?;
-    let Command::Serve(arguments) = arguments else { return Err(Error::NothingToDo) };
-    serve::check(*arguments, &check.addresses)?;
+/// Says that this program could start.
+pub(crate) fn confirm() -> Result<(), Error> {
     let fit = Fit { version: env!("CARGO_PKG_VERSION").to_owned(), store_schema: store::SCHEMA_VERSION };
     print_line(&serde_json::to_string(&fit).map_err(std::io::Error::from)?);
-    Ok(ExitCode::SUCCESS)
+    Ok(())
 }
 
 #[cfg(test)]

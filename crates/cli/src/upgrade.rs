@@ -57,7 +57,7 @@ impl Upgrades {
             let is_accepted = judged.is_ok();
             match &judged {
                 Ok(accepted) => {
-                    tracing::info!(version = accepted.version, "upgrading at the next quiet moment")
+                    tracing::info!(version = accepted.version, "upgrading at the next quiet moment");
                 }
                 Err(refusal) => tracing::error!("no upgrade: {refusal}"),
             }

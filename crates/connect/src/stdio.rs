@@ -47,7 +47,7 @@ impl StdioFront {
 
 /// Ends all sessions and waits until their last lines are written.
 pub(crate) async fn finish(sessions: &Arc<Sessions>, writer: JoinHandle<()>) {
-    sessions.shut_down(Duration::ZERO).await;
+    sessions.shut_down(Duration::ZERO, session::ShutDownCause::End).await;
     let _ = writer.await;
 }
 

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use rustix::io::FdFlags;
 
-/// The descriptor of the first socket, by the convention of sd_listen_fds(3).
+/// The descriptor of the first socket, by the convention of `sd_listen_fds(3)`.
 const FIRST: RawFd = 3;
 
 /// More sockets than a gateway has addresses, and few enough that their descriptors stay below those of `SAFE`.

@@ -13,7 +13,7 @@ use crate::admission::{AllowedHost, AllowedOrigin};
 use crate::denials::Denials;
 use crate::places::Places;
 use crate::token_store::Authentication;
-use crate::upgrade::{LastUpgrade, UpgradeRequest};
+use crate::upgrade_request::{LastUpgrade, UpgradeRequest};
 
 /// Machines attached at once. Their connections do not count as requests.
 const MAX_ATTACHMENTS: usize = 4096;

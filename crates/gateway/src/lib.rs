@@ -38,6 +38,7 @@ mod tls;
 mod token_file;
 mod token_store;
 mod upgrade;
+mod upgrade_request;
 
 pub use admission::{AllowedHost, AllowedNameError, AllowedOrigin};
 pub use gateway::{Config, DEFAULT_MAX_CONNECTIONS, Gateway};
@@ -45,4 +46,4 @@ pub use serve::{Departure, Leaving, Listeners};
 pub use tls::{CertificateError, Tls};
 pub use token_file::{NewToken, TokenFile, TokenFileError, TokenLineError};
 pub use token_store::{Authentication, TokenStore};
-pub use upgrade::{AcceptedUpgrade, LastUpgrade, UpgradeRefusal, UpgradeRequest};
+pub use upgrade_request::{AcceptedUpgrade, LastUpgrade, UpgradeRefusal, UpgradeRequest};

@@ -113,9 +113,12 @@ impl Places {
         !self.0.taken.lock().any(|connection| connection.is_answering.load(Ordering::Relaxed))
     }
 
-    /// Whether every connection has sent a request, too.
-    pub(crate) fn have_all_begun(&self) -> bool {
-        !self.0.taken.lock().any(|connection| !connection.has_begun())
+    /// Whether there are no connections but those whose response goes on.
+    pub(crate) fn only_respond(&self) -> bool {
+        let waits = |connection: &Connection| {
+            connection.idle_since().is_some() || connection.is_answering.load(Ordering::Relaxed)
+        };
+        !self.0.taken.lock().any(waits)
     }
 
     /// Counts a request of a principal until the result is dropped. `None` if it has as many as it may have.
@@ -297,17 +300,20 @@ mod tests {
     }
 
     #[test]
-    fn requests_without_a_response_and_silent_connections_are_told_apart() {
+    fn requests_without_a_response_and_idle_connections_are_told_apart() {
         let places = Places::new(2);
+        let seen = || (places.are_quiet(), places.only_respond());
         let place = places.take(Origin::OwnUser).unwrap();
-        assert!(places.are_quiet() && !places.have_all_begun());
+        assert_eq!(seen(), (true, false), "its request may come");
         let request = place.connection().begin_request();
-        assert!(!places.are_quiet() && places.have_all_begun());
+        assert_eq!(seen(), (false, false));
         place.connection().responds();
-        assert!(places.are_quiet(), "its response goes on");
+        assert_eq!(seen(), (true, true), "its response goes on");
         drop(request);
         drop(place.connection().begin_request());
-        assert!(places.are_quiet(), "a request that was given up");
+        assert_eq!(seen(), (true, false), "it was given up, and another may come");
+        drop(place);
+        assert_eq!(seen(), (true, true));
     }
 
     #[test]

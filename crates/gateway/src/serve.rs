@@ -20,6 +20,7 @@ use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use session::ShutDownCause;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Semaphore, watch};
@@ -56,6 +57,10 @@ const LAST_WRITES: Duration = Duration::from_secs(2);
 
 /// How long a connection that was accepted last may take to send its request, before another program takes over.
 const LAST_HEAD_WITHIN: Duration = Duration::from_millis(500);
+
+/// How long clients at least may take to leave the connections that they have, so that one that calls often does not
+/// send a request on a connection that is being closed.
+const MOVE_WITHIN: Duration = Duration::from_millis(250);
 
 /// How often it is looked whether nothing is in progress. A moment between two calls is short.
 const QUIET_INTERVAL: Duration = Duration::from_millis(2);
@@ -167,8 +172,10 @@ impl Gateway {
                 () = &mut stop => {}
             }
         }
-        // Those that are still in flight have had their time.
-        self.sessions.shut_down(if is_upgrade { Duration::ZERO } else { drain }).await;
+        // Before an upgrade, those that are still in flight have had their time.
+        let (drain, cause) =
+            if is_upgrade { (Duration::ZERO, ShutDownCause::Upgrade) } else { (drain, ShutDownCause::End) };
+        self.sessions.shut_down(drain, cause).await;
         connections.close().await;
         if !is_upgrade || stop.now_or_never().is_some() {
             return Departure::End;
@@ -182,6 +189,7 @@ impl Gateway {
     async fn quiet_moment(&self, upgrade: impl Future<Output = ()>, at_most: Duration) {
         upgrade.await;
         self.begin_moving();
+        sleep(MOVE_WITHIN).await;
         let deadline = Instant::now() + at_most;
         while !self.is_quiet() && Instant::now() < deadline {
             sleep(QUIET_INTERVAL).await;
@@ -196,7 +204,7 @@ impl Gateway {
     async fn finish_requests(&self, connections: &Connections, at_most: Duration) {
         connections.phase.send_replace(Phase::Finish);
         let deadline = Instant::now() + at_most;
-        let is_finished = || connections.are_judged() && self.places.have_all_begun() && self.is_quiet();
+        let is_finished = || connections.are_judged() && self.places.only_respond() && self.is_quiet();
         while !is_finished() && Instant::now() < deadline {
             sleep(QUIET_INTERVAL).await;
         }
@@ -427,6 +435,7 @@ impl Gateway {
         let mut connection = pin!(server.serve_connection(TokioIo::new(stream), service).with_upgrades());
         let state = place.connection();
         let ended = tokio::select! {
+            biased;
             ended = SelfWake::new(connection.as_mut()) => ended,
             () = is_over(state, &mut phase) => {
                 if !state.has_begun() {
@@ -470,9 +479,13 @@ async fn is_to_end(connection: &Connection, phase: &mut watch::Receiver<Phase>) 
     if let Ok(phase) = phase.wait_for(|phase| *phase != Phase::Serve).await {
         leaving = *phase;
     }
-    // It was accepted a moment ago, and its request is probably on its way.
-    let deadline = Instant::now() + LAST_HEAD_WITHIN;
-    while leaving == Phase::Finish && !connection.has_begun() && Instant::now() < deadline {
+    if leaving == Phase::Finish {
+        // A request that has arrived already is read meanwhile. To a connection that was accepted a moment ago, one is
+        // probably on its way.
+        let deadline = Instant::now() + LAST_HEAD_WITHIN;
         sleep(QUIET_INTERVAL).await;
+        while !connection.has_begun() && Instant::now() < deadline {
+            sleep(QUIET_INTERVAL).await;
+        }
     }
 }

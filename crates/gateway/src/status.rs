@@ -8,7 +8,7 @@ use session::{ContextError, CopyError, Refusal, ScopeRefusal};
 use thiserror::Error;
 use wire::{ErrorReply, Id, MessageError, Version, code};
 
-use crate::upgrade::UpgradeRefusal;
+use crate::upgrade_request::UpgradeRefusal;
 
 /// Why a request was not served. Its text is the message that the caller reads.
 #[derive(Debug, Error)]

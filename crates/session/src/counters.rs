@@ -69,6 +69,8 @@ impl CountByReason {
 
 #[derive(Debug, Default)]
 pub struct Counters {
+    /// Grows at least every second, as deadlines are looked at, unless the gateway is stuck.
+    pub beats: Count,
     pub sessions_opened: Count,
     /// Those of an earlier gateway that their clients came back to.
     pub sessions_restored: Count,

@@ -55,7 +55,7 @@ pub use fence::HostEnvironment;
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use principal_users::{PrincipalUsers, PrincipalUsersError, UserRange, UserRangeError};
 pub use record::{Contexts, EndReason};
-pub use registry::{Caller, Sessions, prune_store};
+pub use registry::{Caller, Sessions, ShutDownCause, prune_store};
 pub use rights::{Grants, RightsBook};
 pub use route::MemberReport;
 pub use scope::{

@@ -42,9 +42,20 @@ fn answer_not_kept(bytes: usize) -> ErrorReply {
 
 /// The error for a call that a gateway took and did not see the end of.
 pub(crate) fn outcome_unknown() -> ErrorReply {
+    unknown_because("restarted")
+}
+
+/// The same for a gateway that goes on with another program.
+pub(crate) fn outcome_unknown_in_upgrade() -> ErrorReply {
+    unknown_because("upgraded")
+}
+
+fn unknown_because(what: &str) -> ErrorReply {
     ErrorReply::new(
         code::SERVER_ERROR,
-        "The gateway was restarted while this call was running; whether the call took effect is unknown",
+        format!(
+            "The gateway was {what} while this call was running; whether the call took effect is unknown"
+        ),
     )
     .with_data(json!({ "reason": RESTARTED, "outcome": "unknown" }))
 }

@@ -9,7 +9,7 @@ mod tombstones;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use audit::{AuditEntry, AuditLog};
@@ -31,7 +31,7 @@ use crate::client::{self, ContextReport};
 use crate::counters::Counters;
 use crate::error::Refusal;
 use crate::gateway_context::GatewayContext;
-use crate::lost_call::outcome_unknown;
+use crate::lost_call::{outcome_unknown, outcome_unknown_in_upgrade};
 use crate::plan::ServerSet;
 use crate::record::EndReason;
 use crate::rights::{RightsBook, Working};
@@ -48,6 +48,14 @@ const REAP_INTERVAL: Duration = Duration::from_secs(1);
 /// How often memory is given back at most: it stops every thread that needs some for a moment.
 const GIVE_BACK_INTERVAL: Duration = Duration::from_secs(10);
 
+/// Why all sessions end here, as the callers of calls that are cut are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ShutDownCause {
+    End,
+    /// Another program goes on in this process.
+    Upgrade,
+}
+
 #[derive(Debug)]
 pub struct Sessions {
     context: Arc<GatewayContext>,
@@ -62,8 +70,8 @@ pub struct Sessions {
     evictions: Evictions,
     tombstones: Tombstones,
     is_closing: AtomicBool,
-    /// How often deadlines were looked at.
-    beats: AtomicU64,
+    /// Another program goes on with the sessions.
+    is_upgrade: AtomicBool,
 }
 
 impl Sessions {
@@ -94,7 +102,7 @@ impl Sessions {
             evictions: Evictions::default(),
             tombstones,
             is_closing: AtomicBool::new(false),
-            beats: AtomicU64::default(),
+            is_upgrade: AtomicBool::new(false),
         })
     }
 
@@ -183,11 +191,6 @@ impl Sessions {
 
     pub fn is_closing(&self) -> bool {
         self.is_closing.load(Ordering::Relaxed)
-    }
-
-    /// A number that changes at least every second, unless the gateway is stuck.
-    pub fn beats(&self) -> u64 {
-        self.beats.load(Ordering::Relaxed)
     }
 
     /// Whether servers for the client's files run on this machine.
@@ -297,7 +300,9 @@ impl Sessions {
         self.context.counters.session_ended(reason);
         if reason == EndReason::Shutdown && self.context.durable.is_kept() {
             client::note(session.client());
-            session.end_with(reason, Some(outcome_unknown())).await;
+            let is_upgrade = self.is_upgrade.load(Ordering::Relaxed);
+            let outcome = if is_upgrade { outcome_unknown_in_upgrade() } else { outcome_unknown() };
+            session.end_with(reason, Some(outcome)).await;
         }
         session.end(reason).await;
         Ok(())
@@ -323,7 +328,7 @@ impl Sessions {
             self.context.ticker.beat(&mut quiet_beats, is_busy).await;
             let now = Instant::now();
             is_busy = self.tick(now);
-            self.beats.fetch_add(1, Ordering::Relaxed);
+            self.context.counters.beats.add();
             if now.duration_since(reaped) >= REAP_INTERVAL {
                 reap_orphans();
                 self.rest_idle();
@@ -367,7 +372,8 @@ impl Sessions {
     }
 
     /// Takes no new sessions, gives calls in flight until `drain` to finish, then ends everything.
-    pub async fn shut_down(self: &Arc<Self>, drain: Duration) {
+    pub async fn shut_down(self: &Arc<Self>, drain: Duration, cause: ShutDownCause) {
+        self.is_upgrade.store(cause == ShutDownCause::Upgrade, Ordering::Relaxed);
         self.is_closing.store(true, Ordering::Relaxed);
         let deadline = Instant::now() + drain;
         while Instant::now() < deadline && self.all().iter().any(|session| session.calls_in_flight() > 0) {

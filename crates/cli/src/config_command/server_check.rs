@@ -61,7 +61,7 @@ pub(super) fn start_all(file: &Path) -> Result<Trials, Error> {
         upstream::adopt_orphans()?;
         let sessions = Sessions::new(servers.set, options.settings(), servers.rules, None, None);
         let found = sessions.try_servers().await;
-        sessions.shut_down(Duration::ZERO).await;
+        sessions.shut_down(Duration::ZERO, session::ShutDownCause::End).await;
         Ok(found.into_iter().collect())
     })
 }

@@ -35,6 +35,24 @@ const TYPESCRIPT_2: &str = "
         console.log(transport.sessionId + ' ' + JSON.stringify(result.content));
     }";
 
+/// Calls without a pause until its input ends, and prints how often.
+const TYPESCRIPT_BUSY: &str = "
+    import { Client } from '@modelcontextprotocol/sdk/client/index.js';
+    import { StreamableHTTPClientTransport } from '@modelcontextprotocol/sdk/client/streamableHttp.js';
+    const transport = new StreamableHTTPClientTransport(new URL(process.argv[1]));
+    const client = new Client({ name: 'busy', version: '1' });
+    await client.connect(transport);
+    const id = transport.sessionId;
+    let goesOn = true;
+    process.stdin.on('end', () => { goesOn = false; }).resume();
+    let calls = 0;
+    for (; goesOn; calls++) {
+        const result = await client.callTool({ name: 'list_dir', arguments: { path: '.' } });
+        if (!JSON.stringify(result.content).includes('a-file')) throw new Error(JSON.stringify(result));
+    }
+    console.log(calls + ' ' + (transport.sessionId === id));
+    process.exit(0);";
+
 const PYTHON: &str = "
 import anyio, sys
 from mcp import Client
@@ -77,6 +95,28 @@ async fn the_typescript_client_keeps_its_session_over_upgrades() {
         assert_eq!(client.call().await, before, "the same session and the same answer");
     }
     assert_eq!(gateway.counter("sessions_restored").await, 1);
+}
+
+#[tokio::test]
+async fn load_of_upgrades_under_a_busy_typescript_client_fails_no_call() {
+    const UPGRADES: usize = 8;
+    let mut site = Site::new("typescript-busy");
+    site.project.write("a-file", "x");
+    let gateway = site.start(Gateway::built_in()).await;
+    let mut command = Command::new(node_binary());
+    command.args(["--input-type=module", "-e", TYPESCRIPT_BUSY, gateway.url()]).current_dir(parts_dir());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut client = command.kill_on_drop(true).spawn().unwrap();
+    for _ in 0..UPGRADES {
+        testkit::wait_until("the client calls", async || gateway.counter("calls").await > 10).await;
+        upgraded(&gateway).await;
+    }
+    drop(client.stdin.take());
+    let output = client.wait_with_output().await.unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stdout).unwrap();
+    let (calls, kept) = said.trim().split_once(' ').unwrap();
+    assert!(calls.parse::<usize>().unwrap() > 10 * UPGRADES && kept == "true", "{said}");
 }
 
 #[tokio::test]

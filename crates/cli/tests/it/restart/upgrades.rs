@@ -152,6 +152,7 @@ async fn a_call_that_takes_too_long_is_cut_and_named() {
     let cut = client.finish_exchange(&id, reply, |question| panic!("{question}"));
     let ((), cut) = tokio::join!(upgraded(&gateway), cut);
     let error = &cut.response["error"];
+    assert!(error["message"].as_str().unwrap().contains("was upgraded"), "{error}");
     assert_eq!(
         error["data"],
         json!({"reason": "gateway_restarted", "outcome": "unknown"}),
@@ -160,6 +161,27 @@ async fn a_call_that_takes_too_long_is_cut_and_named() {
     );
     let back = works_in(&client).await;
     assert_eq!(text_of(&back), site.project.path.to_string_lossy());
+}
+
+#[tokio::test]
+async fn a_gateway_that_is_ended_while_it_waits_ends() {
+    let mut site = Site::new("ended-first");
+    let mut gateway = site.start(Gateway::builder().flags(["--drain", "0.1"])).await;
+    let client = open_in(&gateway, &site.project.path).await;
+    let reply = client.post_tool_call(&json!(1), "sleep", json!({"ms": 3_600_000})).await;
+    let upgrading = tokio::spawn({
+        let pid = gateway.pid().to_string();
+        async move {
+            let mut command = tokio::process::Command::new(testkit::ringfence_binary());
+            command.args(["upgrade", &pid]).kill_on_drop(true).output().await.unwrap()
+        }
+    });
+    gateway.wait_for_log("upgrading at the next quiet moment").await;
+    assert!(gateway.terminate().await.success(), "{}", gateway.log());
+    assert_eq!(gateway.stdout().text().lines().count(), 1, "no other program has begun");
+    let output = upgrading.await.unwrap();
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    drop(reply);
 }
 
 #[tokio::test]
