@@ -36,6 +36,8 @@ const BOTH: [Store; 2] = [Store::On, Store::Off];
 /// Milliseconds per round.
 #[derive(Debug, Default)]
 struct Figures {
+    /// How many sessions wait in the state that many starts read.
+    stored: usize,
     call_on: Vec<Option<f64>>,
     call_off: Vec<Option<f64>>,
     creation_on: Vec<Option<f64>>,
@@ -65,7 +67,7 @@ pub(crate) fn run(command_line: &CommandLine) -> Result<(), Error> {
 async fn measure(programs: &Programs, command_line: &CommandLine) -> Result<Figures, Error> {
     let stored = if command_line.quick { STORED_QUICK } else { STORED };
     let many = fill(programs, stored).await?;
-    let mut figures = Figures::default();
+    let mut figures = Figures { stored, ..Figures::default() };
     for round in 0..command_line.rounds() {
         eprintln!("round {} of {} …", round + 1, command_line.rounds());
         for store in permutation(&BOTH, round as usize) {
@@ -234,7 +236,7 @@ impl Figures {
                 of(&self.restart),
                 Some(Bound::AtMost(300.0)),
             ),
-            row("loading 10,000 stored sessions, ms", load, Some(Bound::AtMost(200.0))),
+            row(&format!("loading {} stored sessions, ms", self.stored), load, Some(Bound::AtMost(200.0))),
             row("KiB per stored session", of(&self.kib_per_stored), Some(Bound::AtMost(8.0))),
             row("call p50 with the store, ms", of(&self.call_on), None),
             row("fenced session creation p50 with the store, ms", of(&self.creation_on), None),

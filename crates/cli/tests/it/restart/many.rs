@@ -81,10 +81,10 @@ async fn load_of_ten_thousand_stored_sessions_is_listed_expired_and_answered() {
     let mut gateway = site.start(builder()).await;
     let client = open_in(&gateway, &site.project.path).await;
     gateway.terminate().await;
-    let gateway = site.start(builder()).await;
+    let mut gateway = site.start(builder()).await;
     gateway.wait_for_probe().await;
     let before = resident_bytes(&gateway);
-    drop(gateway);
+    gateway.kill().await;
     let ids = fill(&site);
     let gateway = site.start(builder().env("XDG_CACHE_HOME", site.state.join("caches"))).await;
     gateway.wait_for_probe().await;
