@@ -55,14 +55,14 @@ pub use fence::HostEnvironment;
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use principal_users::{PrincipalUsers, PrincipalUsersError, UserRange, UserRangeError};
 pub use record::{Contexts, EndReason};
-pub use registry::{Caller, Sessions};
+pub use registry::{Caller, Sessions, context_of, update_context_of};
 pub use rights::{Grants, RightsBook};
 pub use route::MemberReport;
 pub use scope::{
     Copies, CopyMethod, CopyWishes, OnRootsChange, RootError, RootsChoice, Scope, ScopeRefusal, ScopeRules,
     ScopeSource, WorkspaceChoice, parse_root,
 };
-pub use session::{CopyError, Session, SessionOverview, ToolReport, WorkerOverview};
+pub use session::{CopyError, Session, SessionOverview, ToolReport, WorkerOverview, update_session_context};
 pub use session_context::{Author, ContextError, ContextUpdate, SessionContext, SessionQuery};
 pub use settings::Settings;
 /// The gateway reports it, and does not know the store otherwise.
