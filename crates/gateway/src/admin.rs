@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use serde::Deserialize;
 use serde_json::json;
-use session::{SessionQuery, Sessions};
+use session::{SessionQuery, Sessions, context_of, update_context_of};
 use subtle::ConstantTimeEq;
 
 use crate::Gateway;
@@ -85,7 +85,7 @@ pub(crate) async fn context(
     headers: HeaderMap,
 ) -> Response {
     answer_operator(&gateway, &headers, async || {
-        gateway.sessions.context_of(&handle).map(|report| json!(report)).ok_or(RequestError::NoSuchSession)
+        context_of(&gateway.sessions, &handle).map(|report| json!(report)).ok_or(RequestError::NoSuchSession)
     })
     .await
 }
@@ -98,7 +98,7 @@ pub(crate) async fn change_context(
 ) -> Response {
     answer_operator(&gateway, &headers, async || {
         let update = read_context_update(request).await?;
-        let changed = gateway.sessions.update_context_of(&handle, &update).await;
+        let changed = update_context_of(&gateway.sessions, &handle, &update).await;
         Ok(json!(changed.ok_or(RequestError::NoSuchSession)??))
     })
     .await

@@ -12,7 +12,10 @@ use config::ExecutionContext;
 use identity::{Principal, SessionId, SessionKey};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
-use session::{Author, Caller, ContextUpdate, Contexts, EndReason, Refusal, Session, WorkspaceChoice};
+use session::{
+    Author, Caller, ContextReport, ContextUpdate, Contexts, EndReason, Refusal, Session, WorkspaceChoice,
+    update_session_context,
+};
 use wire::Version;
 
 use crate::Gateway;
@@ -187,7 +190,7 @@ pub(crate) async fn context(
     Path(id): Path<String>,
 ) -> Response {
     match find(&gateway, principal, &id) {
-        Ok(session) => answer_json(&json!(session.context_report())),
+        Ok(session) => answer_json(&json!(ContextReport::of_session(&session))),
         Err(error) => error.into(),
     }
 }
@@ -201,7 +204,7 @@ pub(crate) async fn change_context(
     let changed = async {
         let update = read_context_update(request).await?;
         let session = find(&gateway, principal, &id)?;
-        Ok::<_, RequestError>(session.update_context(&update, Author::Client).await?)
+        Ok::<_, RequestError>(update_session_context(&session, &update, Author::Client).await?)
     };
     match changed.await {
         Ok(report) => answer_json(&json!(report)),

@@ -14,7 +14,6 @@ mod state;
 mod streams;
 mod verbose_meta;
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -34,7 +33,8 @@ pub(crate) use self::call::{Assignment, Call};
 pub(crate) use self::call_record::{ReportedFiles, outcome_of};
 pub use self::context::ContextReport;
 pub(crate) use self::context::update_context;
-pub(crate) use self::keeping::{note, note_log_level, save};
+use self::keeping::note_agent;
+pub(crate) use self::keeping::{note, note_log_level, save, state_place};
 pub(crate) use self::restored::{Restored, take_over};
 use self::server_requests::RequestLimits;
 pub(crate) use self::server_requests::{Answered, RootsPurpose, ServerRequest, ServerRequestKind};
@@ -141,11 +141,6 @@ impl Client {
         Owner { principal, session: self.handle, instance: self.instance.clone(), scope_source }
     }
 
-    /// Where a server of this session alone keeps what outlives the gateway, if anything does.
-    pub(crate) fn state_place(&self, server: &str) -> Option<PathBuf> {
-        self.context.durable.state_place(self.record_key, server)
-    }
-
     pub(crate) fn instance(&self) -> &Instance {
         &self.instance
     }
@@ -178,17 +173,9 @@ impl Client {
         if !std::mem::take(&mut self.record.lock().expects_initialize) {
             return Err(Refusal::AlreadyInitialized);
         }
-        self.note_agent(&params.client);
-        *self.capabilities.lock() = params.capabilities.clone();
+        note_agent(self, &params.client);
+        *self.capabilities.lock() = params.capabilities;
         Ok(params)
-    }
-
-    /// Remembers that a client has used the session.
-    fn note_agent(&self, name: &str) {
-        let is_new = self.record().context.note_agent(name, Timestamp::now());
-        if is_new {
-            note(self);
-        }
     }
 
     pub(crate) fn note_initialized(&self) {
@@ -299,7 +286,7 @@ impl Client {
         after: Option<EventId>,
     ) -> Result<StreamReader, Refusal> {
         if let Some(other) = client.filter(|other| **other != self.instance) {
-            self.note_agent(&format!("window {other}"));
+            note_agent(self, &format!("window {other}"));
         }
         let is_opener =
             client == Some(&self.instance) || client.is_none() && !self.record.lock().is_instance_named;

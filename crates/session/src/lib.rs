@@ -55,14 +55,16 @@ pub use fence::HostEnvironment;
 pub use plan::{Fill, ServerPlan, ServerSet, Terms};
 pub use principal_users::{PrincipalUsers, PrincipalUsersError, UserRange, UserRangeError};
 pub use record::{Contexts, EndReason};
-pub use registry::{Caller, Sessions, ShutDownCause, prune_store};
+pub use registry::{Caller, Sessions, ShutDownCause, context_of, prune_store, update_context_of};
 pub use rights::{Grants, RightsBook};
 pub use route::MemberReport;
 pub use scope::{
     Copies, CopyMethod, CopyWishes, OnRootsChange, RootError, RootsChoice, Scope, ScopeRefusal, ScopeRules,
     ScopeSource, WorkspaceChoice, parse_root,
 };
-pub use session::{CopyError, Session, SessionCopy, SessionOverview, ToolReport, WorkerOverview};
+pub use session::{
+    CopyError, Session, SessionCopy, SessionOverview, ToolReport, WorkerOverview, update_session_context,
+};
 pub use session_context::{Author, ContextError, ContextUpdate, SessionContext, SessionQuery};
 pub use settings::Settings;
 /// The gateway reports it, and does not know the store otherwise.

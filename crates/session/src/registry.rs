@@ -1,5 +1,6 @@
 //! The registry: finds sessions by principal and id, watches their deadlines, ends them. `opening.rs` opens them.
 
+mod contexts;
 mod dormant;
 mod opening;
 mod quota;
@@ -20,6 +21,7 @@ use store::{Condition, Loaded, Store};
 use tokio::task::JoinSet;
 use upstream::{end_all_children, reap_orphans};
 
+pub use self::contexts::{context_of, update_context_of};
 use self::dormant::Dormant;
 pub use self::opening::Caller;
 pub(crate) use self::quota::Place;
@@ -27,7 +29,7 @@ use self::quota::Quotas;
 use self::retention::Evictions;
 pub use self::retention::prune_store;
 use self::tombstones::Tombstones;
-use crate::client::{self, ContextReport};
+use crate::client;
 use crate::counters::Counters;
 use crate::error::Refusal;
 use crate::gateway_context::GatewayContext;
@@ -38,9 +40,8 @@ use crate::rights::{RightsBook, Working};
 use crate::roster::Roster;
 use crate::scope::{ScopeRules, ScopeSource};
 use crate::session::{Session, SessionOverview};
-use crate::session_context::{Author, ContextError, ContextUpdate, SessionQuery};
+use crate::session_context::SessionQuery;
 use crate::settings::Settings;
-use crate::stored::StoredSession;
 
 /// How long an adopted process that ended may stay a zombie.
 const REAP_INTERVAL: Duration = Duration::from_secs(1);
@@ -244,33 +245,6 @@ impl Sessions {
     /// Every open session.
     pub fn all(&self) -> Vec<Arc<Session>> {
         self.open.read().values().cloned().collect()
-    }
-
-    /// What is said about the session with this handle, for the operator.
-    pub fn context_of(&self, handle: &str) -> Option<ContextReport> {
-        let open = self.find_by_handle(handle).map(|session| session.context_report());
-        open.or_else(|| self.dormant.report_of(handle, ContextReport::of_stored))
-    }
-
-    /// Changes that for the operator; also of a session whose client has not come back. `None`: there is no such session.
-    pub async fn update_context_of(
-        &self,
-        handle: &str,
-        update: &ContextUpdate,
-    ) -> Option<Result<ContextReport, ContextError>> {
-        let change =
-            |stored: &mut StoredSession| stored.context.update(update, Author::Operator, Timestamp::now());
-        let queue = |key, stored: &StoredSession| {
-            (self.context.durable.save_stored(key, stored), ContextReport::of_stored(stored))
-        };
-        match self.dormant.update(handle, change, queue) {
-            Some(Ok((saved, report))) => {
-                saved.await;
-                Some(Ok(report))
-            }
-            Some(Err(error)) => Some(Err(error)),
-            None => Some(self.find_by_handle(handle)?.update_context(update, Author::Operator).await),
-        }
     }
 
     /// Every session that is looked for, the oldest first. Reads much of `/proc`: not for a thread that must not block.

@@ -29,6 +29,7 @@ use wire::{
 };
 
 use self::client_handshake::ClientHandshake;
+pub use self::context::update_session_context;
 pub use self::copy::{CopyError, SessionCopy};
 pub use self::overview::{SessionOverview, WorkerOverview};
 pub use self::reports::ToolReport;

@@ -167,12 +167,17 @@ impl State {
 
     pub(crate) fn operation_started(&self, id: OperationId, script: &str, directory: &str) {
         self.with(|kept| {
-            let script = &script[..script.floor_char_boundary(MAX_SCRIPT)];
+            let mut length = script.len().min(MAX_SCRIPT);
+            while !script.is_char_boundary(length) {
+                length -= 1;
+            }
+            let script = &script[..length];
             let at = milliseconds(SystemTime::now());
             kept.operations.push_back(id);
             while kept.operations.len() > MAX_OPERATIONS {
-                let oldest = kept.operations.pop_front();
-                oldest.into_iter().for_each(|id| kept.forget(id));
+                if let Some(oldest) = kept.operations.pop_front() {
+                    kept.forget(oldest);
+                }
             }
             let entry = Entry::Started { id: id.0, at, directory: directory.to_owned() };
             kept.write(Key::Started(id.0), &entry, &[script.as_bytes()]);

@@ -1,6 +1,8 @@
 //! Hands a client's record to the store. The row is made and queued while the record is locked, so that no old state
 //! follows a new one, and nothing follows an end.
 
+use std::path::PathBuf;
+
 use jiff::Timestamp;
 use wire::LogLevel;
 
@@ -22,6 +24,19 @@ pub(crate) fn note(client: &Client) {
 pub(crate) fn note_log_level(client: &Client, level: LogLevel) {
     client.record().log_level = Some(level);
     note(client);
+}
+
+/// Remembers that a client has used the session.
+pub(super) fn note_agent(client: &Client, name: &str) {
+    let is_new = client.record().context.note_agent(name, Timestamp::now());
+    if is_new {
+        note(client);
+    }
+}
+
+/// Where a server of this session alone keeps what outlives the gateway, if anything does.
+pub(crate) fn state_place(client: &Client, server: &str) -> Option<PathBuf> {
+    client.context.durable.state_place(client.record_key, server)
 }
 
 pub(super) fn last_used(client: &Client) -> Timestamp {

@@ -13,6 +13,7 @@ use upstream::{Connection, End, Inbox, Lifecycle, Opening, Received, StartError}
 use wire::{InitializeResult, Outcome, Response};
 
 use super::Worker;
+use crate::client::state_place;
 use crate::scope::ScopeSource;
 
 /// After the process died, what it had written may still be on its way; after its stdout closed, its end.
@@ -112,7 +113,7 @@ impl Generation {
             owner: owner.map(|own| own.as_owner()),
             attachment: client.as_ref().and_then(|client| client.attachment()),
             fence: &worker.fence,
-            state: owner.and_then(|own| own.state_place(worker.name())),
+            state: owner.and_then(|own| state_place(own, worker.name())),
             turns: is_probe.then_some(&worker.context.probe_launches),
             max_message: worker.context.settings.max_message,
             connect_timeout: self.start_timeout(),

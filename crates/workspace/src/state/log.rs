@@ -13,7 +13,8 @@ use super::entry::{Entry, Key};
 /// Begins each file; the last digit is the version of the format.
 const MAGIC: &[u8; 16] = b"ringfence state1";
 /// Magic, generation, checksum.
-const HEAD: u64 = 32;
+const HEAD_BYTES: usize = 32;
+const HEAD: u64 = HEAD_BYTES as u64;
 /// Length and checksum before each entry.
 const ENTRY_HEAD: usize = 12;
 const CHECKSUM: usize = 8;
@@ -170,7 +171,9 @@ impl Log {
         bytes.reserve_exact(length);
         bytes.extend_from_slice(&text);
         bytes.push(b'\n');
-        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        for part in parts {
+            bytes.extend_from_slice(part);
+        }
         let head = entry_head(&bytes[ENTRY_HEAD..]);
         bytes[..ENTRY_HEAD].copy_from_slice(&head);
         if self.end == 0 {
@@ -281,7 +284,7 @@ fn entry_head(bytes: &[u8]) -> [u8; ENTRY_HEAD] {
 
 /// The generation of a file with a sound head.
 fn head_of(file: &File) -> io::Result<Option<u64>> {
-    let mut head = [0; HEAD as usize];
+    let mut head = [0; HEAD_BYTES];
     match file.read_exact_at(&mut head, 0) {
         Ok(()) => {}
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
@@ -295,7 +298,7 @@ fn head_of(file: &File) -> io::Result<Option<u64>> {
 }
 
 fn write_head(file: &File, generation: u64) -> io::Result<()> {
-    let mut head = [0; HEAD as usize];
+    let mut head = [0; HEAD_BYTES];
     head[..16].copy_from_slice(MAGIC);
     head[16..24].copy_from_slice(&generation.to_le_bytes());
     let sum = checksum(&head[..24]);

@@ -191,7 +191,7 @@ async fn an_operator_finds_a_session_by_its_handle() {
 async fn an_overview_names_the_oldest_session_first() {
     let sessions = gateway();
     let (first, second) = (open(&sessions, "me").await, open(&sessions, "you").await);
-    let overview = sessions.overview();
+    let overview = sessions.overview(&crate::session_context::SessionQuery::default());
     let handles: Vec<_> = overview.iter().map(|one| one.session.clone()).collect();
     assert_eq!(handles, [first, second].map(|session| session.handle().to_string()));
     let [first, _] = &overview[..] else { panic!("two sessions") };

@@ -118,7 +118,8 @@ async fn a_killed_server_is_replaced_and_the_session_goes_on() {
     })
     .await;
     assert_eq!(desk.handle().await, handle);
-    assert_eq!(desk.ok("operation_status", json!({})).await.data["operations"], json!([]));
+    let commands = desk.ok("operation_status", json!({})).await;
+    assert_eq!(commands.column("operations", "status"), ["lost"]);
     assert_serves(&desk, &desk.project).await;
 }
 
