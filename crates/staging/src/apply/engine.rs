@@ -203,8 +203,9 @@ impl Engine<'_> {
             Act::ChangeMode { from, to } => match here {
                 Some(seen) if seen.is_directory() && seen.mode == to => Progress::Done,
                 Some(seen) if seen.is_directory() && seen.mode == from => Progress::NotDone,
-                // Made by a step before.
+                // Made by a step before, perhaps at the place of a file.
                 None => Progress::NotDone,
+                Some(seen) if !seen.is_directory() => self.replaced(step),
                 Some(_) => Progress::Foreign,
             },
         })

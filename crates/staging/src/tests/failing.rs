@@ -54,6 +54,20 @@ fn an_apply_can_be_undone_after_a_later_one_failed() {
 }
 
 #[test]
+fn an_undo_gives_back_the_file_that_a_shut_directory_replaced() {
+    for method in METHODS {
+        let stage = Stage::new("shut-directory");
+        stage.sh("echo 1 > d");
+        let copy = stage.create(method);
+        let before = stage.snapshot();
+        copy.sh("rm d; mkdir d; chmod 600 d");
+        copy.apply_all().unwrap();
+        copy.undo().unwrap();
+        assert_eq!(stage.snapshot(), before, "{method}");
+    }
+}
+
+#[test]
 fn originals_that_cannot_be_restored_are_kept_wherever_the_slots_are() {
     for is_elsewhere in [false, true] {
         let stage = if is_elsewhere { Stage::with_state_elsewhere("kept") } else { Stage::new("kept") };

@@ -49,9 +49,9 @@ const ATTACKS: &[Attack] = &[
     },
     Attack { name: "an alias", agent: "git config alias.st '!touch MARK'", human: "git st" },
     Attack {
-        name: "the pager",
-        agent: "git config core.pager 'touch MARK; cat'",
-        human: "git --paginate log -1",
+        name: "a program that shows differences",
+        agent: "git config diff.external 'touch MARK; true'",
+        human: "echo more >> kept.txt; git diff",
     },
     Attack {
         name: "an included configuration",

@@ -39,7 +39,7 @@ const KINDS: &[Kind] = &[
         base: ".",
         work_in: ".",
     },
-    Kind { name: "sparse", script: "git sparse-checkout set --no-cone /kept.txt", base: ".", work_in: "." },
+    Kind { name: "sparse", script: "git sparse-checkout set --no-cone /kept.txt /work.txt", base: ".", work_in: "." },
     Kind {
         name: "with pointers of LFS",
         script: r"printf 'version https://git-lfs.github.com/spec/v1\noid sha256:%064d\nsize 12345\n' 0 > big.bin
@@ -56,7 +56,6 @@ const KINDS: &[Kind] = &[
         work_in: "lib",
     },
     Kind { name: "a linked worktree", script: "git worktree add -q ../linked", base: "../linked", work_in: "." },
-    Kind { name: "a folder", script: "", base: "folder", work_in: "." },
 ];
 
 const PROJECT: &str =
