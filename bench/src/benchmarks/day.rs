@@ -364,7 +364,7 @@ impl Times {
             median(&samples.iter().flatten().copied().collect::<Vec<_>>()).unwrap_or_default()
         };
         let ratio = |samples| median(&ratios_per_round(samples, &self.outside)).unwrap_or_default();
-        let mut rows = format!(
+        let row = format!(
             "| `{}` | {:.0} | {:.0} | {:.2} | {:.2} |\n",
             work.name,
             of(&self.outside),
@@ -372,13 +372,11 @@ impl Times {
             ratio(&self.session),
             ratio(&self.after_session),
         );
-        if let Some((why, command)) = work.floor {
+        let row_of_floor = |(why, command)| {
             let (floor, ratio) = (of(&self.floor), ratio(&self.floor));
-            rows.push_str(&format!(
-                "| its floor, {why}: `{command}` outside | – | {floor:.0} | {ratio:.2} | – |\n"
-            ));
-        }
-        rows
+            format!("| its floor, {why}: `{command}` outside | – | {floor:.0} | {ratio:.2} | – |\n")
+        };
+        row + &work.floor.map(row_of_floor).unwrap_or_default()
     }
 }
 

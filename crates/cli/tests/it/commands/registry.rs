@@ -183,7 +183,7 @@ impl Registry {
         let unpacked =
             Command::new("tar").arg("-xzf").arg(packed).current_dir(self.directory.path()).output();
         assert!(unpacked.unwrap().status.success());
-        let work = self.directory.join(&format!("{name}-1.0.0"));
+        let work = self.directory.join(format!("{name}-1.0.0"));
         let hook = json!([{"id": name, "name": name, "entry": name, "language": "python", "verbose": true,
                            "always_run": true, "pass_filenames": false}]);
         std::fs::write(work.join(".pre-commit-hooks.yaml"), hook.to_string()).unwrap();
