@@ -39,7 +39,7 @@ pub(super) struct Identity {
 impl Identity {
     #[allow(clippy::useless_conversion, clippy::cast_sign_loss, reason = "other systems have other types")]
     pub(super) fn of(stat: &Stat) -> Self {
-        Self { device: stat.st_dev as u64, inode: stat.st_ino.into() }
+        Self { device: stat.st_dev, inode: stat.st_ino.into() }
     }
 
     fn parse(text: &[u8]) -> Option<Self> {
