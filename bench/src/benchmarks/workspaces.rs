@@ -1,6 +1,7 @@
 //! Session workspaces: what making one costs against `git worktree add`, reading in it against reading outside, what an
 //! unchanged one takes on the disk, and an apply against copying the same files.
 
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Instant;
@@ -170,8 +171,10 @@ fn output(command: &mut Command) -> Result<String, Error> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What is compared, with its bound.
-fn ratios(times: &Times) -> [(&'static str, &Vec<Option<f64>>, &Vec<Option<f64>>, f64); 4] {
+/// A figure: its name, what is compared with what, and its bound.
+type Compared<'a> = (&'static str, &'a Vec<Option<f64>>, &'a Vec<Option<f64>>, f64);
+
+fn ratios(times: &Times) -> [Compared<'_>; 4] {
     [
         ("start on overlay / `git worktree add`", &times.start, &times.worktree, 0.3),
         ("read all files inside / outside", &times.read_inside, &times.read_outside, 1.15),
@@ -195,8 +198,13 @@ fn markdown(times: &Times, machine: &Machine, rounds: u32, directories: usize) -
         };
         let ratio = median(&ratios_per_round(above, below)).unwrap_or_default();
         let met = if ratio <= bound { "yes" } else { "no" };
-        text +=
-            &format!("| {name} | ≤ {bound} | {ratio:.2} | {:.0} | {:.0} | {met} |\n", of(above), of(below));
+        // Writing to a string cannot fail.
+        let _ = writeln!(
+            text,
+            "| {name} | ≤ {bound} | {ratio:.2} | {:.0} | {:.0} | {met} |",
+            of(above),
+            of(below)
+        );
     }
     let kibibytes = times.disk_bytes / 1024;
     let met = if kibibytes <= 1024 { "yes" } else { "no" };

@@ -18,6 +18,10 @@ use crate::guarded_host::GuardedHost;
 use crate::seconds::seconds;
 
 #[derive(Clone, Debug, Args)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "switches of the command line are independent of each other"
+)]
 pub(crate) struct ScopeOptions {
     /// Which of a client's roots a session may write in.
     #[arg(long, value_enum, default_value_t = Roots::First)]
@@ -50,7 +54,7 @@ pub(crate) struct ScopeOptions {
     #[arg(long, value_name = "METHOD", requires = "stage")]
     stage_method: Option<Method>,
     /// Let clients take the changes of their session's copy over, or discard it: POST /session/ID/apply, /discard, and the
-    /// tool session_apply. Without it only `ringfence session` does.
+    /// tool `session_apply`. Without it only `ringfence session` does.
     #[arg(long)]
     allow_apply: bool,
     /// How long requests wait for the client to name its workspace.

@@ -116,8 +116,8 @@ struct RunInCopyArguments {
 pub(crate) fn run(arguments: SessionArguments) -> Result<ExitCode, Error> {
     match arguments.command {
         // These may go on to serve.
-        SessionCommand::Start(start) => return start::run(&start),
-        SessionCommand::Resume(resume) => return start::resume(&resume),
+        SessionCommand::Start(start) => start::run(&start),
+        SessionCommand::Resume(resume) => start::resume(&resume),
         command => Ok(run_here(command)?),
     }
 }

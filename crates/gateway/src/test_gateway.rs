@@ -19,7 +19,6 @@ pub(crate) fn gateway_with(config: Config) -> Arc<Gateway> {
     let servers = session::ServerSet::Many {
         servers: vec![],
         terms: session::Terms {
-            session_workspace: None,
             names: config::NameMode::Prefix,
             secrets: config::Secrets::default(),
             local_is_here: true,
@@ -33,6 +32,7 @@ pub(crate) fn gateway_with(config: Config) -> Arc<Gateway> {
         on_change: session::OnRootsChange::Terminate,
         default: None,
         allowed: vec![],
+        session_workspace: None,
         copies: None,
         names: BTreeMap::new(),
         host_environment,

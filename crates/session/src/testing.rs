@@ -35,8 +35,8 @@ pub(crate) fn rules() -> ScopeRules {
         on_change: OnRootsChange::Terminate,
         default: None,
         allowed: Vec::new(),
-        copies: None,
         session_workspace: None,
+        copies: None,
         names: BTreeMap::new(),
         host_environment: Arc::new(fence::HostEnvironment::of_this_process().unwrap()),
     }

@@ -166,7 +166,7 @@ async fn a_full_disk_degrades_the_store_and_nothing_is_forgotten() {
     database.allow_pages(60);
     let shared = Arc::<Shared>::default();
     let writer = Writer::start(Arc::clone(&shared), database).unwrap();
-    let store = Store { shared, writer, _directory: held };
+    let store = Store { shared, writer, directory: held };
     let large = |number| Change::Session(session(number, &"x".repeat(100_000)));
     store.save(large(1)).await;
     assert_eq!(store.condition(), Condition::Healthy, "the control: it fits once");

@@ -153,7 +153,7 @@ fn execute(
     match &setup.shared {
         // Nothing of a copy is shared with files outside.
         None if hardlinks == HardlinkChoice::Warn && setup.policy.staged.is_none() => {
-            warn_of_shared_files(setup.policy.scope.clone())
+            warn_of_shared_files(setup.policy.scope.clone());
         }
         Some(shared) if shared.count > 0 => print_shared_files(shared),
         _ => {}

@@ -61,7 +61,6 @@ impl SessionCommandError {
             Self::NoGit => "install git, or leave out what needs it: --base, --clean, merge",
             Self::NoRepository(_) => "use `ringfence session apply`, which takes over files without git",
             Self::NoCommit(_) => "name a branch, a tag or a commit: git log",
-            Self::Git { .. } => return None,
             Self::NothingToMerge => {
                 "let the agent commit in its workspace, or take the files over: ringfence session apply NAME"
             }
@@ -75,7 +74,7 @@ impl SessionCommandError {
             Self::NoEndpoint => "give a --port other than 0",
             Self::NotInTrash(_) => "`ringfence session list` shows the trash, too",
             Self::NotWithRun { .. } => "leave it out",
-            Self::Output(_) => return None,
+            Self::Git { .. } | Self::Output(_) => return None,
         };
         Some(hint.to_owned())
     }

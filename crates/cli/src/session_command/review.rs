@@ -200,7 +200,9 @@ pub(super) fn undo(copy: &WorkspaceCopy, as_json: bool) -> Result<(), SessionCom
     if as_json {
         print_line(&format!("{:#}", json!(undone)));
     } else {
-        undone.paths.iter().for_each(|path| print_line(&printable(path)));
+        for path in &undone.paths {
+            print_line(&printable(path));
+        }
         print_line(&format!("gave back {}", counted(undone.paths.len(), "path")));
     }
     Ok(())
@@ -236,7 +238,9 @@ pub(super) fn compare(
         let paths: Vec<String> = differing.iter().map(|path| printable(path)).collect();
         print_line(&format!("{:#}", json!({ "differing": paths })));
     } else if arguments.stat {
-        differing.iter().for_each(|path| print_line(&printable(path)));
+        for path in &differing {
+            print_line(&printable(path));
+        }
     }
     Ok(if differing.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(DIFFERS) })
 }

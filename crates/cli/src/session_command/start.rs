@@ -100,7 +100,7 @@ pub(super) fn run(arguments: &StartArguments) -> Result<ExitCode, Error> {
     let made = make(arguments)?;
     let details = Details { seconds: began.elapsed().as_secs_f64(), tried: made.tried };
     offer(&made.copy, &arguments.endpoint, Some(&details))?;
-    match made.set_up {
+    match made.copy.record().set_up.as_ref().map(|set_up| set_up.exit_code) {
         Some(code) if code != Some(0) => {
             let how = code.map_or_else(
                 || "no exit code: it took too long".to_owned(),
@@ -123,8 +123,6 @@ pub(super) fn resume(arguments: &ResumeArguments) -> Result<ExitCode, Error> {
 struct Made {
     copy: WorkspaceCopy,
     tried: Vec<String>,
-    /// The exit code of the set-up command, if there was one and it ended.
-    set_up: Option<Option<i32>>,
 }
 
 fn make(arguments: &StartArguments) -> Result<Made, SessionCommandError> {
@@ -149,13 +147,13 @@ fn make(arguments: &StartArguments) -> Result<Made, SessionCommandError> {
     let begun = workspaces.begin(&new, &methods)?;
     let tried = begun.tried.iter().map(|(method, error)| format!("{method}: {}", reason(error))).collect();
     let Some(start) = start.filter(|_| arguments.clean || arguments.base.is_some()) else {
-        let (copy, set_up) = set_up(begun, arguments.set_up.as_deref(), &programs, &base)?;
-        return Ok(Made { copy, tried, set_up });
+        let copy = set_up(begun, arguments.set_up.as_deref(), &programs, &base)?;
+        return Ok(Made { copy, tried });
     };
     match check_out(&begun, &programs, &base, &start) {
         Ok(()) => {
-            let (copy, set_up) = set_up(begun, arguments.set_up.as_deref(), &programs, &base)?;
-            Ok(Made { copy, tried, set_up })
+            let copy = set_up(begun, arguments.set_up.as_deref(), &programs, &base)?;
+            Ok(Made { copy, tried })
         }
         Err(error) => {
             let Begun { copy, staged, .. } = begun;
@@ -251,9 +249,9 @@ fn set_up(
     script: Option<&OsStr>,
     programs: &FencedPrograms,
     base: &VettedDirectory,
-) -> Result<(WorkspaceCopy, Option<Option<i32>>), SessionCommandError> {
+) -> Result<WorkspaceCopy, SessionCommandError> {
     let Begun { mut copy, staged, .. } = begun;
-    let Some(script) = script else { return Ok((copy, None)) };
+    let Some(script) = script else { return Ok(copy) };
     let log = copy.directory().join(SET_UP_LOG);
     let log = OpenOptions::new().write(true).create_new(true).mode(0o600).open(log)?;
     let code = programs.script((base, &staged), script, log)?;
@@ -263,7 +261,7 @@ fn set_up(
         record.set_up = Some(SetUp { command: command.clone(), exit_code: code, finished });
     })?;
     copy.note(Event::SetUp { command, exit_code: code })?;
-    Ok((copy, Some(code)))
+    Ok(copy)
 }
 
 /// What is told of a new copy alone.
@@ -279,7 +277,7 @@ fn offer(copy: &WorkspaceCopy, options: &EndpointOptions, details: Option<&Detai
         Transport::Http => print_line(line),
         Transport::Stdio => eprintln!("{line}"),
     };
-    let endpoint = endpoint_of(copy, options)?;
+    let endpoint = endpoint_of(copy, options);
     if options.output.json {
         say(&as_json(copy, endpoint.as_deref(), details).to_string());
     } else {
@@ -348,21 +346,21 @@ fn as_json(copy: &WorkspaceCopy, endpoint: Option<&str>, details: Option<&Detail
 }
 
 /// The endpoint, as far as it is known before a gateway serves it.
-fn endpoint_of(copy: &WorkspaceCopy, options: &EndpointOptions) -> Result<Option<String>, Error> {
+fn endpoint_of(copy: &WorkspaceCopy, options: &EndpointOptions) -> Option<String> {
     if options.transport == Transport::Stdio {
-        return Ok(None);
+        return None;
     }
     if !options.must_serve()
         && let Some(running) = endpoint::of_running(copy.name()).into_iter().next()
     {
-        return Ok(Some(running));
+        return Some(running);
     }
     let host = options.host.as_deref().unwrap_or("127.0.0.1");
     let host =
         if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
     let port = options.port.unwrap_or(3000);
     let is_known = options.mcp && port != 0;
-    Ok(is_known.then(|| endpoint::at(&format!("http://{host}:{port}"), copy.name())))
+    is_known.then(|| endpoint::at(&format!("http://{host}:{port}"), copy.name()))
 }
 
 impl EndpointOptions {

@@ -22,7 +22,6 @@ pub(crate) fn connection(servers: Vec<ServerPlan>) -> Connection {
         gateway: GatewayAddress::new("http://127.0.0.1:9", None).expect("an address"),
         servers,
         terms: Terms {
-            session_workspace: None,
             names: NameMode::default(),
             secrets: Secrets::default(),
             local_is_here: true,
@@ -34,6 +33,7 @@ pub(crate) fn connection(servers: Vec<ServerPlan>) -> Connection {
             on_change: OnRootsChange::Terminate,
             default: None,
             allowed: Vec::new(),
+            session_workspace: None,
             copies: None,
             names: BTreeMap::new(),
             host_environment,

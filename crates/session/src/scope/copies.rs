@@ -1,7 +1,6 @@
 //! Session workspaces: copies of projects that sessions work in instead of the project itself.
 
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::Arc;
 
 use fence::{HostEnvironment, StagedScope, VettedDirectory, WeakStagedScope, git_directories_beside};
@@ -9,7 +8,7 @@ use identity::{Handle, Principal};
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use staging::{
-    CopyId, Event, Method, NewCopy, NewTree, StagingError, Unsaved, WorkspaceCopy, Workspaces, can_reflink,
+    Begun, CopyId, Event, Method, NewCopy, NewTree, StagingError, Unsaved, WorkspaceCopy, Workspaces,
 };
 
 use super::{Scope, ScopeRefusal};
@@ -111,7 +110,7 @@ impl Copies {
         in_use.retain(|_, staged| staged.upgrade().is_some());
         let staged = match in_use.get(id).and_then(WeakStagedScope::upgrade) {
             Some(staged) => staged,
-            None => copy.stage().map_err(refusal)?,
+            None => copy.stage().map_err(|error| refusal(&error))?,
         };
         in_use.insert(id.clone(), staged.downgrade());
         drop(in_use);
@@ -124,42 +123,25 @@ impl Copies {
         base: &VettedDirectory,
         user: CopyUser<'_>,
     ) -> Result<(CopyId, StagedScope), ScopeRefusal> {
-        let mut last = ScopeRefusal::NoSuchCopy;
-        for method in self.methods(base.path()) {
-            let mut copy = self.workspaces.create(self.new_copy(base, method, user)).map_err(refusal)?;
-            let id = copy.record().id.clone();
-            let owner = user.principal.as_str();
-            copy.update(|record| drop(record.more.insert(PRINCIPAL.to_owned(), owner.into())))
-                .map_err(refusal)?;
-            match copy.stage() {
-                Ok(staged) => {
-                    self.in_use.lock().insert(id.clone(), staged.downgrade());
-                    note_use(&mut copy, user);
-                    return Ok((id, staged));
-                }
-                Err(error) => {
-                    tracing::debug!(%method, "a copy by this method cannot be used: {error}");
-                    // Nothing was in it, and the trash would keep one for every session that starts here.
-                    let discarded = self.workspaces.discard(copy, Unsaved::default(), true);
-                    if let Err(error) = discarded.and_then(|trashed| self.workspaces.delete(&trashed)) {
-                        tracing::debug!("what was made for it stays: {error}");
-                    }
-                    last = refusal(error);
-                }
-            }
-        }
-        Err(last)
-    }
-
-    fn methods(&self, base: &Path) -> Vec<Method> {
-        match self.for_each {
+        let methods = match self.for_each {
             Some(CopyMethod::Only(method)) => vec![method],
-            _ if can_reflink(base, self.workspaces.root()) => vec![Method::Overlay, Method::Reflink],
-            _ => vec![Method::Overlay, Method::Copy],
+            _ => self.workspaces.methods(base.path()),
+        };
+        let begun = self.workspaces.begin(&self.new_copy(base, user), &methods);
+        let Begun { mut copy, staged, tried } = begun.map_err(|error| refusal(&error))?;
+        for (method, error) in tried {
+            tracing::debug!(%method, "a copy by this method cannot be used: {error}");
         }
+        let owner = user.principal.as_str();
+        let noted = copy.update(|record| drop(record.more.insert(PRINCIPAL.to_owned(), owner.into())));
+        noted.map_err(|error| refusal(&error))?;
+        let id = copy.record().id.clone();
+        self.in_use.lock().insert(id.clone(), staged.downgrade());
+        note_use(&mut copy, user);
+        Ok((id, staged))
     }
 
-    fn new_copy(&self, base: &VettedDirectory, method: Method, user: CopyUser<'_>) -> NewCopy {
+    fn new_copy(&self, base: &VettedDirectory, user: CopyUser<'_>) -> NewCopy {
         let beside = git_directories_beside(base, &self.host);
         let beside = beside
             .into_iter()
@@ -167,7 +149,7 @@ impl Copies {
         NewCopy {
             beside: beside.collect(),
             staged_for: Some(user.session.to_string()),
-            ..NewCopy::of(base.path(), method)
+            ..NewCopy::of(base.path(), Method::Overlay)
         }
     }
 
@@ -213,7 +195,7 @@ fn note_use(copy: &mut WorkspaceCopy, user: CopyUser<'_>) {
     }
 }
 
-fn refusal(error: StagingError) -> ScopeRefusal {
+fn refusal(error: &StagingError) -> ScopeRefusal {
     let hint = error.hint().unwrap_or("`ringfence session list` shows the workspaces").to_owned();
     ScopeRefusal::Copy { message: error.to_string(), hint }
 }

@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::os::fd::BorrowedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::real_path;
 use crate::baseline::Baseline;

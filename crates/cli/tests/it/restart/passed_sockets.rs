@@ -19,7 +19,7 @@ fn listener(address: &str) -> TcpListener {
 
 async fn refused(sockets: &[impl std::os::fd::AsFd], flags: &[&str]) -> String {
     let started = Gateway::builder().flags(flags).passing(sockets).try_start().await;
-    let FailedStart { stderr, status, .. } = started.err().expect("it does not start");
+    let FailedStart { stderr, status, .. } = started.expect_err("it does not start");
     assert!(stderr.contains("hint: ") && status.code() == Some(2), "{stderr}");
     stderr
 }
@@ -119,7 +119,7 @@ async fn what_is_no_listening_tcp_socket_is_refused() {
 async fn the_rules_for_an_address_are_those_of_the_socket() {
     let socket = listener("0.0.0.0:0");
     let started = Gateway::builder().flag("--ephemeral").passing(&[&socket]).try_start().await;
-    let stderr = started.err().expect("it does not start").stderr;
+    let stderr = started.expect_err("it does not start").stderr;
     assert!(stderr.contains("--auth-token-file"), "{stderr}");
 }
 

@@ -172,12 +172,10 @@ fn objects_that_fsck_refuses_do_not_arrive() {
     desk.succeeds(&["start", "tree"]);
     desk.agent(
         "tree",
-        &format!(
-            "blob=$(echo evil | git hash-object -w --stdin); \
+        "blob=$(echo evil | git hash-object -w --stdin); \
              inner=$(printf '100644 blob %s\\tconfig\\n' $blob | git mktree); \
              outer=$(printf '040000 tree %s\\t.git\\n' $inner | git mktree); \
-             commit=$(git -c user.name=a -c user.email=a@b commit-tree -m evil -p HEAD $outer); git update-ref HEAD $commit"
-        ),
+             commit=$(git -c user.name=a -c user.email=a@b commit-tree -m evil -p HEAD $outer); git update-ref HEAD $commit",
     );
     desk.fails(&["merge", "tree", "--include-executables"], "git could not accept the commits");
     assert_eq!(desk.project.git(&["for-each-ref", "--format=%(refname)"]), "refs/heads/main\n");

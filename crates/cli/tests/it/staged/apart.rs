@@ -43,10 +43,10 @@ async fn no_name_of_the_project_or_of_the_copy_leads_to_the_project() {
             format!("echo x > {project}/attack"),
             format!("echo x > /proc/self/root{project}/attack"),
             format!("echo x > /proc/1/root{project}/attack"),
-            format!("echo x > /proc/1/cwd/attack"),
+            "echo x > /proc/1/cwd/attack".to_owned(),
             format!("cd / && echo x > .{project}/attack"),
-            format!("ln kept.txt attack-link && echo x > attack-link"),
-            format!("chmod 777 kept.txt; touch -d 2001-01-01 kept.txt; setfattr -n user.x -v y kept.txt"),
+            "ln kept.txt attack-link && echo x > attack-link".to_owned(),
+            "chmod 777 kept.txt; touch -d 2001-01-01 kept.txt; setfattr -n user.x -v y kept.txt".to_owned(),
             format!("mount --bind / mnt; umount {project}; echo x > {project}/attack"),
         ] {
             shell(&client, &attack).await;

@@ -99,9 +99,9 @@ async fn agents_commit_in_copies_of_every_kind_of_checkout() {
             let copy = site.copies().remove(0);
             assert_eq!(copy.record().method, method, "{at}");
             let changes = copy.changes(&staging::ChangeOptions::default()).unwrap();
-            let changed: Vec<&Path> = changes.entries.iter().map(|change| change.path.as_path()).collect();
+            let paths: Vec<&Path> = changes.entries.iter().map(|change| change.path.as_path()).collect();
             assert_eq!(
-                changed,
+                paths,
                 [Path::new(kind.work_in)
                     .join("work.txt")
                     .strip_prefix(".")
