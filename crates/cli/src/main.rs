@@ -21,6 +21,7 @@ mod http_options;
 mod import;
 mod listening;
 mod logging;
+mod operator_client;
 mod operator_socket;
 mod output;
 mod own_program;

@@ -56,7 +56,7 @@ pub(crate) struct ScopeOptions {
     /// Let clients take the changes of their session's copy over, or discard it: POST /session/ID/apply, /discard, and the
     /// tool `session_apply`. Without it only `ringfence session` does.
     #[arg(long)]
-    allow_apply: bool,
+    pub(crate) allow_apply: bool,
     /// How long requests wait for the client to name its workspace.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "10")]
     pub(crate) scope_timeout: Duration,

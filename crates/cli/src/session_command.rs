@@ -73,6 +73,8 @@ enum SessionCommand {
     Compare(CompareArguments),
     /// Run a command in a workspace, inside a fence.
     Run(Box<RunInCopyArguments>),
+    /// End the sessions that work in a workspace. Its files stay.
+    Stop(Named),
     /// Add a note to a workspace.
     Note {
         /// The workspace.
@@ -118,6 +120,10 @@ pub(crate) fn run(arguments: SessionArguments) -> Result<ExitCode, Error> {
         // These may go on to serve.
         SessionCommand::Start(start) => start::run(&start),
         SessionCommand::Resume(resume) => start::resume(&resume),
+        SessionCommand::Stop(named) => {
+            ends::stop(&open_workspaces()?, &named.name, named.output.json)?;
+            Ok(ExitCode::SUCCESS)
+        }
         command => Ok(run_here(command)?),
     }
 }
@@ -125,7 +131,7 @@ pub(crate) fn run(arguments: SessionArguments) -> Result<ExitCode, Error> {
 fn run_here(command: SessionCommand) -> Result<ExitCode, SessionCommandError> {
     let workspaces = open_workspaces()?;
     match command {
-        SessionCommand::Start(_) | SessionCommand::Resume(_) => {}
+        SessionCommand::Start(_) | SessionCommand::Resume(_) | SessionCommand::Stop(_) => {}
         SessionCommand::List(output) => listing::list(&workspaces, output.json)?,
         SessionCommand::Show(named) => listing::show(&workspaces.find(&named.name)?, named.output.json)?,
         SessionCommand::Log(named) => listing::log(&workspaces.find(&named.name)?, named.output.json)?,

@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 use crate::discovery::{self, Discovered};
 use crate::error::Error;
 use crate::output::print_line;
-use crate::sessions::OperatorClient;
+use crate::operator_client::OperatorClient;
 
 /// How often it is looked whether the new program serves.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

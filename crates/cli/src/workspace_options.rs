@@ -33,6 +33,9 @@ pub(crate) struct WorkspaceArguments {
     /// Report file operations to the gateway.
     #[arg(long, hide = true)]
     report_files: bool,
+    /// Offer to take the changes of a session workspace over.
+    #[arg(long, hide = true)]
+    offer_apply: bool,
     /// Print the documentation of all tools in Markdown and exit.
     #[arg(long)]
     describe: bool,
@@ -71,6 +74,15 @@ pub(crate) struct WorkspaceOptions {
     block_command: Vec<String>,
 }
 
+/// What a gateway tells its built-in server, beside the options for it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct OfGateway {
+    pub(crate) read_only: bool,
+    pub(crate) report_files: bool,
+    /// Clients may take the changes of their session's copy over.
+    pub(crate) offer_apply: bool,
+}
+
 impl WorkspaceOptions {
     /// Whether any option was given.
     pub(crate) fn is_given(&self) -> bool {
@@ -86,11 +98,13 @@ impl WorkspaceOptions {
     }
 
     /// The command line of a server with these options.
-    pub(crate) fn to_arguments(&self, read_only: bool, report_files: bool) -> Vec<OsString> {
+    pub(crate) fn to_arguments(&self, gateway: OfGateway) -> Vec<OsString> {
+        let OfGateway { read_only, report_files, offer_apply } = gateway;
         let mut arguments = vec![OsString::from("workspace")];
         let switches = [
             (read_only, "--read-only"),
             (report_files, "--report-files"),
+            (offer_apply, "--offer-apply"),
             (self.durable_writes, "--durable-writes"),
             (self.structured, "--structured"),
         ];
@@ -152,6 +166,7 @@ fn only_switches(words: &[OsString]) -> Option<WorkspaceArguments> {
         match word.to_str()? {
             "--read-only" => arguments.read_only = true,
             "--report-files" => arguments.report_files = true,
+            "--offer-apply" => arguments.offer_apply = true,
             "--durable-writes" => arguments.options.durable_writes = true,
             "--structured" => arguments.options.structured = true,
             _ => return None,
@@ -176,6 +191,7 @@ pub(crate) fn run(arguments: WorkspaceArguments) -> Result<(), Error> {
         has_durable_writes: arguments.options.durable_writes,
         rules: arguments.options.rules(),
         reports: arguments.report_files,
+        offers_apply: arguments.offer_apply,
         results: if arguments.options.structured { ResultForm::TextAndData } else { ResultForm::Text },
     };
     workspace::serve(options).map_err(Error::Workspace)
@@ -205,14 +221,18 @@ mod tests {
 
     #[test]
     fn arguments_of_a_gateway_mean_the_same_with_and_without_the_parser() {
-        for case in 0..16 {
+        for case in 0..32 {
             let is_on = |bit: u8| case & bit != 0;
             let options = WorkspaceOptions {
                 durable_writes: is_on(1),
                 structured: is_on(8),
                 ..WorkspaceOptions::default()
             };
-            let given = options.to_arguments(is_on(2), is_on(4));
+            let given = options.to_arguments(OfGateway {
+                read_only: is_on(2),
+                report_files: is_on(4),
+                offer_apply: is_on(16),
+            });
             let parsed = Worker::parse_from(given.clone()).arguments;
             assert_eq!(
                 format!("{:?}", only_switches(&given[1..]).unwrap()),

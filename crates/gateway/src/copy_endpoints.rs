@@ -38,7 +38,7 @@ pub(crate) async fn changes(
 ) -> Response {
     // The text of the changes only if it is asked for.
     let with_diff = query.is_some_and(|query| query.split('&').any(|part| part == "diff=true"));
-    let look = move |copy: &SessionCopy<'_>| copy.changes(with_diff);
+    let look = move |_: &Arc<Session>, copy: &SessionCopy| copy.changes(with_diff);
     answer(find(&gateway, principal, &id), look).await
 }
 
@@ -60,7 +60,8 @@ pub(crate) async fn apply(
         reviewed: selection.reviewed,
         ..ApplyRequest::default()
     };
-    let take_over = move |copy: &SessionCopy<'_>| copy.apply(&request).map(|applied| json!(applied));
+    let take_over =
+        move |_: &Arc<Session>, copy: &SessionCopy| copy.apply(&request).map(|applied| json!(applied));
     answer(find(&gateway, principal, &id), take_over).await
 }
 
@@ -77,21 +78,23 @@ pub(crate) async fn discard(
     Extension(principal): Extension<Principal>,
     Path(id): Path<String>,
 ) -> Response {
-    let discard = |copy: &SessionCopy<'_>| copy.discard().map(|name| json!({ "discarded": name }));
+    let discard = |session: &Arc<Session>, copy: &SessionCopy| {
+        copy.discard(session).map(|name| json!({ "discarded": name }))
+    };
     answer(find(&gateway, principal, &id), discard).await
 }
 
 /// Answers with what was done to the files of a session, on a thread that serves no requests.
 async fn answer(
     session: Result<Arc<Session>, RequestError>,
-    act: impl FnOnce(&SessionCopy<'_>) -> Result<Value, CopyError> + Send + 'static,
+    act: impl FnOnce(&Arc<Session>, &SessionCopy) -> Result<Value, CopyError> + Send + 'static,
 ) -> Response {
     let done = async {
         let session = session?;
         let runtime = tokio::runtime::Handle::current();
         let acted = tokio::task::spawn_blocking(move || {
             let _entered = runtime.enter();
-            act(&SessionCopy::of(&session)?)
+            act(&session, &SessionCopy::of(&session)?)
         });
         Ok::<Value, RequestError>(acted.await.map_err(|_| RequestError::BodyUnreadable)??)
     };

@@ -7,10 +7,10 @@
 mod action;
 mod circuit_breaker;
 mod client_handle;
-mod context_request;
 mod from_upstream;
 mod generation;
 mod machine;
+mod own_request;
 mod queue;
 mod remedy;
 mod restarts;
@@ -33,9 +33,9 @@ use wire::{Id, InitializeResult, LineTooLong, LogLevel, Message, Notification, R
 
 use self::action::{Action, Note};
 pub(crate) use self::client_handle::{ClientHandle, WorkerEvent};
-use self::context_request::answer_about_context;
 use self::generation::Generation;
 use self::machine::WorkerMachine;
+use self::own_request::answer_own_request;
 use self::queue::{Question, Work};
 pub(crate) use self::terms::{Greeting, WorkerTerms};
 use crate::client::{Assignment, Call, Client, note_log_level};
@@ -337,10 +337,10 @@ impl Worker {
             Action::Deliver { client, text, prefer } => client.deliver(text, Keep::IfRoom, prefer),
             Action::Progress { call, text } => call.deliver_progress(text),
             Action::AskClient { client, request } => self.ask_client(&client, &request),
-            Action::UseContext { client, request } => {
+            Action::AnswerItself { client, request } => {
                 let worker = Arc::clone(self);
                 self.context.tasks.spawn(async move {
-                    let answer = answer_about_context(&client, &request).await;
+                    let answer = answer_own_request(&worker.context, &client, &request).await;
                     worker.send_if_up(answer);
                 });
             }

@@ -32,6 +32,9 @@ pub const RESOURCE_UPDATED: &str = "notifications/resources/updated";
 pub const FILE_OPERATIONS: &str = "notifications/io.ringfence/file_operations";
 /// An extension of ours: the built-in server asks what is said about its session, or changes it. Clients never see it.
 pub const SESSION_CONTEXT: &str = "io.ringfence/session_context";
+/// An extension of ours: the built-in server asks which copy of the project its session works in and which others there
+/// are, or to take the changes over. Clients never see it.
+pub const SESSION_WORKSPACE: &str = "io.ringfence/session_workspace";
 pub const TASK_STATUS: &str = "notifications/tasks/status";
 pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
 pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";

@@ -9,7 +9,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::Value;
 use thiserror::Error;
-use wire::{Outcome, Response, method};
+use wire::{Outcome, Response};
 
 use crate::output::Output;
 
@@ -38,12 +38,12 @@ impl GatewayLine {
         Self { output, asked: AtomicU64::new(0), waiting: Mutex::default() }
     }
 
-    /// What is said about the session, after this change of it. Waits for the answer: not for the thread that reads.
-    pub(crate) fn session_context(&self, change: &Value) -> Result<Value, AskError> {
+    /// Asks with a method of ours. Waits for the answer: not for the thread that reads.
+    pub(crate) fn ask(&self, method: &'static str, params: &Value) -> Result<Value, AskError> {
         let id = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
         let (sender, answer) = channel();
         self.waiting.lock().insert(id, sender);
-        self.output.ask(id, method::SESSION_CONTEXT, change);
+        self.output.ask(id, method, params);
         let answer = answer.recv_timeout(PATIENCE);
         self.waiting.lock().remove(&id);
         answer.map_err(|_| AskError::NoAnswer)?.map_err(AskError::Refused)
@@ -81,7 +81,7 @@ mod tests {
         let line = Arc::new(GatewayLine::new(Arc::new(Output::new(Box::new(std::io::sink())))));
         let asking = {
             let line = Arc::clone(&line);
-            std::thread::spawn(move || line.session_context(&json!({})))
+            std::thread::spawn(move || line.ask(wire::method::SESSION_CONTEXT, &json!({})))
         };
         while line.waiting.lock().is_empty() {
             std::thread::yield_now();

@@ -12,13 +12,16 @@ pub(crate) struct Identity {
     pub(crate) confinement: Option<Value>,
     /// Who named the directories; `default` if the client named none.
     pub(crate) scope_source: Option<String>,
+    /// The session workspace, if this is a copy of the project.
+    pub(crate) copy: Option<String>,
 }
 
 impl Identity {
-    /// Whether `named` is the handle or the id of this session.
+    /// Whether `named` is the handle or the id of this session, or the copy that it works in.
     pub(crate) fn is_session(&self, named: &str) -> bool {
         let own = self.session.as_deref();
-        own.is_some() && (own == Some(named) || own == handle_of(named).as_deref())
+        let is_handle = own.is_some() && (own == Some(named) || own == handle_of(named).as_deref());
+        is_handle || self.copy.as_deref() == Some(named)
     }
 
     pub(crate) fn of_this_process() -> Self {
@@ -27,6 +30,7 @@ impl Identity {
             session: read(worker_variable::SESSION),
             instance: read(worker_variable::INSTANCE),
             scope_source: read(worker_variable::SCOPE_SOURCE),
+            copy: read(worker_variable::COPY),
             confinement: read(worker_variable::CONFINEMENT).and_then(|text| serde_json::from_str(&text).ok()),
         }
     }

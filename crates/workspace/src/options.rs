@@ -32,6 +32,8 @@ pub struct Options {
     /// Report file operations to the gateway.
     pub reports: bool,
     pub results: ResultForm,
+    /// Offer to take the changes of a copy over into its project.
+    pub offers_apply: bool,
 }
 
 #[derive(Debug, Error)]
@@ -60,7 +62,7 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
         .map_err(ServeError::Workspace)?
         .durable(options.has_durable_writes)
         .with_rules(PathRules::new(&options.rules)?);
-    let rules = Rules::new(options.rules, &tools::all_names())?;
+    let rules = Rules::new(options.rules.clone(), &tools::all_names())?;
     let identity = Identity::of_this_process();
     let (state, mut recovered) = State::take();
     let state = Arc::new(state);
@@ -71,7 +73,7 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
     let context = ServerContext {
         gateway: GatewayLine::new(Arc::clone(&output)),
         workspace,
-        offered_tools: offered_tools(&rules, options.is_read_only, identity.confinement.is_some()),
+        offered_tools: offered_tools(&rules, &options, identity.confinement.is_some()),
         rules,
         identity,
         operations: Operations::new(OperationLimits::default())
@@ -88,8 +90,8 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
     server.run(io::stdin().lock()).map_err(ServeError::Input)
 }
 
-fn offered_tools(rules: &Rules, is_read_only: bool, is_fenced: bool) -> Vec<&'static str> {
-    let mut names = if is_read_only { tools::names_of_readers(is_fenced) } else { tools::names() };
-    names.retain(|name| rules.allows_tool(name));
+fn offered_tools(rules: &Rules, options: &Options, is_fenced: bool) -> Vec<&'static str> {
+    let mut names = if options.is_read_only { tools::names_of_readers(is_fenced) } else { tools::names() };
+    names.retain(|name| rules.allows_tool(name) && (options.offers_apply || !tools::takes_over(name)));
     names
 }

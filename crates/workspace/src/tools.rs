@@ -31,6 +31,7 @@ mod read_file;
 mod refusal_note;
 mod run_terminal_cmd;
 mod search_replace;
+mod session_apply;
 mod session_argument;
 mod session_context;
 mod session_diff;
@@ -81,6 +82,7 @@ pub(crate) static TOOLS: &[Tool] = &[
     session_info::TOOL,
     session_context::TOOL,
     session_diff::TOOL,
+    session_apply::TOOL,
 ];
 
 /// Names that other servers use for one of these tools. They answer, but are not listed: a model that sees two tools for
@@ -107,10 +109,19 @@ pub(crate) fn all_names() -> Vec<&'static str> {
     names().into_iter().chain(ALIASES.iter().map(|(alias, _)| *alias)).collect()
 }
 
+/// Whether a tool changes the project that the workspace is a copy of.
+pub(crate) fn takes_over(name: &str) -> bool {
+    find(name).is_some_and(|tool| tool.effect == Effect::TakesOver)
+}
+
 /// The names of the tools that remain when nothing may be written. Outside a fence that excludes commands too,
 /// because nothing else keeps them from writing.
 pub(crate) fn names_of_readers(is_fenced: bool) -> Vec<&'static str> {
-    let may_write = |tool: &Tool| tool.writes_files() || (tool.effect == Effect::Runs && !is_fenced);
+    let may_write = |tool: &Tool| match tool.effect {
+        Effect::Runs => !is_fenced,
+        Effect::TakesOver => true,
+        _ => tool.writes_files(),
+    };
     TOOLS.iter().filter(|tool| !may_write(tool)).map(|tool| tool.name).collect()
 }
 

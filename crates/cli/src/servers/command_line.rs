@@ -16,6 +16,7 @@ use crate::error::Error;
 use crate::presets;
 use crate::program::upstream_name;
 use crate::server_options::ServerOptions;
+use crate::workspace_options::OfGateway;
 
 /// Returns the server, and the package that it runs from, if it is one.
 pub(super) fn server(
@@ -120,7 +121,11 @@ fn upstream(
     let Some((program, arguments)) = options.upstream.command.split_first() else {
         options.workspace.check()?;
         let reports_files = options.upstream.audit.is_on();
-        let arguments = options.workspace.to_arguments(options.fence.read_only, reports_files);
+        let arguments = options.workspace.to_arguments(OfGateway {
+            read_only: options.fence.read_only,
+            report_files: reports_files,
+            offer_apply: options.scope.allow_apply,
+        });
         let program = built_in(arguments, variables, fence)?;
         return Ok(Upstream {
             reports_files,

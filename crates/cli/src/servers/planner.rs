@@ -20,7 +20,7 @@ use crate::fenced;
 use crate::guarded_host::GuardedHost;
 use crate::presets;
 use crate::server_options::ServerOptions;
-use crate::workspace_options::WorkspaceOptions;
+use crate::workspace_options::{OfGateway, WorkspaceOptions};
 
 /// Names the socket of ssh-agent.
 const SSH_AGENT: &str = "SSH_AUTH_SOCK";
@@ -54,6 +54,8 @@ pub(crate) struct ServerPlanner {
     unfenced: bool,
     read_only: bool,
     reports_files: bool,
+    /// Clients may take the changes of their copies over.
+    offers_apply: bool,
     has_package_cache: bool,
     allows_install_scripts: bool,
     storage: Option<PathBuf>,
@@ -80,6 +82,7 @@ impl ServerPlanner {
             unfenced: options.scope.unfenced,
             read_only: options.fence.read_only,
             reports_files: options.upstream.audit.is_on(),
+            offers_apply: options.scope.allow_apply,
             has_package_cache: !options.upstream.no_package_cache,
             allows_install_scripts: options.upstream.allow_install_scripts,
             hosts: Mutex::default(),
@@ -162,7 +165,12 @@ impl ServerPlanner {
             config::Transport::BuiltIn { arguments } => {
                 let fence = self.fence(&server.fence, true)?;
                 let read_only = server.fence.read_only.unwrap_or(self.read_only);
-                let own = WorkspaceOptions::default().to_arguments(read_only, self.reports_files);
+                let gateway = OfGateway {
+                    read_only,
+                    report_files: self.reports_files,
+                    offer_apply: self.offers_apply,
+                };
+                let own = WorkspaceOptions::default().to_arguments(gateway);
                 let read_only_arguments = if read_only { Vec::new() } else { vec!["--read-only".into()] };
                 let program = built_in(own, Vec::new(), fence)?;
                 let arguments = arguments.clone();

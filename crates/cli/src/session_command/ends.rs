@@ -1,18 +1,26 @@
-//! `ringfence session discard`, `restore` and `prune`.
+//! `ringfence session stop`, `discard`, `restore` and `prune`.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
+use fence::HostEnvironment;
+use reqwest::Method;
 use serde_json::json;
-use staging::{PruneRules, Unsaved, WorkspaceCopy, Workspaces};
+use staging::{PruneRules, StagingError, Unsaved, WorkspaceCopy, Workspaces};
 
-use super::commits::unsaved;
+use super::commits::{counted, unsaved};
 use super::fenced_program::FencedPrograms;
 use super::listing::size_in_words;
 use super::{AsJson, SessionCommandError};
+use crate::error::Error;
 use crate::fenced::size;
+use crate::operator_client::{Answer, Asked, OperatorClient};
 use crate::output::print_line;
 use crate::seconds::age;
+
+/// How long ended sessions may take to let go of a copy.
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Args)]
 pub(super) struct DiscardArguments {
@@ -41,6 +49,36 @@ pub(super) struct PruneArguments {
     dry_run: bool,
     #[command(flatten)]
     output: AsJson,
+}
+
+/// Ends the sessions that work in a copy. The copy stays as it is.
+pub(super) fn stop(workspaces: &Workspaces, name: &str, as_json: bool) -> Result<(), Error> {
+    let copy = workspaces.find(name)?;
+    let host = HostEnvironment::of_this_process()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let mut stopped = Vec::new();
+    for gateway in OperatorClient::all(host.outside(), &runtime)? {
+        let Some(Answer::Found(listed)) = gateway.ask(&Asked::get("")) else { continue };
+        for session in listed["sessions"].as_array().into_iter().flatten() {
+            let Some(handle) = session["session"].as_str().filter(|_| session["copy"] == name) else { continue };
+            gateway.ask(&Asked { method: Method::DELETE, ..Asked::get(handle) });
+            stopped.push(handle.to_owned());
+        }
+    }
+    // The last fence lets go of the copy a moment after its session is over.
+    let until = Instant::now() + PATIENCE;
+    while copy.user().is_some() && !stopped.is_empty() && Instant::now() < until {
+        std::thread::sleep(LOOK_EVERY);
+    }
+    if let Some(pid) = copy.user() {
+        return Err(SessionCommandError::from(StagingError::InUse { name: name.to_owned(), pid }).into());
+    }
+    if as_json {
+        print_line(&json!({ "stopped": stopped }).to_string());
+    } else {
+        print_line(&format!("ended {} in {name}", counted(stopped.len(), "session")));
+    }
+    Ok(())
 }
 
 pub(super) fn discard(

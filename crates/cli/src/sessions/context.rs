@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::text;
+use crate::operator_client::text;
 
 /// Which sessions are to be listed, as the query of a URL.
 pub(super) fn query(search: Option<&str>, labels: &[String]) -> String {

@@ -8,8 +8,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use store::Store;
 
-use super::{Answer, Asked, OperatorClient, scope, text};
+use super::scope;
 use crate::error::Error;
+use crate::operator_client::{Answer, Asked, OperatorClient, text};
 use crate::output::print_line;
 use crate::seconds::age;
 

@@ -1,6 +1,7 @@
 //! Session workspaces: copies of projects that sessions work in instead of the project itself.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use fence::{HostEnvironment, StagedScope, VettedDirectory, WeakStagedScope, git_directories_beside};
@@ -82,6 +83,12 @@ impl Copies {
         self.with_id(scope.copy.as_ref()?)
     }
 
+    /// The copies of the same project that a principal may see.
+    pub(crate) fn of_project(&self, project: &Path, principal: &Principal) -> Vec<WorkspaceCopy> {
+        let all = self.workspaces.list().unwrap_or_default().into_iter().flatten();
+        all.filter(|copy| copy.record().base_path() == project && may_use(copy, principal)).collect()
+    }
+
     fn with_id(&self, id: &CopyId) -> Option<WorkspaceCopy> {
         let all = self.workspaces.list().ok()?;
         all.into_iter().flatten().find(|copy| copy.record().id == *id)
@@ -101,8 +108,7 @@ impl Copies {
 
     fn open(&self, id: &CopyId, user: CopyUser<'_>) -> Result<(CopyId, StagedScope), ScopeRefusal> {
         let mut copy = self.with_id(id).ok_or(ScopeRefusal::NoSuchCopy)?;
-        let owner = copy.record().more.get(PRINCIPAL).and_then(serde_json::Value::as_str);
-        if owner.is_some_and(|owner| owner != user.principal.as_str()) {
+        if !may_use(&copy, user.principal) {
             return Err(ScopeRefusal::NoSuchCopy);
         }
         // Held until it is staged, so that two sessions do not stage it twice.
@@ -185,6 +191,12 @@ impl Copies {
             }
         }
     }
+}
+
+/// Whether a copy belongs to a principal, or to all who may use the project.
+fn may_use(copy: &WorkspaceCopy, principal: &Principal) -> bool {
+    let owner = copy.record().more.get(PRINCIPAL).and_then(serde_json::Value::as_str);
+    owner.is_none_or(|owner| owner == principal.as_str())
 }
 
 fn note_use(copy: &mut WorkspaceCopy, user: CopyUser<'_>) {

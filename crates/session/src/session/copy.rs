@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
+use identity::Handle;
 use serde_json::{Value, json};
 use staging::{Applied, ApplyError, ApplyRequest, ChangeOptions, DiffOptions, StagingError, WorkspaceCopy};
 
 use super::Session;
 use crate::record::EndReason;
-use crate::scope::Copies;
+use crate::scope::{Copies, Scope, ScopeRules};
 
 /// Longest diff that a client gets.
 const MAX_DIFF: usize = 4 * 1024 * 1024;
@@ -30,17 +31,22 @@ pub enum CopyError {
 
 /// The copy that a session works in.
 #[derive(Debug)]
-pub struct SessionCopy<'a> {
-    session: &'a Arc<Session>,
-    copies: &'a Arc<Copies>,
+pub struct SessionCopy {
+    copies: Arc<Copies>,
     copy: WorkspaceCopy,
+    session: Handle,
 }
 
-impl<'a> SessionCopy<'a> {
-    pub fn of(session: &'a Arc<Session>) -> Result<Self, CopyError> {
-        let copies = session.context.rules.copies.as_ref().ok_or(CopyError::NoCopy)?;
-        let copy = session.scope().and_then(|scope| copies.of(&scope)).ok_or(CopyError::NoCopy)?;
-        Ok(Self { session, copies, copy })
+impl SessionCopy {
+    pub fn of(session: &Session) -> Result<Self, CopyError> {
+        let scope = session.scope().ok_or(CopyError::NoCopy)?;
+        Self::in_scope(&session.context.rules, &scope, session.handle())
+    }
+
+    pub(crate) fn in_scope(rules: &ScopeRules, scope: &Scope, session: Handle) -> Result<Self, CopyError> {
+        let copies = Arc::clone(rules.copies.as_ref().ok_or(CopyError::NoCopy)?);
+        let copy = copies.of(scope).ok_or(CopyError::NoCopy)?;
+        Ok(Self { copies, copy, session })
     }
 
     /// What is different in it. Looks at files.
@@ -71,18 +77,18 @@ impl<'a> SessionCopy<'a> {
             return Err(CopyError::NotAllowed);
         }
         let name = &self.copy.record().name;
-        tracing::info!(session = %self.session.handle(), workspace = %name, "the client takes changes over");
+        tracing::info!(session = %self.session, workspace = %name, "the client takes changes over");
         Ok(self.copy.apply(request, &|_| None)?)
     }
 
     /// Ends the session and moves its copy to the trash. Returns the name of the copy.
-    pub fn discard(&self) -> Result<String, CopyError> {
+    pub fn discard(&self, session: &Arc<Session>) -> Result<String, CopyError> {
         if !self.copies.lets_clients_apply() {
             return Err(CopyError::NotAllowed);
         }
         self.copies.discard_when_left(&self.copy);
-        let session = Arc::clone(self.session);
-        self.session.context.depart(async move { session.end(EndReason::Deleted).await });
+        let (context, session) = (&session.context, Arc::clone(session));
+        context.depart(async move { session.end(EndReason::Deleted).await });
         Ok(self.copy.record().name.to_string())
     }
 }

@@ -50,8 +50,8 @@ pub(crate) enum Action {
         client: Arc<Client>,
         request: Request,
     },
-    /// Answer a request of the built-in server about what is said about its session.
-    UseContext {
+    /// Answer a request of the built-in server about its session, instead of the client.
+    AnswerItself {
         client: Arc<Client>,
         request: Request,
     },

@@ -225,11 +225,11 @@ impl Routing {
                 let answer = self.terms.scope.roots_answer(&request.id);
                 return vec![Action::Send(answer.into()), Action::RootsAnswered];
             }
-            method::SESSION_CONTEXT if self.terms.may_use_context() => {
+            method::SESSION_CONTEXT | method::SESSION_WORKSPACE if self.terms.may_ask_about_session() => {
                 let client = self.sole_session().map(|handle| Arc::clone(&handle.client));
                 return client
                     .into_iter()
-                    .map(|client| Action::UseContext { client, request: request.clone() })
+                    .map(|client| Action::AnswerItself { client, request: request.clone() })
                     .collect();
             }
             method::PING if self.terms.serves_many() => return vec![Action::Send(empty_result(&request.id))],

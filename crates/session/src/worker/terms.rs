@@ -43,8 +43,8 @@ impl WorkerTerms {
         self.upstream.lifecycle.serves_many()
     }
 
-    /// Whether it may read and change what is said about its session: the built-in server, for one session.
-    pub(super) fn may_use_context(&self) -> bool {
+    /// Whether it may ask the gateway about its session: the built-in server, for one session.
+    pub(super) fn may_ask_about_session(&self) -> bool {
         !self.serves_many() && self.upstream.program().is_some_and(|program| program.keeps_state)
     }
 

@@ -281,7 +281,7 @@ impl Rig {
             Action::AskClient { client, request } => {
                 format!("ask {} #{} {}", self.name(client), request.id.as_json(), request.method)
             }
-            Action::UseContext { client, request } => {
+            Action::AnswerItself { client, request } => {
                 format!("context {} #{}", self.name(client), request.id.as_json())
             }
             Action::WithdrawRequest { client, number, notice } => {

@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use serde_json::value::RawValue;
+
+use super::answer::ToolError;
 
 use crate::context::ServerContext;
 use crate::files::{PathError, SessionPath};
@@ -66,6 +69,17 @@ impl<'a> Call<'a> {
         progress: Option<Progress>,
     ) -> Self {
         Self { context, cancellation, progress, reports: RefCell::default() }
+    }
+
+    /// Asks the gateway about the session, with a method of ours.
+    pub(super) fn ask_gateway(&self, method: &'static str, params: &Value) -> Result<Value, ToolError> {
+        self.context.gateway.ask(method, params).map_err(|error| {
+            let message = error.to_string();
+            match message.split_once("; hint: ") {
+                Some((message, hint)) => ToolError::new("refused", message).with_hint(hint),
+                None => ToolError::new("refused", message),
+            }
+        })
     }
 
     /// Reports a file operation that succeeded.

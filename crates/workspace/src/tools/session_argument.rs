@@ -26,7 +26,10 @@ pub(crate) fn take_session(identity: &Identity, arguments: &mut Value) -> Result
         }
         if !identity.is_session(named) {
             return Err(ToolError::new("wrong_session", format!("`{named}` is not this session"))
-                .with_hint("leave `session` out: a call is always about its own session"));
+                .with_hint(
+                    "leave `session` out: a call is always about its own session; another session workspace has an \
+                     endpoint of its own, /mcp/w/NAME",
+                ));
         }
     }
     Ok(())

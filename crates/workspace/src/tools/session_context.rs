@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
+use wire::method;
 
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
@@ -56,13 +57,7 @@ pub(super) fn ask(call: &Call<'_>, change: &Value) -> Result<Value, ToolError> {
         let message = "this server does not work for one session of a gateway, so it has no name or notes";
         return Err(ToolError::new("no_session", message));
     }
-    call.context.gateway.session_context(change).map_err(|error| {
-        let message = error.to_string();
-        match message.split_once("; hint: ") {
-            Some((message, hint)) => ToolError::new("bad_context", message).with_hint(hint),
-            None => ToolError::new("bad_context", message),
-        }
-    })
+    call.ask_gateway(method::SESSION_CONTEXT, change)
 }
 
 fn change(arguments: &Arguments) -> Value {

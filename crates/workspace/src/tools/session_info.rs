@@ -5,6 +5,8 @@ use serde_json::{Value, json};
 use super::contents::MAX_TEXT_BYTES;
 use super::listing::uri;
 
+use wire::method;
+
 use super::answer::{Answer, ToolError};
 use super::arguments::Arguments;
 use super::call::Call;
@@ -51,6 +53,12 @@ pub(super) const TOOL: Tool = Tool {
             "What is said about the session, as session_context shows it: name, labels, how many notes; since when it exists.",
         ),
         Field::optional(
+            "copy",
+            Kind::Text,
+            "The session workspace, if this is a copy of the project that the user reviews.",
+        ),
+        Field::optional("other_copies", Kind::Texts, "Other session workspaces of the project."),
+        Field::optional(
             "restored",
             Kind::Object,
             "If earlier server processes had the session: how many, and what is known from them.",
@@ -68,6 +76,7 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
     let confinement = identity.confinement.as_ref();
     // Without a gateway, or with one that has much to do, it is left out.
     let said = session_context::ask(call, &json!({})).ok();
+    let others = other_copies(call);
     let data = json!({
         "session": identity.session,
         "instance": identity.instance,
@@ -80,6 +89,8 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         "tools": tools,
         "shell": context.operations.shell().map(|path| path.display().to_string()),
         "context": said.as_ref().map(said_as_data),
+        "copy": identity.copy,
+        "other_copies": (!others.is_empty()).then_some(&others),
         "restored": restored_as_data(context.restored),
     });
     let fence = confinement.map_or_else(
@@ -101,8 +112,26 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         text.push('\n');
         text.push_str(&session_context::summary(said));
     }
+    if let Some(copy) = &identity.copy {
+        text.push_str(&format!(
+            "\nthis is `{copy}`, a copy of the project: the user reviews it and takes the changes over"
+        ));
+    }
+    if !others.is_empty() {
+        text.push_str(&format!("\nother copies of the project, each at /mcp/w/NAME: {}", others.join(", ")));
+    }
     text.push_str(&restored_in_words(context.restored));
     Ok(Answer::new(text, &without_nulls(data)))
+}
+
+/// The other session workspaces of the project. None if the gateway does not tell.
+fn other_copies(call: &Call<'_>) -> Vec<String> {
+    if call.context.identity.session.is_none() {
+        return Vec::new();
+    }
+    let told = call.ask_gateway(method::SESSION_WORKSPACE, &json!({})).unwrap_or_default();
+    let others = told["others"].as_array().into_iter().flatten();
+    others.filter_map(|other| other["name"].as_str().map(str::to_owned)).collect()
 }
 
 fn said_as_data(said: &Value) -> Value {

@@ -36,6 +36,8 @@ pub(crate) enum Effect {
     Manages,
     /// Changes what is said about the session.
     Describes,
+    /// Changes the project that the workspace is a copy of.
+    TakesOver,
 }
 
 impl Effect {
@@ -46,7 +48,7 @@ impl Effect {
             Self::Reads => json!({ "readOnlyHint": true, "openWorldHint": false }),
             Self::Adds => json!({ "destructiveHint": false, "idempotentHint": true, "openWorldHint": false }),
             Self::Changes => json!({ "openWorldHint": false }),
-            Self::Runs => json!({}),
+            Self::Runs | Self::TakesOver => json!({}),
             Self::Manages | Self::Describes => json!({ "destructiveHint": false, "openWorldHint": false }),
         }
     }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use serde_json::{Value, json};
-use testkit::{NEWEST, RawClient, text_of, wait_until};
+use testkit::{NEWEST, RawClient, text_of};
 
 use super::Desk;
 
@@ -35,11 +35,17 @@ async fn the_gateway_that_runs_serves_a_new_workspace_at_once() {
     let mut other = RawClient::new(endpoint.to_owned());
     other.open(json!({}), NEWEST).await;
     assert!(shell(&other, "cat agent.txt").await.starts_with("agent"));
-    for client in [&client, &other] {
-        assert_eq!(client.delete().await.status, 204);
+    desk.succeeds(&["start", "other"]);
+    let told = text_of(&client.call_tool("session_info", json!({})).await);
+    assert!(told.contains("this is `task`") && told.contains("/mcp/w/NAME: other"), "{told}");
+    // Every tool accepts the name of its own workspace, and of no other.
+    for (named, is_refused) in [("task", false), ("other", true)] {
+        let answer = client.call_tool("list_dir", json!({"path": ".", "session": named})).await;
+        assert_eq!(answer["result"]["isError"] == true, is_refused, "{answer}");
     }
-    wait_until("the workspace is free", async || desk.session(&["discard", "task", "--force"]).code == 0)
-        .await;
+    let stopped = desk.succeeds(&["stop", "task", "--json"]).json();
+    assert_eq!(stopped["stopped"].as_array().unwrap().len(), 2, "{stopped}");
+    desk.succeeds(&["discard", "task", "--force"]);
 }
 
 #[tokio::test]

@@ -60,6 +60,38 @@ async fn a_client_sees_what_changed_and_takes_over_only_where_the_operator_lets_
 }
 
 #[tokio::test]
+async fn an_agent_takes_over_with_a_tool_that_the_operator_offers() {
+    let site = Site::new("tool");
+    for offered in [true, false] {
+        let gateway = if offered {
+            site.serve().flag("--stage").flag("--allow-apply").start().await
+        } else {
+            site.staged().await
+        };
+        let client = open_in(&gateway, site.path()).await;
+        let listed = client.request("tools/list", None).await.to_string();
+        assert_eq!(listed.contains("session_apply"), offered);
+        let file = format!("offered-{offered}.txt");
+        shell(&client, &format!("echo new > {file}; mkdir -p .vscode; echo {{}} > .vscode/tasks.json")).await;
+        let only = json!({"only": [file]});
+        let answer = client.call_tool("session_apply", only).await.to_string();
+        assert_eq!(site.project.has(&file), offered, "{answer}");
+        if offered {
+            let nothing = client.call_tool("session_apply", json!({"only": ["no-such-file"]})).await;
+            assert!(nothing.to_string().contains("nothing that changed matches"), "{nothing}");
+            let rest = testkit::text_of(&client.call_tool("session_apply", json!({})).await);
+            assert!(rest.contains("left to the user") && rest.contains("tasks.json"), "{rest}");
+            assert!(!site.project.has(".vscode/tasks.json"));
+        }
+    }
+    // A session that works in the project itself has nothing to take over.
+    let plain = site.serve().flag("--allow-apply").start().await;
+    let client = open_in(&plain, site.path()).await;
+    let refused = client.call_tool("session_apply", json!({})).await;
+    assert!(refused.to_string().contains("not in a copy"), "{refused}");
+}
+
+#[tokio::test]
 async fn changes_that_the_project_made_too_are_a_conflict() {
     let site = Site::new("conflict");
     let gateway = site.serve().flag("--stage").flag("--allow-apply").start().await;
