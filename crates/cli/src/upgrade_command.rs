@@ -12,8 +12,8 @@ use tokio::runtime::Runtime;
 
 use crate::discovery::{self, Discovered};
 use crate::error::Error;
-use crate::output::print_line;
 use crate::operator_client::OperatorClient;
+use crate::output::print_line;
 
 /// How often it is looked whether the new program serves.
 const LOOK_EVERY: Duration = Duration::from_millis(50);

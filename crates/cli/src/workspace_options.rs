@@ -20,6 +20,10 @@ Examples:
 /// Serve file, search, edit and shell tools for a directory on stdin and stdout.
 #[derive(Clone, Debug, Default, Args)]
 #[command(after_help = EXAMPLES)]
+#[allow(
+    clippy::struct_excessive_bools,
+    reason = "switches of the command line are independent of each other"
+)]
 pub(crate) struct WorkspaceArguments {
     /// A directory to work in (repeatable; relative paths start at the first). The default is the session's
     /// directories inside a gateway, and the working directory otherwise.

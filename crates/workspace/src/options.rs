@@ -21,6 +21,7 @@ use crate::tools::{self, ResultForm};
 
 /// The operator's options.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools, reason = "the operator's switches are independent of each other")]
 pub struct Options {
     /// The directories to work in. Relative paths start at the first.
     pub roots: Vec<PathBuf>,
@@ -62,8 +63,15 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
         .map_err(ServeError::Workspace)?
         .durable(options.has_durable_writes)
         .with_rules(PathRules::new(&options.rules)?);
-    let rules = Rules::new(options.rules.clone(), &tools::all_names())?;
+    let rules = Rules::new(options.rules, &tools::all_names())?;
     let identity = Identity::of_this_process();
+    let mut offered_tools = if options.is_read_only {
+        tools::names_of_readers(identity.confinement.is_some())
+    } else {
+        tools::names()
+    };
+    offered_tools.retain(|name| rules.allows_tool(name));
+    offered_tools.retain(|name| options.offers_apply || !tools::takes_over(name));
     let (state, mut recovered) = State::take();
     let state = Arc::new(state);
     // A path leads no further than one that a client names.
@@ -73,7 +81,7 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
     let context = ServerContext {
         gateway: GatewayLine::new(Arc::clone(&output)),
         workspace,
-        offered_tools: offered_tools(&rules, &options, identity.confinement.is_some()),
+        offered_tools,
         rules,
         identity,
         operations: Operations::new(OperationLimits::default())
@@ -88,10 +96,4 @@ pub fn serve(options: Options) -> Result<(), ServeError> {
     };
     let server = Server::new(context, output);
     server.run(io::stdin().lock()).map_err(ServeError::Input)
-}
-
-fn offered_tools(rules: &Rules, options: &Options, is_fenced: bool) -> Vec<&'static str> {
-    let mut names = if options.is_read_only { tools::names_of_readers(is_fenced) } else { tools::names() };
-    names.retain(|name| rules.allows_tool(name) && (options.offers_apply || !tools::takes_over(name)));
-    names
 }

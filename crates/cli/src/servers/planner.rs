@@ -165,11 +165,8 @@ impl ServerPlanner {
             config::Transport::BuiltIn { arguments } => {
                 let fence = self.fence(&server.fence, true)?;
                 let read_only = server.fence.read_only.unwrap_or(self.read_only);
-                let gateway = OfGateway {
-                    read_only,
-                    report_files: self.reports_files,
-                    offer_apply: self.offers_apply,
-                };
+                let gateway =
+                    OfGateway { read_only, report_files: self.reports_files, offer_apply: self.offers_apply };
                 let own = WorkspaceOptions::default().to_arguments(gateway);
                 let read_only_arguments = if read_only { Vec::new() } else { vec!["--read-only".into()] };
                 let program = built_in(own, Vec::new(), fence)?;

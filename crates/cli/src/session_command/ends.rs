@@ -60,7 +60,9 @@ pub(super) fn stop(workspaces: &Workspaces, name: &str, as_json: bool) -> Result
     for gateway in OperatorClient::all(host.outside(), &runtime)? {
         let Some(Answer::Found(listed)) = gateway.ask(&Asked::get("")) else { continue };
         for session in listed["sessions"].as_array().into_iter().flatten() {
-            let Some(handle) = session["session"].as_str().filter(|_| session["copy"] == name) else { continue };
+            let Some(handle) = session["session"].as_str().filter(|_| session["copy"] == name) else {
+                continue;
+            };
             gateway.ask(&Asked { method: Method::DELETE, ..Asked::get(handle) });
             stopped.push(handle.to_owned());
         }

@@ -78,7 +78,7 @@ async fn use_workspace(
         let principal = client.record().key.principal.clone();
         let mut others = copies.of_project(project, &principal);
         others.retain(|other| own.as_ref().is_none_or(|own| own.record().id != other.record().id));
-        let others: Vec<Value> = others.iter().map(|copy| described(copy)).collect();
+        let others: Vec<Value> = others.iter().map(described).collect();
         Ok(json!({ "own": own.as_ref().map(described), "others": others }))
     };
     tokio::task::spawn_blocking(look).await.unwrap_or_else(|error| Err(error.to_string()))

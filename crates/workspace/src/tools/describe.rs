@@ -28,7 +28,9 @@ fn effect(tool: &Tool) -> &'static str {
         Effect::Runs => "Runs commands; with --read-only they can read only.",
         Effect::Manages => "Ends commands of this session.",
         Effect::Describes => "Changes what is said about this session, and no file.",
-        Effect::TakesOver => "Changes the project that the workspace is a copy of; offered with --allow-apply alone.",
+        Effect::TakesOver => {
+            "Changes the project that the workspace is a copy of; offered with --allow-apply alone."
+        }
     }
 }
 

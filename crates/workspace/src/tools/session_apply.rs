@@ -41,10 +41,8 @@ fn run(call: &Call<'_>, arguments: &Arguments) -> Result<Answer, ToolError> {
         paths => format!("{verb} {} paths:\n{}", paths.len(), paths.join("\n")),
     };
     if !left_out.is_empty() {
-        text.push_str(&format!(
-            "\nleft to the user, because programs outside execute or obey them:\n{}",
-            left_out.join("\n")
-        ));
+        text.push_str("\nleft to the user, because programs outside execute or obey them:\n");
+        text.push_str(&left_out.join("\n"));
     }
     Ok(Answer::new(text, &json!({ "paths": paths, "executables_left_out": left_out })))
 }

@@ -1,5 +1,7 @@
 //! `session_info`: describes the session: its directories, confinement, limits and tools.
 
+use std::fmt::Write as _;
+
 use serde_json::{Value, json};
 
 use super::contents::MAX_TEXT_BYTES;
@@ -113,12 +115,14 @@ fn run(call: &Call<'_>, _: &Arguments) -> Result<Answer, ToolError> {
         text.push_str(&session_context::summary(said));
     }
     if let Some(copy) = &identity.copy {
-        text.push_str(&format!(
+        // Writing to a string cannot fail.
+        let _ = write!(
+            text,
             "\nthis is `{copy}`, a copy of the project: the user reviews it and takes the changes over"
-        ));
+        );
     }
     if !others.is_empty() {
-        text.push_str(&format!("\nother copies of the project, each at /mcp/w/NAME: {}", others.join(", ")));
+        let _ = write!(text, "\nother copies of the project, each at /mcp/w/NAME: {}", others.join(", "));
     }
     text.push_str(&restored_in_words(context.restored));
     Ok(Answer::new(text, &without_nulls(data)))
