@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
@@ -200,7 +201,8 @@ impl Disk {
     pub(super) fn lose_power(&self, dice: &mut Dice, into: &Path) {
         // All, none, or some of what was not synced.
         let kept = [0, 50, 100, dice.below(101)][usize::try_from(dice.below(4)).unwrap()];
-        fs::create_dir_all(into).unwrap();
+        // As private as a gateway makes it.
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(into).unwrap();
         for (path, file) in &self.files {
             let mut file = file.clone();
             file.settle(|| dice.below(100) < kept);

@@ -88,7 +88,7 @@ async fn what_cannot_be_pruned_is_refused_in_words() {
     let refusals: [(&[&str], i32, &str); 5] = [
         (&[], 2, "--older-than"),
         (&["--all-stored", "--older-than", "1d"], 2, "cannot be used with"),
-        (&["--older-than", "soon"], 2, "such as 90s, 30m, 12h or 7d"),
+        (&["--older-than", "soon"], 2, "such as 90s, 30m, 12h, 7d or 4w"),
         (&["--all-stored"], 1, "hint: "),
         (&["--all-stored", "--state-dir", nowhere.to_str().unwrap()], 1, "hint: "),
     ];
