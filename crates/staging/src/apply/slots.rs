@@ -212,8 +212,8 @@ pub(super) fn sync_directories(base: &HeldTree, directories: &[&Path]) -> io::Re
     for directory in directories {
         match base.directory(directory) {
             Ok(directory) => fsync(directory)?,
-            // Removed in the same transaction.
-            Err(Errno::NOENT | Errno::NOTDIR) => {}
+            // Removed in the same transaction: nothing is there, or a file or a link again.
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(errno) => return Err(errno.into()),
         }
     }

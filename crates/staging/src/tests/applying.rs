@@ -10,12 +10,13 @@ use crate::{ApplyError, ApplyRequest, ConflictReason, Method};
 const PROJECT: &str = r"
     mkdir -p src/deep docs gone/below; printf '1\n2\n3\n4\n5\n6\n7\n8\n9\n' > src/main.rs; echo lib > src/lib.rs
     echo x > script; ln -s src/main.rs link; echo y > gone/below/file; echo z > becomes-directory; echo w > docs/page
-    chmod 600 docs/page; : > nothing
+    chmod 600 docs/page; : > nothing; ln -s nowhere link-becomes-tree
 ";
 const WORK: &str = r"
     printf 'one\n2\n3\n4\n5\n6\n7\n8\n9\n' > src/main.rs; rm src/lib.rs; chmod 755 script; ln -sf docs link; rm -r gone
     rm becomes-directory; mkdir -p becomes-directory/in; echo in > becomes-directory/in/file; chmod 500 becomes-directory/in
     rm -r docs; echo file > docs; : > added-empty; mkdir -m 750 added-directory; echo filled > nothing
+    rm link-becomes-tree; mkdir -p link-becomes-tree/in/deep
 ";
 
 #[test]

@@ -29,7 +29,7 @@ async fn a_gateway_is_started_with_its_flags_and_watched() {
         .await;
     assert_eq!(gateway.url(), "http://127.0.0.1:1/mcp");
     let line = gateway.wait_for_log("got").await;
-    assert_eq!(line, "got serve --host 127.0.0.1 --port 0 --json --extra 1 -- up stream marked");
+    assert_eq!(line, "got serve --json --host 127.0.0.1 --port 0 --extra 1 -- up stream marked");
     assert_eq!(gateway.terminate().await.code(), None);
     assert!(!process_exists(gateway.pid()));
 }

@@ -106,7 +106,7 @@ async fn wrong_arguments_are_named_and_harm_nothing() {
     let mut server = ground.unfenced(&[]).await;
     let listed = server.request("tools/list", json!({})).await;
     let tools: Vec<Value> = listed["result"]["tools"].as_array().unwrap().clone();
-    assert_eq!(tools.len(), 21);
+    assert_eq!(tools.len(), 22);
     for tool in &tools {
         let name = tool["name"].as_str().unwrap();
         let fields = tool["inputSchema"]["properties"].as_object().unwrap();
