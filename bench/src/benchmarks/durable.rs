@@ -97,7 +97,6 @@ fn state_directory(programs: &Programs, name: &str) -> Result<PathBuf, Error> {
     if directory.exists() {
         std::fs::remove_dir_all(&directory).while_doing("removing the state of an earlier run")?;
     }
-    std::fs::create_dir_all(&directory).while_doing("making a state directory")?;
     Ok(directory)
 }
 

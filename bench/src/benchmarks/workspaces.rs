@@ -77,7 +77,7 @@ impl Ground {
                 std::fs::write(directory.join(format!("file{file}.rs")), text)?;
             }
         }
-        let commit = "git init -q -b main && git add -A && git -c user.name=B -c user.email=b@example.org commit -qm start && git gc -q";
+        let commit = "git init -q -b main && git add -A && git -c gc.auto=0 -c maintenance.auto=false -c user.name=B -c user.email=b@example.org commit -qm start && git gc -q";
         shell(&project, commit)?;
         std::fs::create_dir(&copied)?;
         let workspaces = Workspaces::open(&top.join("state")).while_doing("opening the state root")?;
