@@ -56,7 +56,7 @@ impl Desk {
         command
     }
 
-    /// Runs `ringfence session` in the project. A word that begins with a space is one argument with what follows.
+    /// Runs `ringfence session` in the project.
     fn session(&self, words: &[impl AsRef<OsStr>]) -> Ended {
         self.session_in(&self.project.path, words)
     }
