@@ -177,3 +177,30 @@ fn bad_input_is_refused_with_a_hint() {
         assert_eq!(desk.session(words).code, 2, "{words:?}");
     }
 }
+
+#[test]
+fn load_of_fifty_thousand_files_is_a_small_workspace_with_what_changed() {
+    const DIRECTORIES: usize = 500;
+    const FILES_IN_EACH: usize = 100;
+    let desk = Desk::repository("large");
+    for directory in 0..DIRECTORIES {
+        for file in 0..FILES_IN_EACH {
+            desk.project.write(&format!("src/{directory}/{file}.txt"), format!("{directory} {file}\n"));
+        }
+    }
+    desk.project.commit_all();
+    desk.succeeds(&["start", "task", "--method", "overlay"]);
+    let unchanged = desk.succeeds(&["show", "task", "--json"]).json();
+    assert!(unchanged["disk_bytes"].as_u64().unwrap() <= 1 << 20, "{unchanged}");
+    assert_eq!(unchanged["changes"], 0);
+    desk.agent(
+        "task",
+        "echo agent > src/17/42.txt; rm src/18/1.txt; rm -r src/19; git add -A; git status --short | wc -l",
+    );
+    let stat = desk.succeeds(&["diff", "task", "--stat"]).stdout;
+    assert_eq!(stat.lines().filter(|line| line.starts_with("D ")).count(), 1 + 1 + FILES_IN_EACH, "{stat}");
+    assert!(stat.starts_with("M src/17/42.txt\n"), "{stat}");
+    desk.succeeds(&["apply", "task"]);
+    assert_eq!(desk.project.text("src/17/42.txt"), "agent\n");
+    assert!(!desk.project.has("src/19") && desk.project.has("src/20/99.txt"));
+}
