@@ -61,7 +61,8 @@ async fn after_fifty_vanished_clients_only_their_records_are_left() {
     assert!(gateway.descendants().len() >= CLIENTS - 1, "the control: all but one have servers");
     let gone: Vec<RawClient> = clients.into_iter().map(|(client, _events)| client).collect();
     wait_until("no server is left", async || gateway.descendants().is_empty()).await;
-    wait_until("nor a descriptor", async || open_files(&gateway) == before).await;
+    // The end of the first server may have had files open when they were counted.
+    wait_until("nor a descriptor", async || open_files(&gateway) <= before).await;
     assert_eq!(homes_in_use(&gateway), CLIENTS, "each home is locked until its session ends");
     assert_eq!(gateway.open_sessions().await, CLIENTS as u64, "the sessions stay");
     for client in [&first, &gone[0]] {
