@@ -46,7 +46,7 @@ impl Workspaces {
     }
 
     /// Removes a copy that nothing was done with.
-    fn remove(&self, copy: WorkspaceCopy) -> Result<(), StagingError> {
+    pub fn remove(&self, copy: WorkspaceCopy) -> Result<(), StagingError> {
         let trashed = self.discard(copy, Unsaved::default(), true)?;
         self.delete(&trashed)
     }

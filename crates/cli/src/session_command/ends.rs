@@ -7,10 +7,10 @@ use fence::HostEnvironment;
 use reqwest::Method;
 use serde_json::json;
 use staging::{PruneRules, StagingError, Unsaved, WorkspaceCopy, Workspaces};
+use workspace::size_in_words;
 
 use super::commits::{counted, unsaved};
 use super::fenced_program::FencedPrograms;
-use super::listing::size_in_words;
 use super::{AsJson, SessionCommandError};
 use crate::error::Error;
 use crate::fenced::size;

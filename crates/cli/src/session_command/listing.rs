@@ -9,6 +9,8 @@ use staging::{
     BaseDrift, ChangeOptions, Event, HistoryLine, Record, StagingError, WorkspaceCopy, Workspaces,
 };
 
+use workspace::size_in_words;
+
 use super::SessionCommandError;
 use super::endpoint;
 use crate::output::print_line;
@@ -222,14 +224,6 @@ pub(super) fn printable(path: &Path) -> String {
 
 pub(super) fn without_controls(text: &str) -> String {
     text.chars().map(|c| if c.is_control() && c != '\n' { '\u{fffd}' } else { c }).collect()
-}
-
-pub(super) fn size_in_words(bytes: u64) -> String {
-    match bytes {
-        0..0x10_0000 => format!("{} KiB", bytes.div_ceil(1 << 10)),
-        0x10_0000..0x4000_0000 => format!("{} MiB", bytes >> 20),
-        _ => format!("{:.1} GiB", f64::from(u32::try_from(bytes >> 20).unwrap_or(u32::MAX)) / 1024.0),
-    }
 }
 
 fn age_in_words(then: Timestamp) -> String {

@@ -12,10 +12,7 @@ use clap::{Args, ValueEnum};
 use fence::{HostEnvironment, VettedDirectory, become_program, git_directories_beside};
 use jiff::Timestamp;
 use serde_json::json;
-use staging::{
-    Begun, Event, Method, NewCopy, NewTree, SetUp, StartCommit, Unsaved, WorkspaceCopy, WorkspaceName,
-    Workspaces,
-};
+use staging::{Begun, Event, Method, NewCopy, NewTree, SetUp, StartCommit, WorkspaceCopy, WorkspaceName};
 
 use super::commits::Repository;
 use super::fenced_program::{FencedPrograms, Ground};
@@ -158,7 +155,9 @@ fn make(arguments: &StartArguments) -> Result<Made, SessionCommandError> {
         Err(error) => {
             let Begun { copy, staged, .. } = begun;
             drop(staged);
-            remove(&workspaces, copy);
+            if let Err(error) = workspaces.remove(copy) {
+                eprintln!("ringfence: {error}");
+            }
             Err(error)
         }
     }
@@ -169,15 +168,6 @@ fn reason(error: &dyn std::error::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),
-    }
-}
-
-/// Removes a copy that could not be made as it was asked for.
-fn remove(workspaces: &Workspaces, copy: WorkspaceCopy) {
-    let removed =
-        workspaces.discard(copy, Unsaved::default(), true).and_then(|trashed| workspaces.delete(&trashed));
-    if let Err(error) = removed {
-        eprintln!("ringfence: {error}");
     }
 }
 
